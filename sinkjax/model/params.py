@@ -1,0 +1,118 @@
+"""The parameters: one abstract tree states shape, logical axes and initialiser of each leaf; all else is derived from it.
+
+`init`, loading, sharding and export map over this tree, so that a leaf is described in exactly one place. Matrices are stored
+input-first (`x @ w`), heads split out, layers stacked on a leading axis for the scan.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
+
+Params = dict[str, Any]
+
+# Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
+RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of the tree: `shape`, one logical axis name per dimension, and its initialiser.
+
+    init: "normal" (std 1 / sqrt(fan_in)), "zeros" or "ones"; fan_in: the number of inputs summed by one output.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    init: str
+    fan_in: int = 1
+
+
+def abstract(config: Config) -> Params:
+    """The tree of `Leaf` for a config.
+
+    embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
+    gate and up [L, d, F], down [L, F, d], and the biases the config asks for; final_norm [d]; unembed [d, V] if not tied.
+    """
+    L, d, H, K, D, F = config.layers, config.width, config.heads, config.kv_heads, config.head_dim, config.mlp_width
+
+    def matrix(fan_in: int, **axes: int) -> Leaf:
+        return Leaf((L, *axes.values()), ("layer", *axes), "normal", fan_in)
+
+    def vector(init: str, **axes: int) -> Leaf:
+        return Leaf((L, *axes.values()), ("layer", *axes), init)
+
+    layers = {
+        "attn_norm": vector("ones", width=d),
+        "q": matrix(d, width=d, heads=H, head_dim=D),
+        "k": matrix(d, width=d, kv_heads=K, head_dim=D),
+        "v": matrix(d, width=d, kv_heads=K, head_dim=D),
+        "o": matrix(H * D, heads=H, head_dim=D, width=d),
+        "mlp_norm": vector("ones", width=d),
+        "gate": matrix(d, width=d, mlp=F),
+        "up": matrix(d, width=d, mlp=F),
+        "down": matrix(F, mlp=F, width=d),
+    }
+    if config.qkv_bias:
+        layers["q_bias"] = vector("zeros", heads=H, head_dim=D)
+        layers["k_bias"] = vector("zeros", kv_heads=K, head_dim=D)
+        layers["v_bias"] = vector("zeros", kv_heads=K, head_dim=D)
+    if config.out_bias:
+        layers["o_bias"] = vector("zeros", width=d)
+    if config.mlp_bias:
+        layers["gate_bias"] = vector("zeros", mlp=F)
+        layers["up_bias"] = vector("zeros", mlp=F)
+        layers["down_bias"] = vector("zeros", width=d)
+    tree: Params = {"layers": layers, "final_norm": Leaf((d,), ("width",), "ones")}
+    if config.vocab_size is not None:
+        tree["embed"] = Leaf((config.vocab_size, d), ("vocab", "width"), "normal", d)
+        if not config.tied:
+            tree["unembed"] = Leaf((d, config.vocab_size), ("width", "vocab"), "normal", d)
+    return tree
+
+
+def init(config: Config, seed: int, dtype: str = "float32") -> Params:
+    """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence."""
+
+    def draw(path: tuple, leaf: Leaf) -> jax.Array:
+        if leaf.init != "normal":
+            return getattr(jnp, leaf.init)(leaf.shape, dtype)
+        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
+        return (jax.random.normal(key, leaf.shape, jnp.float32) / math.sqrt(leaf.fan_in)).astype(dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, abstract(config))
+
+
+def sharding(leaf: Leaf, mesh: Mesh) -> NamedSharding:
+    """Where a leaf lives on a mesh, by its logical axes and RULES."""
+    spec = []
+    for size, axis in zip(leaf.shape, leaf.axes, strict=True):
+        target = RULES.get(axis)
+        spec.append(target if target in mesh.shape and size % mesh.shape[target] == 0 else None)
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def count(config: Config) -> int:
+    """Number of parameters."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)))
+
+
+def check(params: Params, config: Config) -> None:
+    """Raise an error that names every leaf that is missing, unexpected or of the wrong shape."""
+
+    def shapes(tree: Params) -> dict[str, tuple[int, ...]]:
+        return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+    want, have = shapes(abstract(config)), shapes(params)
+    wrong = [f"{name}: {have.get(name)} instead of {want.get(name)}" for name in sorted(want | have) if want.get(name) != have.get(name)]
+    if wrong:
+        raise SinkjaxError("the parameters do not fit the config: " + "; ".join(wrong))
