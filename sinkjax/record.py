@@ -18,43 +18,44 @@ if TYPE_CHECKING:
 class Record(dict):
     """Statistic name -> array. Asking for one that was not measured is an error that says how to ask for it.
 
-    The axes of each array are given by `sinkjax.probe.dims`, e.g. `attention_received` is (prompt, layer, head, key).
+    dims: statistic name -> the names of its axes, e.g. ("prompt", "layer", "head", "key"); a static part of the pytree.
     """
+
+    def __init__(self, values: Mapping[str, Any] | Iterable = (), dims: Mapping[str, tuple[str, ...]] | None = None):
+        super().__init__(values)
+        self.dims = {name: tuple(axes) for name, axes in (dims or {}).items()}
 
     def __missing__(self, name: str) -> Any:
         error = unknown("statistic", name, self, f"; ask for it with Probe({name}=True) before the run")
         raise MissingStatistic(str(error))
 
-    def tree_flatten_with_keys(self) -> tuple[tuple, tuple[str, ...]]:
+    def tree_flatten_with_keys(self) -> tuple[tuple, tuple]:
         names = tuple(sorted(self))
-        return tuple((jax.tree_util.DictKey(name), self[name]) for name in names), names
+        return tuple((jax.tree_util.DictKey(name), self[name]) for name in names), (names, tuple(sorted(self.dims.items())))
 
     @classmethod
-    def tree_unflatten(cls, names: tuple[str, ...], values: Iterable[Any]) -> Record:
-        return cls(zip(names, values, strict=True))
+    def tree_unflatten(cls, static: tuple, values: Iterable[Any]) -> Record:
+        names, dims = static
+        return cls(zip(names, values, strict=True), dict(dims))
 
 
-def to_dataset(record: Mapping[str, Any], labels: Mapping[str, Any] | None = None) -> xarray.Dataset:
+def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarray.Dataset:
     """A record as a labelled dataset.
 
-    record: statistic -> array whose axes are `sinkjax.probe.dims(name)`, with an extra leading `edit` axis if it comes from a
-    sweep. labels: coordinate name -> values along the dimension of that name (`prompt`, `edit`, `layer`, ...); dimensions
-    without labels count from 0.
+    record: its arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a sweep.
+    labels: dimension -> values along it (`prompt`, `edit`, `layer`, ...); dimensions without labels count from 0.
     Errors: an array whose rank fits neither its dims nor edit + dims; labels of another length than their dimension.
     """
     import xarray
 
-    from sinkjax.probe import describe, dims
-
     variables = {}
     for name, array in record.items():
-        array = np.asarray(array)
-        axes = dims(name)
+        array, axes = np.asarray(array), record.dims[name]
         if array.ndim == len(axes) + 1:
             axes = ("edit", *axes)
         if array.ndim != len(axes):
             raise SinkjaxError(f"{name} has {array.ndim} axes, but is measured over {', '.join(axes)}")
-        variables[name] = (axes, array, {"description": describe(name)})
+        variables[name] = (axes, array)
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(size) for axis, size in dataset.sizes.items()}
     for axis, values in (labels or {}).items():
