@@ -1,0 +1,103 @@
+"""Rotary positions: one frequency table per scaling kind, cosines and sines, and the rotation itself.
+
+Frequencies are computed by numpy in float64 and rounded once; `dynamic` alone depends on a prompt's length and is computed
+where the lengths are. Shape suffixes: B prompts, T positions, H heads, D head width, P = D / 2 rotary pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import singledispatch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+
+
+def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, float]:
+    """Angle per index step of each rotary pair, and the factor on the cosine and sine tables.
+
+    lengths: int [B], used by `DynamicScaling` alone (each prompt's own length, whatever batch it is in).
+    Returns float [B or 1, P] radians and a Python float (1 but for YaRN).
+    """
+    exponents = np.arange(0, head_dim, 2) / head_dim
+    if isinstance(rope.scaling, DynamicScaling):
+        return _dynamic(rope.scaling, rope.theta, exponents, lengths, dtype), 1.0
+    plain = rope.theta**-exponents
+    scaled, factor = _scale(rope.scaling, plain, rope.theta, head_dim)
+    return jnp.asarray(scaled[None], dtype), factor
+
+
+def tables(positions_BT: jax.Array, frequencies_BP: jax.Array, factor: float) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines, each [B or 1, T, P], of the rotary indices `positions_BT` (int), in the dtype of the frequencies."""
+    angles_BTP = positions_BT[..., None].astype(frequencies_BP.dtype) * frequencies_BP[:, None, :]
+    return jnp.cos(angles_BTP) * factor, jnp.sin(angles_BTP) * factor
+
+
+def rotate(x_BTHD: jax.Array, cos_BTP: jax.Array, sin_BTP: jax.Array) -> jax.Array:
+    """Rotate each pair (i, i + D / 2) of every head by its angle, in the tables' dtype; returned in the dtype of `x`."""
+    cos, sin = cos_BTP[:, :, None], sin_BTP[:, :, None]
+    first, second = jnp.split(x_BTHD.astype(cos.dtype), 2, axis=-1)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return turned.astype(x_BTHD.dtype)
+
+
+@singledispatch
+def _scale(scaling: object, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+    raise TypeError(f"no frequencies for {scaling!r}")
+
+
+@_scale.register
+def _(scaling: None, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+    return plain, 1.0
+
+
+@_scale.register
+def _(scaling: LinearScaling, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+    return plain / scaling.factor, 1.0
+
+
+@_scale.register
+def _(scaling: Llama3Scaling, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+    turns = scaling.original_context * plain / (2 * math.pi)  # full turns within the original context
+    keep = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    keep = np.clip(keep, 0.0, 1.0)
+    return keep * plain + (1 - keep) * plain / scaling.factor, 1.0
+
+
+@_scale.register
+def _(scaling: YarnScaling, plain: np.ndarray, theta: float, head_dim: int) -> tuple[np.ndarray, float]:
+    def pair_with(turns: float) -> float:
+        """The (fractional) pair index that makes this many turns within the original context."""
+        return head_dim * math.log(scaling.original_context / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = pair_with(scaling.beta_fast), pair_with(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    width = high - low or 0.001
+    interpolate = np.clip((np.arange(head_dim // 2) - low) / width, 0.0, 1.0)
+    scaled = interpolate * plain / scaling.factor + (1 - interpolate) * plain
+    return scaled, _yarn_factor(scaling)
+
+
+def _yarn_factor(scaling: YarnScaling) -> float:
+    """Factor on both tables (so its square acts on the logits): stated, or 0.1 m log(factor) + 1 as in the paper."""
+
+    def growth(m: float) -> float:
+        return 0.1 * m * math.log(scaling.factor) + 1.0 if scaling.factor > 1 else 1.0
+
+    if scaling.attention_factor is not None:
+        return scaling.attention_factor
+    if scaling.mscale and scaling.mscale_all_dim:
+        return growth(scaling.mscale) / growth(scaling.mscale_all_dim)
+    return growth(1.0)
+
+
+def _dynamic(scaling: DynamicScaling, theta: float, exponents: np.ndarray, lengths: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    head_dim = 2 * len(exponents)
+    stretch = jnp.maximum(lengths, scaling.original_context).astype(dtype) / scaling.original_context
+    base = theta * (scaling.factor * stretch - (scaling.factor - 1)) ** (head_dim / (head_dim - 2))
+    return base[:, None] ** -jnp.asarray(exponents, dtype)
