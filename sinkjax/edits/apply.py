@@ -1,0 +1,132 @@
+"""What each operation does to an array at its site: pure functions of traced arrays.
+
+Every function takes one resolved term, the array, and the number of the layer, and returns the new array with two counts per
+prompt, float [B]: the cells *addressed* (selected, within the prompt and causally visible; a relation does not narrow them) and
+the cells *changed*. Unselected cells pass through `where`, so a neutral strength gives the numbers of no edit.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.edits.resolve import Resolved
+from sinkjax.edits.site import SITES, Site
+
+Counts = tuple[jax.Array, jax.Array]
+
+
+def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array) -> tuple[jax.Array, Counts]:
+    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]."""
+    per_head = x.ndim == 4
+    if term.op == "swap":
+        new, cells = _swap(x, term.value)
+    else:
+        position = term.key if SITES[term.site].positions == ("keys",) else term.query
+        cells = position[:, :, None, None] & term.layer_head[layer][None, None, :, None] & term.dims[None, None, None, :]
+        value = _at_layer(term.value, layer)[:, None]  # [B or 1, 1, (H or 1,) D or 1]
+        cells = cells if per_head else cells[:, :, 0]
+        new = _operate(term, x, value.astype(x.dtype))
+    new = jnp.where(cells, new.astype(x.dtype), x)
+    real = _real(lengths, x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * (x.ndim - 2))
+    addressed = jnp.broadcast_to(cells & real, x.shape)
+    return new, (_count(addressed), _count(addressed & (new != x)))
+
+
+def scores(
+    term: Resolved, scores: jax.Array, visible: jax.Array, rows: jax.Array, layer: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, jax.Array, Counts]:
+    """LOGITS, a block of queries: scores float and visible bool, both [B, H, Q, S]; rows int [Q], the positions of the queries.
+
+    A value of -inf clears visibility and leaves the score alone, so no infinity enters arithmetic and gradients stay finite.
+    """
+    selected, cells = _pairs(term, scores, rows, layer)
+    addressed = selected & visible & _real_rows(lengths, rows)
+    value = _at_layer(term.value, layer)[:, :, None, None].astype(scores.dtype)
+    masks = value == -jnp.inf
+    value = jnp.where(masks, 0, value)
+    edited = jnp.where(cells & ~masks, scores + value if term.op == "add" else value, scores)
+    remaining = visible & ~(cells & masks)
+    changed = addressed & ((remaining != visible) | (remaining & (edited != scores)))
+    return edited, remaining, (_count(addressed), _count(changed))
+
+
+def weights(
+    term: Resolved, weights: jax.Array, visible: jax.Array, rows: jax.Array, layer: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, Counts]:
+    """WEIGHTS, a block of queries: weights float and visible bool, both [B, H, Q, S]. An invisible weight stays 0."""
+    selected, cells = _pairs(term, weights, rows, layer)
+    value = _at_layer(term.value, layer)[:, :, None, None].astype(weights.dtype)
+    new = jnp.where(cells & visible, weights * value if term.op == "scale" else value, weights)
+    if term.renormalise:
+        before, after = weights.sum(-1, keepdims=True), new.sum(-1, keepdims=True)
+        usable = after != 0
+        factor = jnp.where(usable, before / jnp.where(usable, after, 1), 0)
+        new = jnp.where(cells.any(-1, keepdims=True), new * factor, new)
+    addressed = selected & visible & _real_rows(lengths, rows)
+    return new, (_count(addressed), _count(addressed & (new != weights)))
+
+
+def positions(
+    term: Resolved, query: jax.Array, key: jax.Array, layer: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, jax.Array, Counts]:
+    """POSITION: the rotary indices of queries and of keys, int [B or 1, T] each."""
+    active, real = term.layer_head[layer, 0], _real(lengths, query.shape[1])
+
+    def operate(index: jax.Array, chosen: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        new = jnp.where(chosen & active, index + term.value if term.op == "shift" else term.value, index)
+        return new, _count(chosen & active & real), _count((new != index) & real)
+
+    query, addressed_query, changed_query = operate(query, term.query)
+    key, addressed_key, changed_key = operate(key, term.key)
+    return query, key, (addressed_query + addressed_key, changed_query + changed_key)
+
+
+def _operate(term: Resolved, x: jax.Array, value: jax.Array) -> jax.Array:
+    if term.op == "set":
+        return jnp.broadcast_to(value, x.shape)
+    if term.op == "add":
+        return x + value
+    if term.centre is None:
+        return x * value
+    if term.centre == "dims":
+        mu = x.mean(axis=-1, keepdims=True)
+    else:
+        seen = jnp.arange(1, x.shape[1] + 1, dtype=x.dtype)[None, :, None, None]
+        mu = jnp.cumsum(x, axis=1) / seen
+    return x + (value - 1) * (x - mu)
+
+
+def _swap(x: jax.Array, pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Exchange rows i and j of each prompt by a permutation of indices (exact); cells are the two rows."""
+    index = jnp.arange(x.shape[1])[None, :]
+    i, j = pairs[:, :1], pairs[:, 1:]
+    order = jnp.where(index == i, j, jnp.where(index == j, i, index))
+    return jnp.take_along_axis(x, order[:, :, None], axis=1), ((index == i) | (index == j))[:, :, None]
+
+
+def _pairs(term: Resolved, x: jax.Array, rows: jax.Array, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Selected (query, key) pairs before and after the relation: bool, broadcastable to x [B, H, Q, S]."""
+    query = jnp.take(term.query, rows, axis=1, mode="clip")
+    selected = query[:, None, :, None] & term.key[:, None, None, :] & term.layer_head[layer][None, :, None, None]
+    same = (rows[:, None] == jnp.arange(x.shape[-1])[None, :])[None, None]
+    relation = {"any": True, "self": same, "others": ~same}[term.relation]
+    return selected, selected & relation
+
+
+def _at_layer(value: jax.Array, layer: jax.Array | int) -> jax.Array:
+    """The entry of a [L or 1, ...] value that belongs to a layer."""
+    return value[0] if value.shape[0] == 1 else value[layer]
+
+
+def _real(lengths: jax.Array, T: int) -> jax.Array:
+    return jnp.arange(T)[None, :] < lengths[:, None]
+
+
+def _real_rows(lengths: jax.Array, rows: jax.Array) -> jax.Array:
+    return (rows[None, :] < lengths[:, None])[:, None, :, None]
+
+
+def _count(cells: jax.Array) -> jax.Array:
+    """True cells per prompt as float32: never 0 unless there is none, exact up to 2^24."""
+    return cells.sum(axis=tuple(range(1, cells.ndim)), dtype=jnp.float32)

@@ -1,0 +1,220 @@
+"""Edits as data: one primitive, `edit`, and `compose`.
+
+An `Edit` says what to change, in the user's terms; `edit.resolve(config, lengths, T)` checks it against a model and a batch and
+turns it into the fixed-shape arrays of `sinkjax.edits.resolve`, the only form that jitted code sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flax import struct
+
+from sinkjax.edits.site import SITES, Site
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.model.config import Config
+
+
+@dataclass(frozen=True)
+class Range:
+    """A slice with non-negative ends, hashable on every supported Python."""
+
+    start: int | None
+    stop: int | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class PerPrompt:
+    """One position, or one tuple of positions, for each prompt of the batch."""
+
+    positions: tuple[tuple[int, ...], ...]
+
+
+Selector = tuple[int, ...] | Range | PerPrompt | None
+Select = int | Sequence[int] | slice | PerPrompt | None
+
+
+def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
+    """A position that differs per prompt: entry b is the position (or positions) in prompt b. For `queries`, `keys`, `position`."""
+    return PerPrompt(tuple(_ints("position", entry) for entry in positions))
+
+
+@struct.dataclass
+class Term:
+    """One operation at one site. `value` is the only pytree leaf; all else is static and hashable."""
+
+    value: Any
+    site: Site = struct.field(pytree_node=False)
+    op: str = struct.field(pytree_node=False)
+    layers: Selector = struct.field(pytree_node=False, default=None)
+    heads: Selector = struct.field(pytree_node=False, default=None)
+    queries: Selector = struct.field(pytree_node=False, default=None)
+    keys: Selector = struct.field(pytree_node=False, default=None)
+    dims: Selector = struct.field(pytree_node=False, default=None)
+    relation: str = struct.field(pytree_node=False, default="any")
+    renormalise: bool = struct.field(pytree_node=False, default=False)
+    centre: str | None = struct.field(pytree_node=False, default=None)
+
+
+@struct.dataclass
+class Edit:
+    """A sequence of terms: what `edit` and every named constructor return. `label` names it in results."""
+
+    terms: tuple[Term, ...]
+    label: str = struct.field(pytree_node=False, default="edit")
+
+    def resolve(self, config: Config, lengths: Sequence[int], T: int) -> tuple:
+        """Check against a model and a batch, and return the arrays. See `sinkjax.edits.resolve.resolve`."""
+        from sinkjax.edits.resolve import resolve
+
+        return resolve(self, config, lengths, T)
+
+    def named(self, label: str) -> Edit:
+        """The same edit under another label."""
+        return self.replace(label=label)
+
+
+def edit(
+    site: Site | str,
+    op: str,
+    value: Any,
+    *,
+    layers: Select = None,
+    heads: Select = None,
+    kv_heads: Select = None,
+    queries: Select = None,
+    keys: Select = None,
+    dims: Select = None,
+    relation: str = "any",
+    renormalise: bool = False,
+    centre: str | None = None,
+    label: str | None = None,
+) -> Edit:
+    """Change `value` into the selected cells of one site; the primitive behind every named edit.
+
+    site, op: a row of `sinkjax.edits.site.SITES` and one of its operations. `set` x = v, `add` x = x + v, `scale` x = x v,
+    `shift` adds to rotary indices, `swap` exchanges two embedding rows (value: positions (i, j)).
+    value: a scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another run
+    (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also [L, B, H]; at POSITION
+    int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility, so that its weight is exactly 0.
+    layers, heads, dims: int, sequence, slice or None (all), 0-based. heads are query heads; KEY and VALUE, before expansion, take
+    `kv_heads`. queries, keys: the same, or `per_prompt`. Single-position sites take `queries`, but KEY and VALUE take `keys`;
+    at POSITION `queries` edits the indices of queries, `keys` those of keys, and neither of the two means both.
+    relation: at LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
+    renormalise: at WEIGHTS, rescale each edited row to the sum it had.
+    centre: at HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i ("positions").
+    Errors: an unknown site, operation or relation; an argument that does not act at the site; a negative or empty selector.
+    """
+    site = _site(site)
+    spec = SITES[site]
+    if op not in spec.ops:
+        raise unknown(f"operation at {site.name}", op, spec.ops)
+    if relation not in ("any", "self", "others"):
+        raise unknown("relation", relation, ("any", "self", "others"))
+    if centre not in (None, "dims", "positions"):
+        raise unknown("centre", centre, ("dims", "positions", None))
+    taken = {"head": "heads", "kv_head": "kv_heads"}.get(spec.heads or "")
+    pairs = site in (Site.LOGITS, Site.WEIGHTS)
+    for name, given, acts in (
+        ("heads", heads, taken == "heads"),
+        ("kv_heads", kv_heads, taken == "kv_heads"),
+        ("queries", queries, "queries" in spec.positions and op != "swap"),
+        ("keys", keys, "keys" in spec.positions),
+        ("dims", dims, spec.dims is not None and op != "swap"),
+        ("layers", layers, site != Site.EMBED),
+        ("relation", None if relation == "any" else relation, pairs),
+        ("renormalise", renormalise or None, site == Site.WEIGHTS),
+        ("centre", centre, site == Site.HEAD_OUT and op == "scale"),
+    ):
+        if given is not None and not acts:
+            instead = f"; use {taken}" if name in ("heads", "kv_heads") and taken else ""
+            instead = f"; use {spec.positions[0]}" if name in ("queries", "keys") and op != "swap" else instead
+            raise SinkjaxError(f"{name} does not act at {site.name} with operation {op!r}{instead}")
+    term = Term(
+        value=value,
+        site=site,
+        op=op,
+        layers=_selector("layer", layers),
+        heads=_selector("head", heads if kv_heads is None else kv_heads),
+        queries=_selector("query", queries),
+        keys=_selector("key", keys),
+        dims=_selector("dim", dims),
+        relation=relation,
+        renormalise=renormalise,
+        centre=centre,
+    )
+    return Edit((term,), label or _label(site, op, value, layers=layers, heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, dims=dims))
+
+
+def compose(*edits: Edit, label: str | None = None) -> Edit:
+    """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added."""
+    terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
+    return Edit(terms, label or " + ".join(entry.label for entry in edits) or "no edit")
+
+
+def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
+    """A single edit or a sequence of edits as a tuple."""
+    edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
+    for entry in edits:
+        if not isinstance(entry, Edit):
+            raise SinkjaxError(f"not an edit: {entry!r}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key")
+    return edits
+
+
+def label(name: str, **arguments: Any) -> str:
+    """`name(a=1, b=2)` with the arguments that are not None, for labels."""
+    shown = (f"{key}={_show(value)}" for key, value in arguments.items() if value is not None)
+    return f"{name}({', '.join(shown)})"
+
+
+_label = label
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, slice):
+        return ":".join("" if end is None else str(end) for end in (value.start, value.stop, value.step)[: 2 if value.step is None else 3])
+    if isinstance(value, PerPrompt):
+        return "per prompt"
+    if isinstance(value, (bool, int, float, str, np.number)):
+        return f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)
+    if isinstance(value, (Sequence, range)) or getattr(value, "ndim", 0) > 0:
+        return f"[{','.join(map(str, value))}]" if isinstance(value, (Sequence, range)) and len(value) <= 8 else "[...]"
+    return "?"
+
+
+def _site(site: Site | str) -> Site:
+    try:
+        return Site(str(site).lower())
+    except ValueError:
+        raise unknown("site", site, [entry.name for entry in Site]) from None
+
+
+def _ints(what: str, value: Any) -> tuple[int, ...]:
+    """One int or a sequence of ints as a tuple; negative ones, booleans, fractions and emptiness are refused."""
+    entries = np.asarray(value)
+    if entries.dtype.kind not in "iu" or entries.ndim > 1:
+        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {value!r}")
+    if entries.size == 0:
+        raise SinkjaxError(f"an empty {what} selector selects nothing")
+    if entries.min() < 0:
+        raise SinkjaxError(f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
+    return tuple(int(entry) for entry in entries.reshape(-1))
+
+
+def _selector(what: str, value: Select) -> Selector:
+    if value is None:
+        return None
+    if isinstance(value, PerPrompt):
+        if what not in ("query", "key"):
+            raise SinkjaxError(f"per_prompt selects positions, not a {what}")
+        return value
+    if isinstance(value, slice):
+        for end in (value.start, value.stop):
+            if end is not None and end < 0:
+                raise SinkjaxError(f"{what} {end} is negative; layers, heads, positions and dims count from 0")
+        return Range(value.start, value.stop, value.step)
+    return _ints(what, value)

@@ -1,0 +1,88 @@
+"""Where an edit can act: the sites of the forward pass, in the order in which they fire.
+
+`sinkjax/model/forward.py` visits each site once a layer; this table says what array is there, what may be done to it, and
+which selectors choose its cells. Axes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width,
+F MLP width; Q queries and S keys are both positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sinkjax.model.config import Config
+
+
+class Site(StrEnum):
+    """The sites, first to last."""
+
+    EMBED = "embed"
+    POSITION = "position"
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    LOGITS = "logits"
+    WEIGHTS = "weights"
+    HEAD_OUT = "head_out"
+    ATTN_OUT = "attn_out"
+    NEURON = "neuron"
+    MLP_OUT = "mlp_out"
+    RESID = "resid"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One row of the table.
+
+    axes: the axes of the array found there. ops: what may be done to it. what: the array, in words. after_block: whether the
+    site is outside of a block's own computation of layer l, that is, whether an edit of layer l leaves block l's input alone.
+    """
+
+    axes: tuple[str, ...]
+    ops: tuple[str, ...]
+    what: str
+
+    @property
+    def heads(self) -> str | None:
+        """The head axis, "head" (query heads) or "kv_head" (before expansion), or None."""
+        return next((axis for axis in self.axes if axis in ("head", "kv_head")), None)
+
+    @property
+    def dims(self) -> str | None:
+        """The last axis if `dims` selects along it."""
+        return self.axes[-1] if self.axes[-1] in ("width", "head_dim", "mlp_width") else None
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """The selectors that choose positions: `queries`, `keys` or both."""
+        return {"query": ("queries", "keys"), "key_position": ("keys",), "position": ("queries",)}[
+            next(axis for axis in self.axes if axis in ("query", "key_position", "position"))
+        ]
+
+
+SITES: dict[Site, Spec] = {
+    Site.EMBED: Spec(("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, the residual stream at depth 0"),
+    Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
+    Site.QUERY: Spec(("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "queries, biases in, before the rotation"),
+    Site.KEY: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "keys, biases in, before the rotation"),
+    Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases in"),
+    Site.LOGITS: Spec(("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale in, before the normaliser"),
+    Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
+    Site.HEAD_OUT: Spec(("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before W_O"),
+    Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O"),
+    Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
+    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, before the residual sum"),
+    Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
+}
+
+
+def axis_size(config: Config, axis: str) -> int:
+    """The size of an axis that the config fixes."""
+    return {
+        "layer": config.layers,
+        "head": config.heads,
+        "kv_head": config.kv_heads,
+        "head_dim": config.head_dim,
+        "width": config.width,
+        "mlp_width": config.mlp_width,
+    }[axis]

@@ -1,0 +1,1 @@
+"""The model: its architecture record, its parameters, and the one forward pass."""
