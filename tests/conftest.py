@@ -1,0 +1,70 @@
+"""What all tests share. JAX, Hugging Face and OpenMP read their environment once, so it is set before they are imported."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+CACHE = Path(__file__).parents[1] / ".cache" / "jax-tests"
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing may wait for a network
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the tolerances are those of a CPU
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"  # measured: as fast as one device, and every test can make a mesh
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # measured: workers that share the cores run torch 1.6 times as fast on one thread each
+
+import jax
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from sinkjax.model.config import Config
+    from sinkjax.model.params import Params
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers of the test's own, the same in every run and whatever runs beside it."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    """Three layers, six query heads that share two key-value heads, a head width that is not width / heads."""
+    from sinkjax.model.config import Config, RMSNorm, Rope
+
+    return Config(
+        layers=3,
+        width=32,
+        heads=6,
+        kv_heads=2,
+        head_dim=8,
+        mlp_width=48,
+        vocab_size=61,
+        context=64,
+        norm=RMSNorm(1e-5),
+        position=Rope(10_000.0),
+        activation="silu",
+        tied=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_params(tiny_config: Config) -> Params:
+    """Float32 parameters for `tiny_config` with no two leaves, heads, layers or norm gains alike."""
+    from sinkjax.model import params
+
+    drawn, treedef = jax.tree.flatten(params.init(tiny_config, seed=0))
+    noise = np.random.default_rng(0)
+    return jax.tree.unflatten(treedef, [leaf + 0.05 * noise.standard_normal(leaf.shape, np.float32) for leaf in drawn])
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """SmolLM2-135M-Instruct in float32: `.config`, `.params`, `.tokenizer`. Read only."""
+    import sinkjax
+
+    return sinkjax.load("smollm2-135m")

@@ -1,0 +1,108 @@
+"""Rules about the source itself: what it may import, when, and what it may not contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = sorted((ROOT / "sinkjax").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+SOURCES = ("sinkjax", "tests", "configs", "docs", "scripts", "colab", ".ci")
+TEXT = {".py", ".md", ".yaml", ".toml", ".ipynb", ".cff", ".txt", ""}
+
+NEVER = {"torch", "tensorflow", "matplotlib.pyplot", "jax.experimental"}
+LAZY = {"datasets", "gguf", "matplotlib", "pandas", "scipy", "tokenizers", "transformers", "xarray", "zarr"}
+EXCUSES = {"pytest.skip", "pytest.xfail", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` for an attribute chain that starts at a name, else ''."""
+    if isinstance(node, ast.Attribute) and (parent := dotted(node.value)):
+        return f"{parent}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def imported(node: ast.AST) -> set[str]:
+    """The dotted names that one import statement reaches."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return set()
+
+
+def used(path: Path) -> set[str]:
+    """Every dotted name that a module imports or writes out."""
+    return set().union(*(imported(node) | {dotted(node)} for node in ast.walk(parse(path))))
+
+
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when a module is imported: neither functions' bodies nor what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and dotted(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield child
+        yield from at_import(child)
+
+
+def under(names: set[str], roots: set[str]) -> set[str]:
+    return {used for used in names if any(used == root or used.startswith(f"{root}.") for root in roots)}
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=name)
+def test_a_module_keeps_to_what_the_library_may_use(path: Path):
+    assert not under(used(path), NEVER)
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=name)
+def test_a_module_imports_slow_libraries_only_where_it_needs_them(path: Path):
+    assert not under(set().union(*map(imported, at_import(parse(path)))), LAZY)
+
+
+def test_importing_the_library_loads_nothing_slow():
+    script = "import sys, sinkjax; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & (LAZY | NEVER)
+
+
+def test_every_folder_of_the_library_is_a_package():
+    assert {path.parent for path in LIBRARY} == {path.parent for path in LIBRARY if path.name == "__init__.py"}
+
+
+@pytest.mark.parametrize("path", TESTS, ids=name)
+def test_a_test_module_tests_and_never_skips(path: Path):
+    functions = [node for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef)]
+    assert any(function.name.startswith("test_") for function in functions)
+    assert not used(path) & EXCUSES
+
+
+def test_no_package_registry_and_no_path_of_one_machine_is_written_down():
+    # A bracket in each pattern keeps this file from matching itself.
+    foreign = re.compile(r"p[y]pi\.org|python[h]osted\.|npm[j]s\.|(?<![\w.~])/(?:work|root|home|Users)/\w")
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    files += [path for folder in SOURCES for path in (ROOT / folder).rglob("*") if path.is_file()]
+    hits = {
+        name(path): match.group()
+        for path in files
+        if path.suffix in TEXT and "__pycache__" not in path.parts
+        for match in [foreign.search(path.read_text(encoding="utf-8"))]
+        if match
+    }
+    assert not hits
