@@ -1,0 +1,164 @@
+"""Intervals over prompts or seeds, paired differences, and where an effect lies among its controls."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sinkjax.errors import SinkjaxError
+
+BATCH_ELEMENTS = 2**23
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over samples (prompts, seeds) and its bootstrap interval.
+
+    mean: None without samples. low, high: None where no interval exists. n: finite samples, the ones that count; excluded: the
+    others (NaN: undefined; inf: never reached). method: "BCa", "percentile" or "none". note: why there is no proper interval
+    ("no samples", "one sample", "no spread"), or "".
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    excluded: int
+    level: float
+    method: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return self.note
+        bounds = "" if self.low is None else f" [{self.low:.4g}, {self.high:.4g}]"
+        return f"{self.mean:.4g}{bounds}" + (f" ({self.note})" if self.note else "")
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    """The random numbers of (seed, name): the same whatever else was drawn before. Errors: a negative seed."""
+    if seed < 0:
+        raise SinkjaxError(f"seed must be 0 or more, not {seed}")
+    return np.random.default_rng([seed, int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())])
+
+
+def interval(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+    """The mean of float[n] and its interval; see `intervals`."""
+    values = np.asarray(values)
+    if values.ndim != 1:
+        raise SinkjaxError(f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
+    return intervals(values, level=level, resamples=resamples, seed=seed)[()]
+
+
+def intervals(
+    values: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> NDArray[np.object_]:
+    """Mean over `axis` and its bootstrap interval, for each row of a table.
+
+    values: float[..., n, ...]; NaN and inf are left out of their row and counted. level: coverage, between 0 and 1.
+    Returns an object array of `Interval`, shaped as `values` without `axis`. Bias-corrected and accelerated (Efron 1987;
+    scipy.stats.bootstrap), percentile where that is undefined. A row's interval does not depend on the other rows.
+    Errors: an axis that does not exist; a level outside (0, 1); fewer than 100 resamples.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if not -values.ndim <= axis < values.ndim:
+        raise SinkjaxError(f"axis {axis} does not exist in an array of shape {values.shape}")
+    if not 0 < level < 1:
+        raise SinkjaxError(f"level must lie between 0 and 1, not {level}")
+    if resamples < 100:
+        raise SinkjaxError(f"resamples must be at least 100, not {resamples}")
+    table = np.moveaxis(values, axis, -1)
+    rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
+    result = np.empty(len(rows), dtype=object)
+    patterns, members = np.unique(np.isfinite(rows), axis=0, return_inverse=True)
+    for number, finite in enumerate(patterns):
+        chosen = np.flatnonzero(members == number)
+        result[chosen] = _intervals_of(rows[chosen][:, finite], int((~finite).sum()), level, resamples, seed)
+    return result.reshape(table.shape[:-1])
+
+
+def paired_differences(
+    edited: ArrayLike, baseline: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> NDArray[np.object_]:
+    """Effects of edits: intervals of edited - baseline, differences taken in each prompt.
+
+    edited: float[..., n, ...] (e.g. [edit, prompt]). baseline: float[n], or any shape that broadcasts to edited's.
+    A prompt that either lacks is excluded. Returns as `intervals`.
+    """
+    edited, baseline = np.asarray(edited, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    try:
+        baseline = np.broadcast_to(baseline, edited.shape)
+    except ValueError:
+        raise SinkjaxError(f"a baseline of shape {baseline.shape} has no pairs in an array of shape {edited.shape}") from None
+    defined = np.isfinite(edited) & np.isfinite(baseline)
+    differences = np.subtract(edited, baseline, out=np.full(edited.shape, np.nan), where=defined)
+    return intervals(differences, axis, level=level, resamples=resamples, seed=seed)
+
+
+def percentile_among(value: ArrayLike, controls: ArrayLike) -> NDArray[np.float64]:
+    """Where an effect lies among its matched controls: per cent of them below it, ties counted half.
+
+    value: float[...]. controls: float[..., control] or float[control]. Returns float[...] in 0..100.
+    Errors: no controls; values or controls that are not finite (an undefined effect has no rank); shapes that do not fit.
+    """
+    value, controls = np.asarray(value, dtype=np.float64), np.asarray(controls, dtype=np.float64)
+    if controls.ndim == 0 or controls.shape[-1] == 0:
+        raise SinkjaxError("a percentile among controls needs at least one control")
+    if not (np.isfinite(value).all() and np.isfinite(controls).all()):
+        raise SinkjaxError("a percentile among controls needs finite values, and one of them is NaN or infinite")
+    try:
+        controls = np.broadcast_to(controls, (*value.shape, controls.shape[-1]))
+    except ValueError:
+        raise SinkjaxError(f"controls of shape {controls.shape} do not fit values of shape {value.shape}") from None
+    below, tied = controls < value[..., None], controls == value[..., None]
+    return 100 * (below + tied / 2).mean(-1)
+
+
+def _intervals_of(rows: NDArray, excluded: int, level: float, resamples: int, seed: int) -> list[Interval]:
+    """Intervals of float[row, n], all finite."""
+    n = rows.shape[1]
+    if n == 0:
+        return [Interval(None, None, None, 0, excluded, level, "none", "no samples")] * len(rows)
+    means = rows.mean(-1).tolist()
+    if n == 1:
+        return [Interval(mean, None, None, 1, excluded, level, "none", "one sample") for mean in means]
+    constant = rows.min(-1) == rows.max(-1)
+    constant = rows.min(-1) == rows.max(-1)
+    bootstrapped = iter(_bootstrap(rows[~constant], level, resamples, seed))
+    found = []
+    for first, mean, same in zip(rows[:, 0].tolist(), means, constant, strict=True):
+        low, high, method, note = (first, first, "none", "no spread") if same else (*next(bootstrapped), "")
+        found.append(Interval(first if same else mean, low, high, n, excluded, level, method, note))
+    return found
+
+
+def _bootstrap(rows: NDArray, level: float, resamples: int, seed: int) -> list[tuple[float, float, str]]:
+    """(low, high, method) of each float[row, n]; every row sees the same resamples, those of (seed, "bootstrap")."""
+    if not rows.size:
+        return []
+    from scipy.stats import DegenerateDataWarning, bootstrap
+
+    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # such rows are found below, and named in `method`
+        result = bootstrap(
+            (rows,),
+            np.mean,
+            n_resamples=resamples,
+            batch=max(1, BATCH_ELEMENTS // rows.size),
+            vectorized=True,
+            axis=-1,
+            confidence_level=level,
+            method="BCa",
+            rng=generator(seed, "bootstrap"),
+        )
+    low, high = result.confidence_interval
+    accelerated = np.isfinite(low) & np.isfinite(high)
+    tails = np.quantile(result.bootstrap_distribution, [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    low, high = np.where(accelerated, (low, high), tails)
+    method = np.where(accelerated, "BCa", "percentile")
+    return list(zip(low.tolist(), high.tolist(), method.tolist(), strict=True))
