@@ -71,7 +71,7 @@ $(BIN)/python -m pip --disable-pip-version-check install --quiet $(1); code=$$?;
 endef
 
 $(DONE)/run: pyproject.toml $(DONE)/venv
-	@echo "Installing into $(VENV), about 1 GB the first time"
+	@echo "Installing into $(VENV), 1 to 2 GB the first time"
 	$(call install,--editable .)
 
 $(DONE)/model: $(DONE)/venv
