@@ -147,7 +147,8 @@ def edit(
         renormalise=renormalise,
         centre=centre,
     )
-    return Edit((term,), label or _label(site, op, value, layers=layers, heads=heads, kv_heads=kv_heads, queries=queries, keys=keys, dims=dims))
+    chosen = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "queries": queries, "keys": keys, "dims": dims}
+    return Edit((term,), label or describe(f"{op} {site}", value=value, **chosen))
 
 
 def compose(*edits: Edit, label: str | None = None) -> Edit:
@@ -161,22 +162,23 @@ def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
     for entry in edits:
         if not isinstance(entry, Edit):
-            raise SinkjaxError(f"not an edit: {entry!r}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key")
+            raise SinkjaxError(
+                f"not an edit: {entry!r}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key"
+            )
     return edits
 
 
-def label(name: str, **arguments: Any) -> str:
+def describe(name: str, **arguments: Any) -> str:
     """`name(a=1, b=2)` with the arguments that are not None, for labels."""
     shown = (f"{key}={_show(value)}" for key, value in arguments.items() if value is not None)
     return f"{name}({', '.join(shown)})"
 
 
-_label = label
-
-
 def _show(value: Any) -> str:
     if isinstance(value, slice):
-        return ":".join("" if end is None else str(end) for end in (value.start, value.stop, value.step)[: 2 if value.step is None else 3])
+        return ":".join(
+            "" if end is None else str(end) for end in (value.start, value.stop, value.step)[: 2 if value.step is None else 3]
+        )
     if isinstance(value, PerPrompt):
         return "per prompt"
     if isinstance(value, (bool, int, float, str, np.number)):

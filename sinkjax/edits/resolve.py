@@ -75,7 +75,9 @@ def first_layer(edits: Edits, config: Config) -> int:
 def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
     spec = SITES[term.site]
     layers = _mask("layer", term.layers, config.layers)
-    heads = _mask("head" if spec.heads != "kv_head" else "key-value head", term.heads, axis_size(config, spec.heads) if spec.heads else 1)
+    heads = _mask(
+        "head" if spec.heads != "kv_head" else "key-value head", term.heads, axis_size(config, spec.heads) if spec.heads else 1
+    )
     query, key = _positions(term, lengths, T)
     dims = _mask("dim", term.dims, axis_size(config, spec.dims) if spec.dims else 1)
     if term.site == Site.POSITION:
@@ -130,7 +132,9 @@ def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.
 def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -> np.ndarray:
     if isinstance(selector, PerPrompt):
         if len(selector.positions) != len(lengths):
-            raise SinkjaxError(f"per_prompt gives {what} positions for {len(selector.positions)} prompts, the batch has {len(lengths)}")
+            raise SinkjaxError(
+                f"per_prompt gives {what} positions for {len(selector.positions)} prompts, the batch has {len(lengths)}"
+            )
         rows = selector.positions
     else:
         rows = (selector,)
@@ -139,7 +143,9 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
         for b, length in enumerate(lengths):
             for position in rows[b % len(rows)]:
                 if position >= length:
-                    raise SinkjaxError(f"{what} position {position} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})")
+                    raise SinkjaxError(
+                        f"{what} position {position} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})"
+                    )
     return masks
 
 
@@ -158,11 +164,15 @@ def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
     """A swap as int [B or 1, 2]."""
     pairs = np.atleast_2d(np.asarray(value, np.int32))
     if pairs.shape not in ((1, 2), (len(lengths), 2)):
-        raise SinkjaxError(f"a swap needs one pair of positions, or one for each of {len(lengths)} prompts, not shape {pairs.shape}")
+        raise SinkjaxError(
+            f"a swap needs one pair of positions, or one for each of {len(lengths)} prompts, not shape {pairs.shape}"
+        )
     for b, length in enumerate(lengths):
         for position in pairs[b % len(pairs)]:
             if not 0 <= position < length:
-                raise SinkjaxError(f"swap position {position} is not in prompt {b}, which has {length} tokens (0 to {length - 1})")
+                raise SinkjaxError(
+                    f"swap position {position} is not in prompt {b}, which has {length} tokens (0 to {length - 1})"
+                )
     return pairs
 
 
@@ -179,15 +189,23 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
     tail = ["heads"] * (spec.heads is not None) + ["dims"] * (spec.dims is not None)
     rank = 2 + len(tail)
     if value.ndim and not (spec.dims is not None and value.ndim <= 3) and value.ndim != rank:
-        raise SinkjaxError(f"a value at {term.site.name} has rank 0{', 1, 2, 3' if spec.dims else ''} or {rank}, not {value.ndim}")
+        raise SinkjaxError(
+            f"a value at {term.site.name} has rank 0{', 1, 2, 3' if spec.dims else ''} or {rank}, not {value.ndim}"
+        )
     if spec.heads and spec.dims and 0 < value.ndim < rank:
         value = value[..., None, :]  # a donor without a head axis serves every selected head
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
-    allowed = [(1, L), (1, B)] + [(1, axis_size(config, spec.heads))] * bool(spec.heads) + [(1, int(dims.sum()), dims.size)] * bool(spec.dims)
+    allowed = (
+        [(1, L), (1, B)]
+        + [(1, axis_size(config, spec.heads))] * bool(spec.heads)
+        + [(1, int(dims.sum()), dims.size)] * bool(spec.dims)
+    )
     for axis, (size, sizes) in enumerate(zip(value.shape, allowed, strict=True)):
         if size not in sizes:
             name = (["layers", "prompts"] + tail)[axis]
-            raise SinkjaxError(f"a value at {term.site.name} has {size} entries over {name}; allowed: {', '.join(map(str, sorted(set(sizes))))}")
+            raise SinkjaxError(
+                f"a value at {term.site.name} has {size} entries over {name}; allowed: {', '.join(map(str, sorted(set(sizes))))}"
+            )
     if spec.dims and value.shape[-1] not in (1, dims.size):
         full = xp.zeros((*value.shape[:-1], dims.size), value.dtype)  # one entry per chosen dim, put in place
         chosen = np.flatnonzero(dims)
@@ -203,7 +221,9 @@ def _put(full: np.ndarray, chosen: np.ndarray, value: np.ndarray) -> np.ndarray:
 def _refuse_non_finite(term: Term, value: np.ndarray) -> None:
     masks = (value == -np.inf) & (term.site == Site.LOGITS)
     if not np.isfinite(value[~masks]).all():
-        raise SinkjaxError(f"the value of an edit at {term.site.name} must be finite{' or -inf' if term.site == Site.LOGITS else ''}")
+        raise SinkjaxError(
+            f"the value of an edit at {term.site.name} must be finite{' or -inf' if term.site == Site.LOGITS else ''}"
+        )
 
 
 def _visible(config: Config, layer: int, rows: np.ndarray, T: int) -> np.ndarray:
@@ -250,12 +270,16 @@ def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.nda
             empty = ~visible.any(axis=-1) & (rows < lengths[:, None])
             if empty.any():
                 prompt, row = np.argwhere(empty)[0]
-                raise SinkjaxError(f"{label} masks every key of query {start + row} (prompt {prompt}, layer {layer}, head {head})")
+                raise SinkjaxError(
+                    f"{label} masks every key of query {start + row} (prompt {prompt}, layer {layer}, head {head})"
+                )
 
 
 def _masks(term: Resolved) -> bool:
     traced = isinstance(term.value, jax.core.Tracer)
-    return term.site == Site.LOGITS and term.op in ("set", "add") and not traced and bool((np.asarray(term.value) == -np.inf).any())
+    return (
+        term.site == Site.LOGITS and term.op in ("set", "add") and not traced and bool((np.asarray(term.value) == -np.inf).any())
+    )
 
 
 def _masked_at(term: Resolved) -> np.ndarray:

@@ -61,14 +61,22 @@ class Spec:
 
 
 SITES: dict[Site, Spec] = {
-    Site.EMBED: Spec(("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, the residual stream at depth 0"),
+    Site.EMBED: Spec(
+        ("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, the residual stream at depth 0"
+    ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
-    Site.QUERY: Spec(("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "queries, biases in, before the rotation"),
-    Site.KEY: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "keys, biases in, before the rotation"),
+    Site.QUERY: Spec(
+        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "queries, biases in, before the rotation"
+    ),
+    Site.KEY: Spec(
+        ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "keys, biases in, before the rotation"
+    ),
     Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases in"),
     Site.LOGITS: Spec(("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale in, before the normaliser"),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
-    Site.HEAD_OUT: Spec(("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before W_O"),
+    Site.HEAD_OUT: Spec(
+        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before W_O"
+    ),
     Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O"),
     Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
     Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, before the residual sum"),

@@ -113,6 +113,10 @@ def check(params: Params, config: Config) -> None:
         return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
     want, have = shapes(abstract(config)), shapes(params)
-    wrong = [f"{name}: {have.get(name)} instead of {want.get(name)}" for name in sorted(want | have) if want.get(name) != have.get(name)]
+    wrong = [
+        f"{name}: {have.get(name)} instead of {want.get(name)}"
+        for name in sorted(want | have)
+        if want.get(name) != have.get(name)
+    ]
     if wrong:
         raise SinkjaxError("the parameters do not fit the config: " + "; ".join(wrong))

@@ -1,0 +1,75 @@
+"""sinkjax: why language models have attention sinks and massive activations, by causal intervention, in JAX.
+
+Names are imported when first used, so `import sinkjax` and `sinkjax --help` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model as Model
+    from sinkjax.checkpoints.load import load as load
+    from sinkjax.data.prompts import encode as encode
+    from sinkjax.edits.edit import Edit as Edit
+    from sinkjax.edits.edit import compose as compose
+    from sinkjax.edits.edit import edit as edit
+    from sinkjax.edits.edit import per_prompt as per_prompt
+    from sinkjax.edits.named import add_logit as add_logit
+    from sinkjax.edits.named import attend_self as attend_self
+    from sinkjax.edits.named import drop_mlp as drop_mlp
+    from sinkjax.edits.named import mask_key as mask_key
+    from sinkjax.edits.named import scale_head_output as scale_head_output
+    from sinkjax.edits.named import set_positions as set_positions
+    from sinkjax.edits.named import set_residual as set_residual
+    from sinkjax.edits.named import shift_positions as shift_positions
+    from sinkjax.edits.named import swap_embeddings as swap_embeddings
+    from sinkjax.edits.site import Site as Site
+    from sinkjax.errors import SinkjaxError as SinkjaxError
+    from sinkjax.model.config import Config as Config
+    from sinkjax.model.forward import forward as forward
+    from sinkjax.probe import Capture as Capture
+    from sinkjax.probe import Probe as Probe
+    from sinkjax.probe import Statistic as Statistic
+    from sinkjax.record import Record as Record
+    from sinkjax.record import to_dataset as to_dataset
+    from sinkjax.sweeps.run import sweep as sweep
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "sinkjax.checkpoints.load": ("Model", "load"),
+    "sinkjax.data.prompts": ("encode",),
+    "sinkjax.edits.edit": ("Edit", "compose", "edit", "per_prompt"),
+    "sinkjax.edits.named": (
+        "add_logit",
+        "attend_self",
+        "drop_mlp",
+        "mask_key",
+        "scale_head_output",
+        "set_positions",
+        "set_residual",
+        "shift_positions",
+        "swap_embeddings",
+    ),
+    "sinkjax.edits.site": ("Site",),
+    "sinkjax.errors": ("SinkjaxError",),
+    "sinkjax.model.config": ("Config",),
+    "sinkjax.model.forward": ("forward",),
+    "sinkjax.probe": ("Capture", "Probe", "Statistic"),
+    "sinkjax.record": ("Record", "to_dataset"),
+    "sinkjax.sweeps.run": ("sweep",),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+__all__ = sorted(_MODULE)  # pyright: ignore
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'sinkjax' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,97 @@
+"""Attention: normalisers behind one signature, and causal attention in blocks of queries.
+
+Shape suffixes: B prompts, T = S positions (queries, keys), Q queries of a block, H query heads, K key-value heads, D head width.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.edits.site import Site
+from sinkjax.probe import View, over_queries
+from sinkjax.tape import Tape
+
+QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for
+
+
+def softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
+    """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
+
+    Infinities never enter, so gradients are finite under any mask.
+    """
+    top = jax.lax.stop_gradient(jnp.where(visible, scores, jnp.finfo(scores.dtype).min).max(axis=-1, keepdims=True))
+    powers = jnp.where(visible, jnp.exp(jnp.where(visible, scores - top, 0)), 0)
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers / jnp.where(total > 0, total, 1)
+
+
+def attend(
+    q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, window: jax.Array | None, tape: Tape, precision: str
+) -> tuple[jax.Array, jax.Array]:
+    """Causal attention of rotated queries and keys, at scale 1 / sqrt(D).
+
+    window: int, the number of last keys a query sees, or None. Scores, weights and their sums are at least float32.
+    Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
+    """
+    B, T, H, D = q_BTHD.shape
+    group = H // k_BSKD.shape[2]
+    k_BSHD, v_BSHD = jnp.repeat(k_BSKD, group, axis=2), jnp.repeat(v_BSKD, group, axis=2)
+    wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
+
+    def block(rows_Q: jax.Array, q_BQHD: jax.Array) -> tuple:
+        inner = tape.fork()
+        back = rows_Q[:, None] - jnp.arange(T)[None, :]
+        causal = (back >= 0) if window is None else (back >= 0) & (back < window)
+        view = View(tape.lengths, rows_Q, causal[None, None], q_BQHD, k_BSHD)
+        scores = jnp.einsum("BQHD,BSHD->BHQS", q_BQHD, k_BSHD, precision=precision, preferred_element_type=wide) * D**-0.5
+        scores, visible = inner.logits(scores, view)
+        view = view.replace(visible=visible)
+        weights = inner.weights(softmax(scores, visible), view)
+        out = jnp.einsum("BHQS,BSHD->BQHD", weights, v_BSHD.astype(wide), precision=precision)
+        empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
+        return out.astype(v_BSKD.dtype), jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
+
+    if T <= QUERY_BLOCK:
+        out, empty, record, counts = block(jnp.arange(T), q_BTHD)
+    else:
+        out, empty, record, counts = _in_blocks(block, q_BTHD, tape)
+    tape.record |= _choose_queries(record, tape)
+    tape.counts |= counts
+    return out, empty
+
+
+def _in_blocks(block, q_BTHD: jax.Array, tape: Tape) -> tuple:
+    """Run `block` over blocks of queries: outputs over queries are joined, all others added up as they come."""
+    T = q_BTHD.shape[1]
+    blocks = -(-T // QUERY_BLOCK)
+    padded = jnp.pad(q_BTHD, ((0, 0), (0, blocks * QUERY_BLOCK - T), (0, 0), (0, 0)))
+    first = jnp.arange(blocks) * QUERY_BLOCK
+
+    def run(start: jax.Array) -> tuple[dict, tuple]:
+        queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=1)
+        out, empty, record, counts = block(start + jnp.arange(QUERY_BLOCK), queries)
+        joined = {name: x for name, x in record.items() if over_queries(tape.probe, name) is not None}
+        return {"": out} | joined, (empty, {name: x for name, x in record.items() if name not in joined}, counts)
+
+    def step(sums: tuple, start: jax.Array) -> tuple[tuple, dict]:
+        joined, parts = run(start)
+        return jax.tree.map(jnp.add, sums, parts), joined
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
+    (empty, summed, counts), stacked = jax.lax.scan(step, zeros, first)
+
+    def join(name: str, x: jax.Array) -> jax.Array:
+        axis = 1 if name == "" else over_queries(tape.probe, name)
+        x = jnp.moveaxis(x, 0, axis)  # [..., blocks, Q, ...]
+        x = x.reshape(*x.shape[:axis], blocks * QUERY_BLOCK, *x.shape[axis + 2 :])
+        return jax.lax.slice_in_dim(x, 0, T, axis=axis)
+
+    joined = {name: join(name, x) for name, x in stacked.items()}
+    return joined.pop(""), empty, summed | joined, counts
+
+
+def _choose_queries(record: dict[str, jax.Array], tape: Tape) -> dict[str, jax.Array]:
+    """Keep the captured queries of LOGITS and WEIGHTS."""
+    chosen = {entry.name: entry.positions for entry in tape.probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}
+    return {name: x if chosen.get(name) is None else x[:, :, jnp.asarray(chosen[name])] for name, x in record.items()}

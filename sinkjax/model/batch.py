@@ -1,0 +1,50 @@
+"""The checks that every batch of prompts passes before it reaches jitted code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
+
+
+def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, jax.Array, np.ndarray]:
+    """Tokens and lengths as arrays, and the lengths as far as the host knows them (T where they are traced).
+
+    tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. lengths: int [B] or None (T for all).
+    Errors: another rank or kind; a token outside of the vocabulary; a length of 0 or beyond T; T beyond the context.
+    """
+    tokens = tokens if isinstance(tokens, jax.Array) else np.asarray(tokens)
+    if config.vocab_size is None:
+        if tokens.ndim != 3 or not jnp.issubdtype(tokens.dtype, jnp.floating) or tokens.shape[2] != config.width:
+            raise SinkjaxError(
+                f"a model without a vocabulary takes float [B, T, {config.width}], not {tokens.dtype} {tuple(tokens.shape)}"
+            )
+    elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        raise SinkjaxError(f"tokens must be int [B, T], not {tokens.dtype} {tuple(tokens.shape)}")
+    B, T = tokens.shape[:2]
+    if B == 0 or T == 0:
+        raise SinkjaxError("the batch is empty: it has no prompt or no position")
+    if T > config.context:
+        raise SinkjaxError(f"{T} positions are more than the model's context of {config.context}")
+    if lengths is None:
+        lengths = np.full(B, T, np.int32)
+    known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(lengths)
+    if known.shape != (B,) or known.dtype.kind not in "iu":
+        raise SinkjaxError(f"lengths must be int [{B}], not {known.dtype} {known.shape}")
+    if known.min() < 1 or known.max() > T:
+        prompt = int(np.argmax((known < 1) | (known > T)))
+        raise SinkjaxError(f"prompt {prompt} has length {known[prompt]}; it must have 1 to {T} tokens")
+    if config.vocab_size is not None and not isinstance(tokens, jax.core.Tracer):
+        ids = np.asarray(tokens)
+        wrong = (ids < 0) | (ids >= config.vocab_size)
+        if wrong.any():
+            b, t = np.argwhere(wrong)[0]
+            raise SinkjaxError(
+                f"token {ids[b, t]} (prompt {b}, position {t}) is out of range: the vocabulary has {config.vocab_size}"
+            )
+    return jnp.asarray(tokens), jnp.asarray(lengths, jnp.int32), known

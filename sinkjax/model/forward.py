@@ -1,0 +1,218 @@
+"""The forward pass of every model here: a pure function of arrays.
+
+    h = embed(tokens)                          EMBED
+    in each block
+        h = h + W_O attend(norm(h))            QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS, HEAD_OUT, ATTN_OUT
+        h = h + MLP(norm(h))                   NEURON, MLP_OUT, RESID
+    logits = unembed(norm(h))
+
+Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
+blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
+width, d residual width, F MLP width, V vocabulary, L blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.site import Site
+from sinkjax.model import rope
+from sinkjax.model.attention import attend
+from sinkjax.model.batch import check_batch
+from sinkjax.model.config import Config
+from sinkjax.model.output import Output, Trace, next_token_nll, output
+from sinkjax.model.params import Params
+from sinkjax.probe import Probe, View, finish, measure
+from sinkjax.tape import Tape
+
+ACTIVATION: dict[str, Callable] = {
+    "silu": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+}
+
+
+def forward(
+    params: Params,
+    tokens: Any,
+    config: Config,
+    edits: Edit | Sequence[Edit] = (),
+    probe: Probe = Probe(),
+    lengths: Any = None,
+    logits: bool = True,
+    precision: str = "highest",
+) -> Output:
+    """Run a model on a batch of right-padded prompts, edited and measured.
+
+    tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. edits: one, or a sequence applied left to right.
+    probe: what to measure. lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
+    logits: whether to compute them. precision: of every matrix product ("highest": full float32 on every device).
+    May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
+    Errors: a token outside of the vocabulary; a prompt empty or longer than the context; edits that do not fit (`resolve`).
+    """
+    tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
+    probe.check(config, tokens.shape[1])
+    resolved = resolve(edits, config, known_lengths, tokens.shape[1])
+    return run(params, tokens, lengths, resolved, config=config, probe=probe, logits=logits, precision=precision)
+
+
+@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision"))
+def run(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    edits: Edits,
+    *,
+    config: Config,
+    probe: Probe,
+    logits: bool,
+    precision: str,
+) -> Output:
+    """The jitted core of `forward`: arrays in, arrays out."""
+    h, start = embed(params, tokens, edits, probe, lengths)
+    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
+    slots = empty_slots(step, params, h, config, probe)
+    (h, slots), layers = jax.lax.scan(
+        lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(config.layers), params["layers"])
+    )
+    return complete(params, h, tokens, Trace(start, layers, slots), edits, config, probe, lengths, logits, precision)
+
+
+def embed(params: Params, tokens: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
+    """The residual stream at depth 0, [B, T, d], and what was measured there."""
+    h = tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens]
+    return visit_embedding(h, edits, probe, lengths)
+
+
+def visit_embedding(h: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
+    """EMBED: edit and measure the rows that enter the first block."""
+    tape = Tape(edits, probe, lengths, layer=0)
+    h = tape(Site.EMBED, h)
+    tape.record |= measure(probe, Site.RESID, h, View(lengths), depth_only=True)
+    return h, {"record": finish(probe, tape.record, lengths), "counts": tape.counts}
+
+
+def block(
+    h: jax.Array, w: Params, window: jax.Array | None, angles: Callable, tape: Tape, config: Config, precision: str
+) -> tuple[jax.Array, jax.Array]:
+    """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
+    matmul = partial(jnp.einsum, precision=precision)
+
+    x = rms_norm(h, w["attn_norm"], config.norm.eps)
+    q = tape(Site.QUERY, add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias")))
+    k = tape(Site.KEY, add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias")))
+    v = tape(Site.VALUE, add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias")))
+    for_queries, for_keys = angles(tape)  # POSITION
+    heads, empty_rows = attend(
+        rope.rotate(q, *for_queries), rope.rotate(k, *for_keys), v, window, tape, precision
+    )  # LOGITS, WEIGHTS
+    heads = tape(Site.HEAD_OUT, heads)
+    h = h + tape(Site.ATTN_OUT, add_bias(matmul("BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias")))
+
+    x = rms_norm(h, w["mlp_norm"], config.norm.eps)
+    gate = add_bias(matmul("BTd,dF->BTF", x, w["gate"]), w.get("gate_bias"))
+    up = add_bias(matmul("BTd,dF->BTF", x, w["up"]), w.get("up_bias"))
+    neurons = tape(Site.NEURON, ACTIVATION[config.activation](gate) * up)
+    h = h + tape(Site.MLP_OUT, add_bias(matmul("BTF,Fd->BTd", neurons, w["down"]), w.get("down_bias")))
+    return tape(Site.RESID, h), empty_rows
+
+
+def block_step(
+    config: Config, probe: Probe, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, precision: str
+) -> Callable[[jax.Array, dict, jax.Array, Params], tuple[tuple[jax.Array, dict], dict]]:
+    """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and what was measured in this block.
+
+    Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
+    """
+    angles = rotary(config, lengths, T, jnp.promote_types(dtype, jnp.float32), edits)
+    windows = None if config.windows is None else jnp.asarray([window or T for window in config.windows])
+
+    def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params) -> tuple[tuple[jax.Array, dict], dict]:
+        tape = Tape(edits, probe, lengths, layer)
+        h, empty_rows = block(h, w, None if windows is None else windows[layer], angles, tape, config, precision)
+        record = finish(probe, tape.record, lengths)
+        for capture in probe.captures:
+            if capture.name in record:
+                slots = slots | {
+                    capture.name: fill_slot(slots.get(capture.name), record.pop(capture.name), layer, capture.layer_list(config))
+                }
+        return (h, slots), {"record": record, "counts": tape.counts, "empty_rows": empty_rows}
+
+    return step
+
+
+def rotary(config: Config, lengths: jax.Array, T: int, dtype: jnp.dtype, edits: Edits) -> Callable[[Tape], tuple]:
+    """A function of the tape that gives the tables of queries and of keys; they are made once unless POSITION is edited."""
+    frequencies, factor = rope.frequencies(config.position, config.head_dim, lengths, dtype)
+    index = jnp.arange(T)[None, :]
+    if not any(term.site == Site.POSITION for term in edits):
+        same = rope.tables(index, frequencies, factor)
+        return lambda tape: (same, same)
+
+    def edited(tape: Tape) -> tuple:
+        for_queries, for_keys = tape.positions(index, index)
+        return rope.tables(for_queries, frequencies, factor), rope.tables(for_keys, frequencies, factor)
+
+    return edited
+
+
+def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers: tuple[int, ...]) -> jax.Array:
+    """Write a layer's raw value into its place among the captured layers; other layers leave the slot alone."""
+    if slot is None:  # only while shapes are worked out
+        return jnp.zeros((len(layers), *value.shape), value.dtype)
+    place = jnp.asarray([layers.index(entry) if entry in layers else -1 for entry in range(max(layers) + 1)])
+    place = jnp.where(layer < place.size, place[jnp.minimum(layer, place.size - 1)], -1)
+    return jax.lax.cond(place >= 0, lambda: jax.lax.dynamic_update_index_in_dim(slot, value, place, 0), lambda: slot)
+
+
+def empty_slots(step: Callable, params: Params, h: jax.Array, config: Config, probe: Probe) -> dict:
+    """The carried slots, before the first block."""
+    if all(capture.site == Site.EMBED for capture in probe.captures):
+        return {}
+    first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
+    (_, slots), _ = jax.eval_shape(step, h, {}, 0, first)
+    return jax.tree.map(lambda slot: jnp.zeros(slot.shape, slot.dtype), slots)
+
+
+def complete(
+    params: Params,
+    h: jax.Array,
+    tokens: jax.Array,
+    trace: Trace,
+    edits: Edits,
+    config: Config,
+    probe: Probe,
+    lengths: jax.Array,
+    logits: bool,
+    precision: str,
+) -> Output:
+    """From the last residual stream and all that was measured to the `Output`."""
+    x = rms_norm(h, params["final_norm"], config.norm.eps)
+    if config.vocab_size is None:
+        return output(None, x, None, trace, edits, probe)
+    unembed = params["embed"].T if config.tied else params["unembed"]
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    to_logits = lambda x: jnp.einsum("...d,dV->...V", x, unembed, precision=precision, preferred_element_type=wide)  # noqa: E731
+    nll = next_token_nll(to_logits, x, tokens, lengths) if probe.nll else None
+    return output(to_logits(x) if logits else None, None, nll, trace, edits, probe)
+
+
+def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
+    """x * gain / sqrt(mean(x^2) + eps) over the last axis, in at least float32; returned in the dtype of x."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    scaled = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + eps)
+    return (scaled * gain).astype(x.dtype)
+
+
+def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """x, with a bias if the model has one."""
+    return x if bias is None else x + bias

@@ -1,0 +1,234 @@
+"""What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
+
+Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
+small function (`Statistic`); the built-in ones are in `sinkjax/statistics.py`, and `extra=` takes others without touching any file.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from sinkjax.edits.site import SITES, Site, axis_size
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.model.config import Config
+
+PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
+
+
+@struct.dataclass
+class View:
+    """What a statistic sees beside its array.
+
+    lengths: int [B]. rows: int [Q], the positions of the queries in the array (LOGITS and WEIGHTS see a block of queries).
+    visible: bool [B or 1, H or 1, Q, S]; query [B, Q, H, D] and key [B, S, H, D], rotated: at LOGITS and WEIGHTS only.
+    """
+
+    lengths: jax.Array
+    rows: jax.Array | None = None
+    visible: jax.Array | None = None
+    query: jax.Array | None = None
+    key: jax.Array | None = None
+
+    @property
+    def real_rows(self) -> jax.Array:
+        """Queries within their prompt: bool [B, 1, Q, 1]."""
+        return (self.rows[None, :] < self.lengths[:, None])[:, None, :, None]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A reduction of the array at a site.
+
+    name: its name in the record. site: where. fn(x, view) -> array with the axes `dims` less layer or depth; x is at least float32.
+    dims: begins with "prompt" and then "layer", or, at RESID, "depth" (depth 0 is the embedding). At LOGITS and WEIGHTS, fn sees a
+    block of queries: outputs over "query" are joined, all others are added up. finish(array, lengths) is applied after that. Along
+    "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
+    """
+
+    name: str
+    site: Site
+    fn: Callable[[jax.Array, View], jax.Array]
+    dims: tuple[str, ...]
+    finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
+            self.dims[1] == "depth" and self.site != Site.RESID
+        ):
+            raise SinkjaxError(
+                f"the dims of {self.name} must begin with prompt, layer (or prompt, depth at RESID), not {self.dims}"
+            )
+        if self.site in (Site.EMBED, Site.POSITION):
+            raise SinkjaxError(f"{self.name}: statistics are taken in blocks; depth 0 of RESID is the embedding")
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Raw values at a site, after its edits. Positions are the same for all prompts; at LOGITS and WEIGHTS they choose queries.
+
+    layers, positions, dims: tuples of ints, or None for all. name: its name in the record, by default that of the site.
+    """
+
+    site: Site
+    layers: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
+    dims: tuple[int, ...] | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.site == Site.POSITION:
+            raise SinkjaxError("POSITION holds indices, not activations; there is nothing to capture")
+        object.__setattr__(self, "name", self.name or str(self.site))
+
+    def layer_list(self, config: Config) -> tuple[int, ...]:
+        """The captured layers; EMBED has the one."""
+        if self.site == Site.EMBED:
+            return (0,)
+        return tuple(range(config.layers)) if self.layers is None else self.layers
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes in the record; a subset gets an axis name of its own, so that it never clashes with a whole one."""
+        renamed = {"layer": self.layers, "position": self.positions, "query": self.positions, "key_position": self.positions}
+        renamed[SITES[self.site].axes[-1]] = self.dims
+        names = ["position" if axis == "key_position" else axis for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
+        chosen = [renamed.get(axis) for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
+        names = [name if subset is None else f"{self.name}_{name}" for name, subset in zip(names, chosen, strict=True)]
+        return tuple(name for name in names if not (self.site == Site.EMBED and name.endswith("layer")))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Which statistics a forward returns; the axes are in `sinkjax/statistics.py` and in `record.dims`.
+
+    attention_received, attention_share, row_entropy, query_key_cosine: of the attention weights actually used.
+    resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
+    query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.
+    attention: layers whose full maps are returned. capture, extra: raw values and further reductions.
+    """
+
+    attention_received: bool = False
+    attention_share: bool = False
+    row_entropy: bool = False
+    query_key_cosine: bool = False
+    resid_max: bool = False
+    resid_norm: bool = False
+    resid_median: bool = False
+    resid_argmax: bool = False
+    query_norm: bool = False
+    key_norm: bool = False
+    value_norm: bool = False
+    nll: bool = False
+    attention: tuple[int, ...] = ()
+    capture: tuple[Capture, ...] = ()
+    extra: tuple[Statistic, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("attention", "capture", "extra"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        names = [entry.name for entry in (*self.statistics, *self.captures)]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise SinkjaxError(f"two statistics of one probe are both named {', '.join(sorted(twice))}")
+
+    @classmethod
+    def of(cls, *names: str) -> Probe:
+        """The probe that asks for these built-in statistics by name."""
+        allowed = [field.name for field in fields(cls) if field.type == "bool"]
+        for name in names:
+            if name not in allowed:
+                raise unknown("statistic", name, allowed)
+        return cls(**dict.fromkeys(names, True))
+
+    @functools.cached_property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """The reductions asked for, built-in and extra."""
+        from sinkjax.statistics import BUILT_IN
+
+        return tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
+
+    @functools.cached_property
+    def captures(self) -> tuple[Capture, ...]:
+        """The raw values asked for; full attention maps are captures of WEIGHTS."""
+        maps = (Capture(Site.WEIGHTS, layers=self.attention, name="attention"),) if self.attention else ()
+        return maps + self.capture
+
+    def check(self, config: Config, T: int) -> None:
+        """Raise an error that names a captured layer, position or dim that this model or batch does not have."""
+        for entry in self.captures:
+            last = SITES[entry.site].dims
+            limits = {"layer": (entry.layers, config.layers), "position": (entry.positions, T)}
+            limits["dim"] = (entry.dims, axis_size(config, last) if last else T)
+            for what, (chosen, size) in limits.items():
+                for index in chosen or ():
+                    if not 0 <= index < size:
+                        raise SinkjaxError(f"{entry.name}: {what} {index} is out of range: there are {size}, 0 to {size - 1}")
+
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """The axes of every array this probe returns."""
+        named = {entry.name: entry.dims for entry in self.statistics} | {entry.name: entry.axes for entry in self.captures}
+        return named | ({"nll": ("prompt", "position")} if self.nll else {})
+
+
+def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
+    """All that a probe asks for at a site. The barrier keeps these reductions from being fused into the computation they watch."""
+    wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
+    raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
+    if not wanted and not raw:
+        return {}
+    x, view = jax.lax.optimization_barrier((x, view))
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return {entry.name: entry.fn(wide, view) for entry in wanted} | {entry.name: _select(entry, x, view) for entry in raw}
+
+
+def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> dict[str, jax.Array]:
+    """Complete one layer's statistics: means over rows, and NaN (-1) beyond each prompt's length."""
+    done = dict(values)
+    for entry in probe.statistics:
+        if entry.name in values:
+            array = entry.finish(values[entry.name], lengths) if entry.finish else values[entry.name]
+            done[entry.name] = _pad(array, (entry.dims[0], *entry.dims[2:]), lengths)
+    for entry in probe.captures:
+        if entry.name in values:
+            axes = tuple(axis.removeprefix(f"{entry.name}_") for axis in entry.axes)
+            axes = tuple(axis for axis in axes if axis != "layer")
+            done[entry.name] = _pad(values[entry.name], axes, lengths, entry.positions)
+    return done
+
+
+def over_queries(probe: Probe, name: str) -> int | None:
+    """The axis along which blocks of queries are joined, or None where they are added up."""
+    for entry in probe.statistics:
+        if entry.name == name:
+            return entry.dims.index("query") - 1 if "query" in entry.dims else None
+    return 2  # a capture: [B, H, Q, S]
+
+
+def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
+    """The captured dims (and positions, except of blocks of queries, which are chosen once they are joined)."""
+    if entry.site == Site.LOGITS:
+        x = jnp.where(view.visible, x, -jnp.inf)
+    if entry.positions is not None and entry.site not in (Site.LOGITS, Site.WEIGHTS):
+        x = x[:, jnp.asarray(entry.positions)]
+    return x if entry.dims is None else x[..., jnp.asarray(entry.dims)]
+
+
+def _pad(array: jax.Array, axes: tuple[str, ...], lengths: jax.Array, positions: tuple[int, ...] | None = None) -> jax.Array:
+    """NaN (-1) beyond each prompt's length; `positions` are those along a position or query axis, if not all."""
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    if not floating and not jnp.issubdtype(array.dtype, jnp.signedinteger):
+        return array
+    for axis, name in enumerate(axes):
+        if name in PADDED:
+            chosen = positions if positions is not None and name != "key" else range(array.shape[axis])
+            inside = jnp.asarray(chosen)[None, :] < lengths[:, None]
+            shape = [array.shape[0]] + [1] * (array.ndim - 1)
+            shape[axis] = array.shape[axis]
+            array = jnp.where(inside.reshape(shape), array, jnp.nan if floating else -1)
+    return array
