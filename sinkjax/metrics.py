@@ -17,7 +17,9 @@ Options shared by the functions on sinks:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +44,7 @@ class Peak(NamedTuple):
 
 
 def sink_rate(
-    record: Mapping[str, Any],
+    record: Mapping[Any, Any],
     key: ArrayLike = 0,
     eps: float = 0.3,
     *,
@@ -61,7 +63,7 @@ def sink_rate(
 
 
 def sink_rate_among(
-    record: Mapping[str, Any],
+    record: Mapping[Any, Any],
     where: ArrayLike,
     eps: float = 0.3,
     *,
@@ -82,7 +84,7 @@ def sink_rate_among(
 
 
 def sink_position(
-    record: Mapping[str, Any],
+    record: Mapping[Any, Any],
     where: ArrayLike | None = None,
     *,
     min_queries: int = 8,
@@ -101,7 +103,7 @@ def sink_position(
 
 
 def sink_onset(
-    record: Mapping[str, Any],
+    record: Mapping[Any, Any],
     key: ArrayLike = 0,
     eps: float = 0.3,
     *,
@@ -114,8 +116,8 @@ def sink_onset(
 
 
 def undecided_heads(
-    record: Mapping[str, Any],
-    other: Mapping[str, Any],
+    record: Mapping[Any, Any],
+    other: Mapping[Any, Any],
     key: ArrayLike = 0,
     eps: float = 0.3,
     *,
@@ -135,7 +137,7 @@ def undecided_heads(
 
 
 def massive_activations(
-    record: Mapping[str, Any], position: ArrayLike | None = None, *, threshold: float = 100.0, ratio: float = 1000.0
+    record: Mapping[Any, Any], position: ArrayLike | None = None, *, threshold: float = 100.0, ratio: float = 1000.0
 ) -> Floats:
     """Sun et al.'s rule (2024, arXiv 2402.17762): max |h| > threshold and > ratio times the median |h| of the same position.
 
@@ -148,7 +150,7 @@ def massive_activations(
     return _at(np.where(np.isnan(largest + median), np.nan, massive), position)
 
 
-def norm_ratio(record: Mapping[str, Any], position: ArrayLike | None = None) -> Floats:
+def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
     """||h_k|| over the mean ||h_t|| of the prompt's other positions t != k (Gu et al., their Figs. 7 and 8).
 
     Returns as `massive_activations`; NaN in a prompt of one token. Needs resid_norm.
@@ -159,12 +161,12 @@ def norm_ratio(record: Mapping[str, Any], position: ArrayLike | None = None) -> 
     return _at(_ratio(norms * (present.sum(-1, keepdims=True) - 1), others), position)
 
 
-def top1_over_median(record: Mapping[str, Any], position: ArrayLike | None = None) -> Floats:
+def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
     """max |h| over median |h| of the same position. Returns as `massive_activations`. Needs resid_max and resid_median."""
     return _at(_ratio(_measured(record, "resid_max"), _measured(record, "resid_median")), position)
 
 
-def largest_activation(record: Mapping[str, Any], where: ArrayLike | None = None) -> Peak:
+def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None) -> Peak:
     """The position with the largest |h|, and its value, at each depth: a Peak of [..., prompt, depth]; needs resid_max.
 
     where: bool[prompt, position], the positions to choose from (`token_mask`: activations on full stops); None: all.
@@ -174,7 +176,7 @@ def largest_activation(record: Mapping[str, Any], where: ArrayLike | None = None
 
 
 def massive_onset(
-    record: Mapping[str, Any], position: ArrayLike | None = 0, *, threshold: float = 100.0, ratio: float = 1000.0
+    record: Mapping[Any, Any], position: ArrayLike | None = 0, *, threshold: float = 100.0, ratio: float = 1000.0
 ) -> Floats:
     """First depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere for None; `NEVER` (inf) if none has.
 
@@ -197,7 +199,7 @@ def onset(values: ArrayLike, threshold: float) -> Floats:
     return np.where(hit.any(-1), np.where(blocked, np.nan, first), NEVER)
 
 
-def mean_nll(record: Mapping[str, Any], lengths: ArrayLike | None = None) -> Floats:
+def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
     """Mean negative log-likelihood in nats over the predicted tokens of each prompt: float[..., prompt].
 
     lengths: int[prompt]; with them a NaN before a prompt's end makes it NaN. NaN in a prompt of one token. Needs nll.
@@ -207,7 +209,7 @@ def mean_nll(record: Mapping[str, Any], lengths: ArrayLike | None = None) -> Flo
     return _ratio(np.where(scored, nll, 0).sum(-1), np.broadcast_to(scored, nll.shape).sum(-1))
 
 
-def perplexity(record: Mapping[str, Any], lengths: ArrayLike | None = None) -> Floats:
+def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
     """exp(`mean_nll`), per prompt: float[..., prompt]."""
     return np.exp(mean_nll(record, lengths))
 
@@ -225,7 +227,7 @@ def token_mask(
     return np.isin(tokens, ids) & (np.arange(tokens.shape[-1]) > 0)
 
 
-def _measured(record: Mapping[str, Any], name: str) -> Floats:
+def _measured(record: Mapping[Any, Any], name: str) -> Floats:
     values = np.asarray(Record(record)[name])
     return values.astype(np.result_type(values.dtype, np.float32), copy=False)
 
@@ -236,12 +238,12 @@ def _known_statistic(name: str) -> str:
 
 
 def _number(name: str, value: float) -> float:
-    if not np.isscalar(value) or not np.isreal(value) or not np.isfinite(value):
+    if not isinstance(value, Real) or not math.isfinite(value):
         raise SinkjaxError(f"{name} must be one finite number, not {value!r}")
     return float(value)
 
 
-def _scores(record: Mapping[str, Any], statistic: str, rule: str) -> Floats:
+def _scores(record: Mapping[Any, Any], statistic: str, rule: str) -> Floats:
     """Score of each key under `rule`: float[..., prompt, layer, head, key]."""
     one_of("rule", rule, RULES)
     received = _measured(record, _known_statistic(statistic))

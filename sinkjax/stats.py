@@ -52,7 +52,7 @@ def interval(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, s
     values = np.asarray(values)
     if values.ndim != 1:
         raise SinkjaxError(f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
-    return intervals(values, level=level, resamples=resamples, seed=seed)[()]
+    return intervals(values[None], level=level, resamples=resamples, seed=seed)[0]
 
 
 def intervals(
