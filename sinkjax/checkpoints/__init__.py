@@ -1,0 +1,1 @@
+"""Checkpoints: Hugging Face folders and hub ids, GGUF files and presets, as parameters, a config and a tokenizer."""

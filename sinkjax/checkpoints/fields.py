@@ -1,0 +1,107 @@
+"""Settings read from a file key by key: every read is checked, every gap named, and a key nobody read is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinkjax.errors import SinkjaxError, unknown
+
+LARGEST = 2**31 - 1
+
+
+@dataclass
+class Fields:
+    """The settings of one file (or of one table in it).
+
+    values: key -> JSON value. where: names the file in messages. defaults: what an absent (or null) key stands for, as a
+    function of the settings; a key without one must be there. assumed: the defaults that were taken, for the provenance.
+    """
+
+    values: Mapping[str, Any]
+    where: str
+    defaults: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)
+    assumed: dict[str, Any] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+
+    def get(self, key: str) -> Any:
+        """The value of a key, or its default; an error names a key that has neither."""
+        self.read.add(key)
+        value = self.values.get(key)
+        if value is None and key in self.defaults:
+            value = self.assumed[key] = self.defaults[key](self)
+        elif value is None:
+            raise SinkjaxError(
+                f"{self.where} does not state {key!r}, which has no default; load(..., assume={{{key!r}: ...}}) supplies it deliberately"
+            )
+        return value
+
+    def stated(self, key: str) -> bool:
+        """Whether the file itself gives the key a value."""
+        return self.values.get(key) is not None
+
+    def integer(self, key: str, low: int = 1, high: int = LARGEST) -> int:
+        """A whole number from `low` to `high`."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.wrong(key, value, f"a whole number from {low} to {high}")
+        return value
+
+    def number(self, key: str) -> float:
+        """A finite number above 0."""
+        value = self.get(key)
+        finite = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e300
+        if not finite or not math.isfinite(value):
+            raise self.wrong(key, value, "a finite number above 0")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        value = self.get(key)
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def choice(self, key: str, allowed: Collection[str], what: str) -> str:
+        """One of `allowed`."""
+        value = self.get(key)
+        if not isinstance(value, str) or value not in allowed:
+            raise unknown(what, value, allowed, f" (in {self.where})")
+        return value
+
+    def table(self, key: str) -> dict[str, Any]:
+        """A nested table; an absent one is empty."""
+        self.read.add(key)
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.wrong(key, value, "a table of settings")
+        return dict(value or {})
+
+    def fixed(self, key: str, only: Any) -> None:
+        """Nothing, if the key is absent or has the one value that is supported."""
+        self.read.add(key)
+        value = self.values.get(key)
+        if value is not None and value != only:
+            raise self.wrong(key, value, f"{only!r}, the only value supported")
+
+    def finish(self, ignored: Iterable[str], prefix: str = "") -> None:
+        """Refuse the first key that was neither read nor is to be ignored. prefix: of the key in `ignore_keys`."""
+        ignored = set(ignored)
+        for key in self.read:
+            if prefix + key in ignored:
+                raise SinkjaxError(f"{prefix + key!r} in {self.where} has an effect, so ignore_keys cannot leave it out")
+        for key in self.values:
+            if key not in self.read and prefix + key not in ignored:
+                hint = f" (in {self.where}); load(..., ignore_keys=({prefix + key!r},)) leaves it out deliberately"
+                raise unknown("config key", prefix + key, self.read, hint)
+
+    def wrong(self, key: str, value: Any, wanted: str) -> SinkjaxError:
+        """The error for a value of the wrong kind."""
+        return SinkjaxError(f"{key!r} in {self.where} must be {wanted}, not {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,67 @@
+"""A Hugging Face model folder as a checkpoint: config.json, safetensors in one file or in shards, and a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.safetensors import read_safetensors
+from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json
+from sinkjax.errors import SinkjaxError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+OTHER_WEIGHTS = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
+# Rotary frequencies that old checkpoints carry; they follow from the config.
+INERT_TENSORS = ("*.rotary_emb.inv_freq",)
+
+
+def read_folder(folder: Path, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None) -> Checkpoint:
+    """A folder as transformers' `save_pretrained` writes it; arguments as for `load.load`.
+
+    Errors: no config.json or no safetensors in it; a missing shard; whatever is wrong in a file, by name.
+    """
+    if not (folder / "config.json").is_file():
+        raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a Hugging Face model")
+    values = read_json(folder / "config.json")
+    config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
+    tokenizer = read_folder_tokenizer(folder, values)
+    source = {"kind": "folder", "name": str(folder), "revision": None, "model_type": values["model_type"], "assumed": assumed}
+    ignored = (*INERT_TENSORS, *ignore_keys)
+    return Checkpoint(str(folder), config, names.HUGGING_FACE, read_weights(folder), ignored, tokenizer, source)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that hold the weights, whether or not they are there. Errors: none, or a damaged index."""
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if (folder / INDEX).is_file():
+        return sorted({folder / shard for shard in _weight_map(folder).values()})
+    if any(file for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)):
+        raise SinkjaxError(f"{folder} has no safetensors, only PyTorch files: convert them with transformers' save_pretrained first")
+    raise SinkjaxError(f"{folder} has neither {SINGLE} nor {INDEX}")
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Tensor name -> tensor over all files of a folder. Errors: a missing shard, or one without a tensor that the index puts there."""
+    tensors: dict[str, Tensor] = {}
+    for file in weight_files(folder):
+        if not file.is_file():
+            raise SinkjaxError(f"the shard {file.name} that {folder / INDEX} names is missing")
+        tensors |= read_safetensors(file)
+    if not (folder / SINGLE).is_file():
+        for name, shard in _weight_map(folder).items():
+            if name not in tensors:
+                raise SinkjaxError(f"{folder / INDEX} puts {name} into {shard}, which does not hold it")
+    return tensors
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    shards = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(s, str) and Path(s).name == s for s in shards.values()):
+        raise SinkjaxError(f"{folder / INDEX} has no weight_map from tensor names to file names")
+    return shards

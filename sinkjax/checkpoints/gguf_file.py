@@ -1,0 +1,127 @@
+"""The GGUF container: metadata and mapped tensors. The `gguf` package gives the types and de-quantises.
+
+Its own reader keeps an array object per vocabulary entry, which takes seconds and much memory, and meets a damaged file with an
+error of numpy's; hence this one.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.errors import SinkjaxError, one_of, unknown
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+STRING, ARRAY = 8, 9
+ROWS = 512  # de-quantised at once
+SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+
+
+class _Cursor:
+    """A position in the mapped header; reading past the end is the error of a truncated file."""
+
+    def __init__(self, data: memoryview, path: Path):
+        self.data, self.path, self.at = data, path, 0
+
+    def take(self, size: int) -> memoryview:
+        if size > len(self.data) - self.at:
+            raise SinkjaxError(f"{self.path} is truncated or corrupt: its header needs more than its {len(self.data)} bytes")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def scalar(self, code: str) -> Any:
+        return struct.unpack(code, self.take(struct.calcsize(code)))[0]
+
+    def string(self) -> str:
+        return str(self.take(self.scalar("<Q")), "utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self.string()
+        if kind == ARRAY:
+            inner, count = self.scalar("<I"), self.scalar("<Q")
+            if inner in SCALARS:
+                return np.frombuffer(self.take(count * struct.calcsize(SCALARS[inner])), SCALARS[inner]).tolist()
+            return [self.value(inner) for _ in range(count)]
+        if kind in SCALARS:
+            return self.scalar(SCALARS[kind])
+        raise SinkjaxError(f"{self.path} is corrupt: its header has a value of the unknown type {kind}")
+
+
+def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Metadata key -> value, and tensor name -> tensor (shape outermost first), of a little-endian GGUF of version 2 or 3.
+
+    Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
+    """
+    if not path.is_file():
+        raise SinkjaxError(f"there is no file {path}")
+    mapped = np.memmap(path, mode="r", dtype=np.uint8) if path.stat().st_size else np.zeros(0, np.uint8)
+    cursor = _Cursor(memoryview(mapped), path)
+    if bytes(cursor.take(4)) != MAGIC:
+        raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
+    one_of(f"GGUF version of {path}:", cursor.scalar("<I"), VERSIONS)
+    tensor_count, field_count = cursor.scalar("<Q"), cursor.scalar("<Q")
+    metadata = {}
+    for _ in range(field_count):
+        key = cursor.string()
+        metadata[key] = cursor.value(cursor.scalar("<I"))
+    infos = []
+    for _ in range(tensor_count):
+        name, rank = cursor.string(), cursor.scalar("<I")
+        dims = [cursor.scalar("<Q") for _ in range(rank)]
+        infos.append((name, tuple(reversed(dims)), cursor.scalar("<I"), cursor.scalar("<Q")))
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise SinkjaxError(f"{path} is corrupt: its alignment is {alignment!r}")
+    data = mapped[math.ceil(cursor.at / alignment) * alignment :]
+    return metadata, {name: _tensor(name, shape, kind, offset, data, path) for name, shape, kind, offset in infos}
+
+
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, data: np.ndarray, path: Path) -> Tensor:
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    types = {member.value: member for member in GGMLQuantizationType}
+    if not _readable(types.get(kind)):
+        allowed = [member.name for member in types.values() if _readable(member)]
+        raise unknown(f"stored type of {name} in {path}:", types[kind].name if kind in types else kind, allowed)
+    block, block_bytes = GGML_QUANT_SIZES[types[kind]]
+    if not shape or shape[-1] % block:
+        raise SinkjaxError(f"{path} is corrupt: {name} of shape {shape} does not fill blocks of {block} values")
+    row_bytes = shape[-1] // block * block_bytes
+    size = math.prod(shape[:-1]) * row_bytes
+    if offset + size > len(data):
+        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + size} of {len(data)}")
+    raw = data[offset : offset + size].reshape(math.prod(shape[:-1]), row_bytes)
+    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]))
+
+
+@cache
+def _readable(kind: GGMLQuantizationType | None) -> bool:
+    """Whether the `gguf` package can de-quantise a type, found by asking it to."""
+    from gguf import GGML_QUANT_SIZES, dequantize
+
+    try:
+        return kind is not None and dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind) is not None
+    except NotImplementedError:
+        return False
+
+
+def _dequantize(raw: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
+    """Rows of bytes -> float32 rows, by blocks of rows so that the temporaries stay small."""
+    from gguf import GGML_QUANT_SIZES, dequantize
+
+    block, block_bytes = GGML_QUANT_SIZES[kind]
+    rows = np.empty((len(raw), raw.shape[1] // block_bytes * block), np.float32)
+    for start in range(0, len(raw), ROWS):
+        rows[start : start + ROWS] = dequantize(raw[start : start + ROWS], kind)
+    return rows

@@ -1,0 +1,110 @@
+"""The rotary part of a Hugging Face config: both spellings, every scaling kind, every field consumed or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
+
+# What transformers documents for YaRN fields that a config leaves out.
+YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+
+
+def one_spelling(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The config with its rotary settings as `rope_theta` and `rope_scaling`, however they were spelled.
+
+    Two spellings are in use: `rope_theta` beside a `rope_scaling` table whose kind is `type` or `rope_type` (and, in a few,
+    `original_max_position_embeddings` outside of it), and one `rope_parameters` table with the base inside (transformers 5).
+    Errors: two spellings that contradict each other.
+    """
+    values = dict(values)
+    tables = Fields(values, where)
+    scaling, parameters = tables.table("rope_scaling"), tables.table("rope_parameters")
+    outside = {key: values.get(key) for key in ("rope_theta", "partial_rotary_factor")}
+    table = _merged(scaling, parameters, where)
+    if table.get("rope_type", table.get("type")) in ("llama3", "yarn"):
+        outside["original_max_position_embeddings"] = values.get("original_max_position_embeddings")
+    table = _merged(table, {key: value for key, value in outside.items() if value is not None}, where)
+    table = _merged(table, {"rope_type": table.pop("type")} if table.get("type") is not None else {}, where)
+    moved = {"rope_scaling", "rope_parameters", *outside}
+    values = {key: value for key, value in values.items() if key not in moved}
+    theta = table.pop("rope_theta", None)
+    return values | {"rope_theta": theta, "rope_scaling": table}
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for key in first.keys() & second.keys():
+        if first[key] != second[key]:
+            raise SinkjaxError(f"{where} states {key!r} twice and differently: {first[key]!r} and {second[key]!r}")
+    return {**first, **second}
+
+
+def read_rope(fields: Fields, ignored: Collection[str]) -> tuple[Rope, int]:
+    """The position record, and the longest prompt in tokens.
+
+    fields: a config in one spelling. `max_position_embeddings` is the longest prompt, except that `dynamic` and `yarn` reach
+    `factor` times their original context where that is more (for `dynamic` the original one is `max_position_embeddings`).
+    """
+    context = fields.integer("max_position_embeddings")
+    theta = fields.number("rope_theta")
+    table = fields.table("rope_scaling")
+    scaling, reach = _read_scaling(table, context, f"rope_scaling of {fields.where}", fields, ignored)
+    return Rope(theta, scaling), max(context, reach)
+
+
+def _read_scaling(
+    table: dict[str, Any], context: int, where: str, config: Fields, ignored: Collection[str]
+) -> tuple[Scaling | None, int]:
+    defaults = {key: lambda _, value=value: value for key, value in YARN_DEFAULTS.items()}
+    defaults["original_max_position_embeddings"] = lambda _: context
+    fields = Fields(table, where, defaults, config.assumed)
+    fields.fixed("partial_rotary_factor", 1.0)
+    if not any(value is not None for key, value in table.items() if key != "partial_rotary_factor"):
+        return None, context
+    kind = fields.get("rope_type")
+    one_of(f"rope_type in {where}:", kind, KINDS)
+    scaling, reach = _SCALINGS[kind](fields, context)
+    fields.finish(ignored, prefix="rope_scaling.")
+    return scaling, reach
+
+
+def _default(fields: Fields, context: int) -> tuple[None, int]:
+    return None, context
+
+
+def _linear(fields: Fields, context: int) -> tuple[LinearScaling, int]:
+    return LinearScaling(fields.number("factor")), context
+
+
+def _dynamic(fields: Fields, context: int) -> tuple[DynamicScaling, int]:
+    factor = fields.number("factor")
+    return DynamicScaling(factor, context), int(factor * context)
+
+
+def _llama3(fields: Fields, context: int) -> tuple[Llama3Scaling, int]:
+    low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
+    if low >= high:
+        raise SinkjaxError(f"low_freq_factor {low:g} in {fields.where} must be below high_freq_factor {high:g}")
+    return Llama3Scaling(fields.number("factor"), low, high, fields.integer("original_max_position_embeddings")), context
+
+
+def _yarn(fields: Fields, context: int) -> tuple[YarnScaling, int]:
+    original = fields.integer("original_max_position_embeddings")
+    factor = fields.number("factor")
+    optional = {}
+    for key in ("attention_factor", "mscale", "mscale_all_dim"):
+        fields.read.add(key)
+        optional[key] = fields.number(key) if fields.stated(key) else None
+    fast, slow = fields.number("beta_fast"), fields.number("beta_slow")
+    if fast <= slow:
+        raise SinkjaxError(f"beta_fast {fast:g} in {fields.where} must be above beta_slow {slow:g}")
+    scaling = YarnScaling(factor, original, fast, slow, truncate=fields.flag("truncate"), **optional)
+    return scaling, int(factor * original)
+
+
+_SCALINGS = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn}

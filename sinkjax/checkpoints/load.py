@@ -1,0 +1,106 @@
+"""`load`: from the name of a model to its parameters on the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from sinkjax.checkpoints.folder import read_folder
+from sinkjax.checkpoints.gguf import read_gguf_checkpoint
+from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
+from sinkjax.checkpoints.presets import PRESETS, find_preset
+from sinkjax.checkpoints.stream import load_params
+from sinkjax.checkpoints.tensors import Checkpoint
+from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model in memory.
+
+    config: its architecture. params: arrays in the tree of `params.abstract(config)`, all of one dtype. tokenizer: None if its
+    files have none. source: where it comes from: kind ("preset", "folder", "hub" or "gguf"), name, revision (a hub commit, else
+    None), sha256 (of the stored weights in the order of the tree), dtype, model_type, bos and eos (token ids or None), and
+    assumed (config keys that the files leave out, with the values taken).
+    """
+
+    config: Config
+    params: Params
+    tokenizer: Tokenizer | None
+    source: Mapping[str, Any]
+
+
+def load(
+    source: str | os.PathLike[str],
+    dtype: str = "float32",
+    revision: str | None = None,
+    mesh: Mesh | None = None,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+) -> Model:
+    """Load a Llama-family model; no weight's value is changed beyond the cast.
+
+    source: a preset ("smollm2-135m"), a Hugging Face folder, a .gguf file, or a hub id "owner/name" (looked for in that order;
+    a hub id first in the local cache, then online).
+    dtype: of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
+    revision: branch, tag or commit of a hub id.
+    mesh: devices to spread the parameters over, by `params.RULES`; None: the default device.
+    ignore_keys: config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they are
+    not understood.
+    assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings, hidden_act,
+    max_position_embeddings, every size and (but for the documented absences in `hf_config.DEFAULTS`) rope_theta,
+    num_key_value_heads and head_dim must come from the files or from here.
+    Errors: one sentence naming the file, key, tensor or dtype that is missing, unknown, damaged or contradictory.
+    """
+    check_dtype(dtype)
+    ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
+    checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
+    params, digest = load_params(checkpoint, dtype, mesh)
+    tokenizer = checkpoint.tokenizer
+    ids = {"bos": tokenizer.bos, "eos": tokenizer.eos} if tokenizer else {"bos": None, "eos": None}
+    return Model(checkpoint.config, params, tokenizer, {**checkpoint.source, **ids, "sha256": digest, "dtype": dtype})
+
+
+def open_checkpoint(
+    source: str, revision: str | None = None, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None
+) -> Checkpoint:
+    """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`."""
+    path = Path(source).expanduser()
+    hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
+    if revision is not None and not hub:
+        raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")
+    if source in PRESETS:
+        return _renamed(read_gguf_checkpoint(find_preset(source), ignore_keys, assume), "preset", source)
+    if path.is_dir():
+        return read_folder(path, ignore_keys, assume)
+    if path.suffix == ".gguf":
+        return read_gguf_checkpoint(path, ignore_keys, assume)
+    if path.exists():
+        raise SinkjaxError(f"{path} is neither a folder nor a .gguf file; of a Hugging Face model, give the folder")
+    if hub:
+        snapshot = find_snapshot(source, revision)
+        return _renamed(read_folder(snapshot, ignore_keys, assume), "hub", source, revision=snapshot.name)
+    raise unknown("model", source, PRESETS, "; or an existing folder, a .gguf file, or a hub id owner/name")
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise unless parameters can have this dtype here."""
+    one_of("dtype", dtype, DTYPES)
+    if dtype == "float64" and not jax.config.jax_enable_x64:
+        raise SinkjaxError('dtype "float64" needs jax.config.update("jax_enable_x64", True) (or JAX_ENABLE_X64=1) before loading')
+
+
+def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:
+    return dataclasses.replace(checkpoint, source={**checkpoint.source, "kind": kind, "name": name, **more})

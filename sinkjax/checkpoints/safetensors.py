@@ -1,0 +1,65 @@
+"""Safetensors files, mapped and read as raw bytes, so that types which numpy lacks (bfloat16, float8) come through exactly."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.errors import SinkjaxError, one_of
+
+DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+}
+
+HEADER_LIMIT = 100_000_000
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Tensor name -> tensor of one file; nothing but the header is read.
+
+    Errors: a file that is missing, truncated or corrupt; a tensor whose bytes lie outside the file or do not fit its shape; a
+    stored type that is not a floating-point one.
+    """
+    if not path.is_file():
+        raise SinkjaxError(f"there is no file {path}")
+    size = path.stat().st_size
+    mapped = np.memmap(path, mode="r", dtype=np.uint8) if size else np.zeros(0, np.uint8)
+    start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+    if size < 8 or start > min(size, HEADER_LIMIT):
+        raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
+    try:
+        header = json.loads(mapped[8:start].tobytes())
+        entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file") from None
+    return {name: _tensor(name, entry, mapped[start:], path) for name, entry in entries.items()}
+
+
+def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
+    begin, end = entry["data_offsets"]
+    shape, numbers = tuple(entry["shape"]), (*entry["shape"], begin, end)
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise ValueError
+    return entry["dtype"], shape, begin, end
+
+
+def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], data: np.ndarray, path: Path) -> Tensor:
+    kind, shape, begin, end = entry
+    one_of(f"stored type of {name} in {path}:", kind, DTYPES)
+    if end > len(data):
+        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {end} of {len(data)}")
+    if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
+        raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
+    return Tensor(shape, data[begin:end], partial(np.ndarray.view, dtype=DTYPES[kind]))

@@ -1,0 +1,95 @@
+"""Tensors from a checkpoint into the parameter tree, one at a time.
+
+Each leaf is allocated once, in the target dtype and at its place on the mesh; each stored tensor is mapped, decoded, sent to
+the device, cast and written into its slice of the leaf, which is donated. So no more memory is held than the weights in the
+target dtype and two copies of the tensor under way.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sinkjax.checkpoints.names import Slot, slots
+from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.model import params
+
+
+def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) -> tuple[params.Params, str]:
+    """The parameters of a checkpoint, and the SHA-256 of the stored bytes they came from, in the order of the tree.
+
+    dtype: of every leaf. mesh: where to place the leaves by `params.sharding`; None: the default device.
+    Errors, each naming the tensor: missing, unexpected, wrong shape, NaN or infinity once cast, tied copies that differ.
+    """
+    wanted = slots(checkpoint.config, checkpoint.names)
+    check_names(checkpoint, wanted)
+    auto = mesh and Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would want a sharding for every intermediate
+    tree = params.abstract(checkpoint.config)
+    leaves = {path[-1].key: leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    arrays = {
+        name: jnp.zeros(leaf.shape, dtype, device=params.sharding(leaf, auto) if auto else None) for name, leaf in leaves.items()
+    }
+    digest = hashlib.sha256()
+    for name, slot in wanted.items():
+        tensor = checkpoint.tensors[name]
+        digest.update(tensor.raw)
+        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, f"{name} of {checkpoint.where}")
+    if mesh:
+        arrays = {name: jax.device_put(array, params.sharding(leaves[name], mesh)) for name, array in arrays.items()}
+    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[path[-1].key], tree), digest.hexdigest()
+
+
+def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str) -> jax.Array:
+    """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
+    replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
+    value = jax.device_put(tensor.array(), replicated)
+    array, finite = _write(array, value, slot.layer or 0, slot.layer is not None, slot.transposed)
+    if not finite:  # also waits until the device has let go of the mapped bytes
+        raise SinkjaxError(f"{what} holds NaN or infinity in {array.dtype}")
+    return array
+
+
+@partial(jax.jit, donate_argnums=0, static_argnums=(3, 4))
+def _write(array: jax.Array, value: jax.Array, layer: int, stacked: bool, transposed: bool) -> tuple[jax.Array, jax.Array]:
+    block = (value.T if transposed else value).astype(array.dtype)
+    block = block.reshape((1, *array.shape[1:]) if stacked else array.shape)
+    start = (layer, *[0] * (array.ndim - 1))
+    return jax.lax.dynamic_update_slice(array, block, start), jnp.isfinite(block).all()
+
+
+def check_names(checkpoint: Checkpoint, wanted: dict[str, Slot]) -> None:
+    """Raise unless the checkpoint holds exactly the wanted tensors, in the wanted shapes."""
+    tensors, where = checkpoint.tensors, checkpoint.where
+    missing = sorted(wanted.keys() - tensors.keys())
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}; a missing weight is never made up")
+    head = checkpoint.names["unembed"]
+    for name in sorted(tensors.keys() - wanted.keys()):
+        if name == head:
+            check_tied(checkpoint)
+        elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
+            hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
+            raise unknown(f"tensor in {where}:", name, {checkpoint.names[slot.leaf] for slot in wanted.values()}, hint)
+    for name, slot in wanted.items():
+        if tensors[name].shape != slot.stored:
+            raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}")
+
+
+def check_tied(checkpoint: Checkpoint) -> None:
+    """Raise unless the unembedding stored beside a tied embedding is the same numbers. Compared in blocks of rows."""
+    names = checkpoint.names["embed"], checkpoint.names["unembed"]
+    embed, unembed = (checkpoint.tensors[name].array() for name in names)
+    rows = 4096
+    same = embed.shape == unembed.shape and all(
+        np.array_equal(embed[start : start + rows], unembed[start : start + rows]) for start in range(0, len(embed), rows)
+    )
+    if not same:
+        raise SinkjaxError(f"{checkpoint.where} ties {names[1]} to {names[0]}, but holds both and they differ")

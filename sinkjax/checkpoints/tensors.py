@@ -1,0 +1,46 @@
+"""Tensors as checkpoint files hold them: a name, a shape and raw bytes that become numbers only when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sinkjax.model.config import Config
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One stored tensor.
+
+    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: uint8, a view of the mapped file.
+    decode: raw -> the numbers, in any shape with the right order; cheap for plain types, de-quantising for others.
+    """
+
+    shape: tuple[int, ...]
+    raw: np.ndarray
+    decode: Callable[[np.ndarray], np.ndarray]
+
+    def array(self) -> np.ndarray:
+        """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
+        return self.decode(self.raw).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that a checkpoint says, before any weight is read.
+
+    where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer. tensors: tensor name -> Tensor.
+    ignored: patterns of tensor names that may be there without a meaning. tokenizer: a `Tokenizer`, or None if the files have
+    none. source: provenance (see `load.Model`).
+    """
+
+    where: str
+    config: Config
+    names: Mapping[str, str]
+    tensors: Mapping[str, Tensor]
+    ignored: tuple[str, ...]
+    tokenizer: Any
+    source: Mapping[str, Any]

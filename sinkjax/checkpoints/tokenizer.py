@@ -1,0 +1,115 @@
+"""Text to token ids and back, without special tokens of its own: which BOS a prompt gets is `sinkjax.encode`'s argument."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sinkjax.errors import SinkjaxError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# Vocabulary files that only `transformers` knows how to turn into a tokenizer.
+SLOW_FILES = ("tokenizer.model", "vocab.json")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """A model's tokenizer.
+
+    backend: of the `tokenizers` package. bos, eos: the ids that the model's files name, or None; `encode` adds neither.
+    """
+
+    backend: tokenizers.Tokenizer
+    bos: int | None = None
+    eos: int | None = None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text. A special token written out in it becomes that token; none is added."""
+        return self.backend.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens written out."""
+        return self.backend.decode([int(token) for token in ids], skip_special_tokens=False)
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """What each token contributes to a text, its leading space included; bytes of an unfinished character show as U+FFFD."""
+        start = len(self.decode(self._anchor))
+        return [self.decode([*self._anchor, token])[start:] for token in ids]
+
+    @cached_property
+    def _anchor(self) -> list[int]:
+        """A word put before a token, as decoders drop the space at the very start of a text."""
+        return self.encode("a")
+
+
+def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
+    """The tokenizer of a Hugging Face folder, or None if it has none.
+
+    config: the parsed config.json, for the BOS and EOS ids that no tokenizer_config.json names. A `"bos_token": null` there says
+    that the model has no BOS, whatever config.json holds (Qwen2). Errors: a damaged file; a vocabulary that cannot be converted.
+    """
+    backend = _backend(folder)
+    if backend is None:
+        return None
+    backend.no_truncation()
+    backend.no_padding()
+    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file. Errors: missing, unreadable, or not an object."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise SinkjaxError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise SinkjaxError(f"{path} must hold a JSON object, not a {type(values).__name__}")
+    return values
+
+
+def _backend(folder: Path) -> tokenizers.Tokenizer | None:
+    if (folder / "tokenizer.json").is_file():
+        import tokenizers
+
+        try:
+            return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the package raises a bare Exception
+            raise SinkjaxError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
+    found = [name for name in SLOW_FILES if (folder / name).is_file()]
+    if not found:
+        return None
+    import transformers
+
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SinkjaxError(f"transformers cannot build a tokenizer from {folder / found[0]}: {reason}") from None
+
+
+def _special(
+    backend: tokenizers.Tokenizer, settings: dict[str, Any], config: dict[str, Any], name: str, folder: Path
+) -> int | None:
+    """The id of the "bos" or "eos" token: by the name in tokenizer_config.json, else by the id in config.json."""
+    key = f"{name}_token"
+    if key not in settings:
+        token = config.get(f"{key}_id")
+        token = token[0] if isinstance(token, list) and token else token
+        return token if isinstance(token, int) and not isinstance(token, bool) else None
+    token = settings[key]
+    text = token.get("content") if isinstance(token, dict) else token
+    if not text:
+        return None
+    found = backend.token_to_id(text) if isinstance(text, str) else None
+    if found is None:
+        raise SinkjaxError(f"{folder / 'tokenizer_config.json'} names the {key} {text!r}, which is not in the vocabulary")
+    return found
