@@ -19,9 +19,9 @@ BATCH_ELEMENTS = 2**23
 class Interval:
     """A mean over samples (prompts, seeds) and its bootstrap interval.
 
-    mean: None without samples. low, high: None where no interval exists. n: finite samples, the ones that count; excluded: the
-    others (NaN: undefined; inf: never reached). method: "BCa", "percentile" or "none". note: why there is no proper interval
-    ("no samples", "one sample", "no spread"), or "".
+    mean: None without finite samples. low, high: None where no interval exists. n: finite samples, the ones that count;
+    excluded: the others (NaN: undefined; inf: never reached). method: "BCa", "percentile" or "none". note: why there is no
+    proper interval ("no finite samples", "one sample", "no spread"), or "". As text: mean [low, high] (remarks).
     """
 
     mean: float | None
@@ -34,10 +34,11 @@ class Interval:
     note: str = ""
 
     def __str__(self) -> str:
-        if self.mean is None:
-            return self.note
-        bounds = "" if self.low is None else f" [{self.low:.4g}, {self.high:.4g}]"
-        return f"{self.mean:.4g}{bounds}" + (f" ({self.note})" if self.note else "")
+        mean = "" if self.mean is None else f"{self.mean:.4g}"
+        bounds = "" if self.low is None else f"[{self.low:.4g}, {self.high:.4g}]"
+        counted = f"{self.n} of {self.n + self.excluded}" if self.excluded else ""
+        remarks = ", ".join(filter(None, (self.note, counted)))
+        return " ".join(filter(None, (mean, bounds, remarks and f"({remarks})")))
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
@@ -123,7 +124,7 @@ def _intervals_of(rows: NDArray, excluded: int, level: float, resamples: int, se
     """Intervals of float[row, n], all finite."""
     n = rows.shape[1]
     if n == 0:
-        return [Interval(None, None, None, 0, excluded, level, "none", "no samples")] * len(rows)
+        return [Interval(None, None, None, 0, excluded, level, "none", "no finite samples")] * len(rows)
     means = rows.mean(-1).tolist()
     if n == 1:
         return [Interval(mean, None, None, 1, excluded, level, "none", "one sample") for mean in means]

@@ -92,8 +92,8 @@ def test_nothing_is_ever_nan_and_every_sample_is_counted(values):
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([], Interval(None, None, None, 0, 0, 0.95, "none", "no samples")),
-        ([np.nan, np.nan], Interval(None, None, None, 0, 2, 0.95, "none", "no samples")),
+        ([], Interval(None, None, None, 0, 0, 0.95, "none", "no finite samples")),
+        ([np.nan, np.nan], Interval(None, None, None, 0, 2, 0.95, "none", "no finite samples")),
         ([3.0, np.nan], Interval(3.0, None, None, 1, 1, 0.95, "none", "one sample")),
         ([0.1] * 7, Interval(0.1, 0.1, 0.1, 7, 0, 0.95, "none", "no spread")),
     ],
@@ -105,6 +105,9 @@ def test_degenerate_samples_are_labelled(values, expected):
 
 def test_text_of_an_interval():
     assert str(Interval(0.76543, 0.7, 0.8, 32, 0, 0.95, "BCa")) == "0.7654 [0.7, 0.8]"
+    assert str(Interval(0.76543, 0.7, 0.8, 30, 2, 0.95, "BCa")) == "0.7654 [0.7, 0.8] (30 of 32)"
+    assert str(interval([np.inf, 3.0])) == "3 (one sample, 1 of 2)"
+    assert str(interval([np.inf, np.nan])) == "(no finite samples, 0 of 2)"
 
 
 def test_pairing_removes_the_spread_between_prompts():
