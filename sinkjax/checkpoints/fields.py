@@ -34,7 +34,7 @@ class Fields:
             value = self.assumed[key] = self.defaults[key](self)
         elif value is None:
             raise SinkjaxError(
-                f"{self.where} does not state {key!r}, which has no default; load(..., assume={{{key!r}: ...}}) supplies it deliberately"
+                f"{self.where} does not state {key!r}, which has no default; load(..., assume={{{key!r}: ...}}) supplies it"
             )
         return value
 

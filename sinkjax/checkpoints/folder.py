@@ -42,12 +42,12 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / INDEX).is_file():
         return sorted({folder / shard for shard in _weight_map(folder).values()})
     if any(file for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)):
-        raise SinkjaxError(f"{folder} has no safetensors, only PyTorch files: convert them with transformers' save_pretrained first")
+        raise SinkjaxError(f"{folder} has no safetensors, only PyTorch files: convert them with save_pretrained first")
     raise SinkjaxError(f"{folder} has neither {SINGLE} nor {INDEX}")
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Tensor name -> tensor over all files of a folder. Errors: a missing shard, or one without a tensor that the index puts there."""
+    """Tensor name -> tensor over all files of a folder. Errors: a missing shard, or one without a tensor that it should hold."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(folder):
         if not file.is_file():

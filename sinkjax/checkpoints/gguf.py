@@ -58,7 +58,7 @@ def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: 
     architecture = metadata.get("general.architecture")
     one_of(f"GGUF architecture in {path}:", architecture, ARCHITECTURES)
     if metadata.get("split.count", 0) > 1:
-        raise SinkjaxError(f"{path} is one part of {metadata['split.count']}; join them with llama.cpp's gguf-split --merge first")
+        raise SinkjaxError(f"{path} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
     own = {key.removeprefix(architecture + "."): value for key, value in metadata.items() if key.startswith(architecture + ".")}
     values = _hf_values(own, metadata, tensors, architecture, path)
     config, assumed = read_config(values, str(path), assume=assume)
@@ -100,6 +100,8 @@ def _hf_values(
     own: the metadata below the architecture's name, without that prefix.
     """
     values = {to: own[key] for key, to in KEYS.items() if key in own}
+    if "rope.dimension_count" in own:
+        values.setdefault("head_dim", own["rope.dimension_count"])  # rotary positions cover whole heads here
     values.setdefault("vocab_size", len(metadata.get("tokenizer.ggml.tokens", ())) or None)
     values |= {
         "hidden_act": "silu",
@@ -110,7 +112,9 @@ def _hf_values(
         return values | {"model_type": "qwen2"}
     if "sliding_window" in values:
         return values | {"model_type": "mistral"}
-    biased = {flag: names.GGUF[leaf].format(0) in tensors for flag, leaf in (("attention_bias", "q_bias"), ("mlp_bias", "up_bias"))}
+    biased = {
+        flag: names.GGUF[leaf].format(0) in tensors for flag, leaf in (("attention_bias", "q_bias"), ("mlp_bias", "up_bias"))
+    }
     return values | biased | {"model_type": "llama"}
 
 
@@ -126,9 +130,14 @@ def _rope_scaling(own: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _check_keys(
-    own: Mapping[str, Any], metadata: Mapping[str, Any], head_dim: int, architecture: str, path: Path, ignore_keys: Collection[str]
+    own: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    head_dim: int,
+    architecture: str,
+    path: Path,
+    ignore_keys: Collection[str],
 ) -> None:
-    """Refuse metadata that nothing understood, heads of two widths, rotary positions on a part of a head, and YaRN's own factor."""
+    """Refuse metadata that is not understood, heads of two widths, rotary positions on a part of a head, YaRN's own factor."""
     fields = Fields(own, str(path), read={"rope.scaling.type", "rope.scale_linear", *KEYS, *SCALING_KEYS})
     for key in ("attention.value_length", "rope.dimension_count"):
         fields.fixed(key, head_dim)
@@ -148,6 +157,10 @@ def _llama3(config: Config, divisors: np.ndarray, path: Path) -> Rope:
     plain = config.position
     scaled = Rope(plain.theta, Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192))
     before, after = (np.asarray(frequencies(rope, config.head_dim, np.ones(1), np.float32)[0][0]) for rope in (plain, scaled))
-    if plain.scaling is not None or divisors.shape != before.shape or not np.allclose(divisors, before / after, rtol=1e-5, atol=0):
+    if (
+        plain.scaling is not None
+        or divisors.shape != before.shape
+        or not np.allclose(divisors, before / after, rtol=1e-5, atol=0)
+    ):
         raise SinkjaxError(f"{ROPE_FREQS} of {path} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported")
     return scaled

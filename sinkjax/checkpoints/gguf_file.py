@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tensors import Tensor, map_file
 from sinkjax.errors import SinkjaxError, one_of, unknown
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
-    if not path.is_file():
-        raise SinkjaxError(f"there is no file {path}")
-    mapped = np.memmap(path, mode="r", dtype=np.uint8) if path.stat().st_size else np.zeros(0, np.uint8)
+    mapped = map_file(path)
     cursor = _Cursor(memoryview(mapped), path)
     if bytes(cursor.take(4)) != MAGIC:
         raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")

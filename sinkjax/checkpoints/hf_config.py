@@ -50,19 +50,23 @@ DEFAULTS: dict[str, dict[str, Callable[[Fields], Any]]] = {
 }
 
 # Keys that change neither weights nor forward: bookkeeping, training, generation and output options.
+# fmt: off
 INERT = frozenset(
-    """
-    _name_or_path _attn_implementation_autoset architectures attention_dropout attn_pdrop bad_words_ids begin_suppress_tokens
-    bos_token_id chunk_size_feed_forward diversity_penalty do_sample dtype early_stopping embd_pdrop
-    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
-    forced_eos_token_id hidden_dropout hidden_dropout_prob id2label initializer_range is_llama_config label2id length_penalty
-    max_length max_sequence_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_attentions output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
-    repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params
-    temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config
-    transformers_version typical_p unk_token_id use_bfloat16 use_cache
-    """.split()
+    {
+        "_name_or_path", "_attn_implementation_autoset", "architectures", "attention_dropout", "attn_pdrop",
+        "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "diversity_penalty",
+        "do_sample", "dtype", "early_stopping", "embd_pdrop", "encoder_no_repeat_ngram_size", "eos_token_id",
+        "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id", "forced_eos_token_id",
+        "hidden_dropout", "hidden_dropout_prob", "id2label", "initializer_range", "is_llama_config", "label2id",
+        "length_penalty", "max_length", "max_sequence_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+        "num_beams", "num_return_sequences", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
+        "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "resid_pdrop",
+        "return_dict", "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
+        "tf_legacy_loss", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers.js_config",
+        "transformers_version", "typical_p", "unk_token_id", "use_bfloat16", "use_cache",
+    }
 )
+# fmt: on
 
 # Keys of which one value is supported, with which they are without effect.
 FIXED = {"rope_interleaved": False, "is_decoder": False, "is_encoder_decoder": False, "add_cross_attention": False}

@@ -51,5 +51,5 @@ def missing_file(folder: Path) -> str | None:
 
 def _next_step(repo: str, status: int | None) -> str:
     if status in (401, 403, 404):
-        return f"check the name, accept the model's terms on its page if it is gated, and set HF_TOKEN (or run: hf auth login) for {repo}"
+        return f"check the name {repo}; if it is private or gated, accept its terms on its page and run: hf auth login"
     return f"go online, or run `hf download {repo}` where there is a network and copy its folder here"

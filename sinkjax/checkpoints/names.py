@@ -74,16 +74,12 @@ class Slot:
 
 def slots(config: Config, names: Mapping[str, str]) -> dict[str, Slot]:
     """Tensor name -> slot, one for every stored tensor that the parameters of `config` need, in the order of the tree."""
-    tree = params.abstract(config)
     found = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
         name = path[-1].key
         stacked = leaf.axes[0] == "layer"
         size = math.prod(leaf.shape[1:] if stacked else leaf.shape)
-        if name in LINEAR:
-            stored = (size // leaf.fan_in, leaf.fan_in)
-        else:
-            stored = leaf.shape if name == "embed" else (size,)
+        stored = (size // leaf.fan_in, leaf.fan_in) if name in {*LINEAR, "embed"} else (size,)
         for layer in range(config.layers) if stacked else [None]:
             found[names[name].format(layer)] = Slot(name, layer, stored, name in LINEAR)
     return found

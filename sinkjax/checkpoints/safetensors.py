@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tensors import Tensor, map_file
 from sinkjax.errors import SinkjaxError, one_of
 
 DTYPES = {
@@ -32,10 +32,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     Errors: a file that is missing, truncated or corrupt; a tensor whose bytes lie outside the file or do not fit its shape; a
     stored type that is not a floating-point one.
     """
-    if not path.is_file():
-        raise SinkjaxError(f"there is no file {path}")
-    size = path.stat().st_size
-    mapped = np.memmap(path, mode="r", dtype=np.uint8) if size else np.zeros(0, np.uint8)
+    mapped = map_file(path)
+    size = len(mapped)
     start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
     if size < 8 or start > min(size, HEADER_LIMIT):
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")

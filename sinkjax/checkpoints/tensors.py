@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
 
@@ -44,3 +46,13 @@ class Checkpoint:
     ignored: tuple[str, ...]
     tokenizer: Any
     source: Mapping[str, Any]
+
+
+def map_file(path: Path) -> np.ndarray:
+    """The bytes of a file as uint8 [size], mapped and read-only. Errors: no such file, or one that cannot be read."""
+    try:
+        if path.stat().st_size == 0:
+            return np.zeros(0, np.uint8)
+        return np.asarray(np.memmap(path, mode="r", dtype=np.uint8))  # a plain array: np.memmap's views are slow to make
+    except OSError as error:
+        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None

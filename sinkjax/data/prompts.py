@@ -1,0 +1,72 @@
+"""Texts as batches of token ids, with the BOS that the caller asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sinkjax.errors import SinkjaxError, unknown
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.tokenizer import Tokenizer
+
+PAD = 0  # any id would do: nothing reads a position at or beyond a prompt's length
+
+
+def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids of texts, one row each, padded on the right.
+
+    bos: what stands before each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or not
+    its own tokenizer would add it; "none": nothing; an int: that token id.
+    length: tokens a row, BOS included; a longer text is cut to its first tokens.
+    Returns tokens int32 [B, length], with 0 behind each prompt's end, and lengths int32 [B], each at least 1.
+    Errors: no tokenizer; "model" where the files name no BOS; a text that begins with the BOS put before it, as chat templates
+    do (double BOS); an empty text; a length beyond the model's context; a token id outside its vocabulary.
+    """
+    if model.tokenizer is None:
+        raise SinkjaxError(f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts")
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise SinkjaxError("texts must be a sequence of strings, one for each prompt")
+    if not texts:
+        raise SinkjaxError("texts is empty: at least one prompt is needed")
+    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= model.config.context:
+        raise SinkjaxError(
+            f"length {length!r} must be a whole number from 1 to the model's context of {model.config.context} tokens"
+        )
+    prefix = bos_ids(model.tokenizer, bos)
+    prompts = [_prompt(model, text, prefix, length, f"texts[{index}]") for index, text in enumerate(texts)]
+    tokens = np.full((len(prompts), length), PAD, np.int32)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    return tokens, np.array([len(prompt) for prompt in prompts], np.int32)
+
+
+def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
+    """The ids that a BOS policy puts before each text: one or none. Errors: as for `encode`."""
+    if bos == "none":
+        return []
+    if bos == "model":
+        if tokenizer.bos is None:
+            raise SinkjaxError('the model\'s files name no BOS token; choose bos="none" or give a token id')
+        return [tokenizer.bos]
+    if isinstance(bos, int) and not isinstance(bos, bool):
+        return [bos]
+    raise unknown("bos", bos, ("model", "none"), ", or a token id")
+
+
+def _prompt(model: Model, text: str, prefix: list[int], length: int, what: str) -> list[int]:
+    ids = model.tokenizer.encode(text)
+    if not ids:
+        raise SinkjaxError(f"{what} is empty: {text!r} has no tokens")
+    if ids[:1] == prefix:
+        raise SinkjaxError(f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
+    prompt = [*prefix, *ids][:length]
+    outside = [token for token in prompt if not 0 <= token < model.config.vocab_size]
+    if outside:
+        raise SinkjaxError(
+            f"{what} has the token id {outside[0]}, outside the model's vocabulary of 0 to {model.config.vocab_size - 1}"
+        )
+    return prompt
