@@ -205,8 +205,12 @@ def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Flo
     lengths: int[prompt]; with them a NaN before a prompt's end makes it NaN. NaN in a prompt of one token. Needs nll.
     """
     nll = _measured(record, "nll").astype(np.float64)
-    scored = ~np.isnan(nll) if lengths is None else np.arange(nll.shape[-1]) < np.asarray(lengths)[..., None] - 1
-    return _ratio(np.where(scored, nll, 0).sum(-1), np.broadcast_to(scored, nll.shape).sum(-1))
+    if lengths is None:
+        scored = ~np.isnan(nll)
+    else:
+        last = _broadcast("lengths", np.asarray(lengths), nll.shape[:-1]) - 1
+        scored = np.arange(nll.shape[-1]) < last[..., None]
+    return _ratio(np.where(scored, nll, 0).sum(-1), scored.sum(-1))
 
 
 def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:

@@ -326,6 +326,7 @@ def test_undecided_heads_by_hand():
         (lambda r: metrics.sink_position(r, min_queries=0), ["min_queries", "0"]),
         (lambda r: metrics.sink_rate_among(r, [1, 2, 3, 4, 5, 6]), ["boolean"]),
         (lambda r: metrics.sink_rate_among(r, [True, False]), ["(2,)"]),
+        (lambda r: metrics.mean_nll(r, [6, 4]), ["lengths", "(2,)"]),
         (lambda r: metrics.undecided_heads(r, Record({"attention_received": r["attention_received"][:1]})), ["differ in shape"]),
     ],
 )
