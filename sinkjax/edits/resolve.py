@@ -195,11 +195,11 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
     if spec.heads and spec.dims and 0 < value.ndim < rank:
         value = value[..., None, :]  # a donor without a head axis serves every selected head
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
-    allowed = (
-        [(1, L), (1, B)]
-        + [(1, axis_size(config, spec.heads))] * bool(spec.heads)
-        + [(1, int(dims.sum()), dims.size)] * bool(spec.dims)
-    )
+    allowed = [(1, L), (1, B)]
+    if spec.heads:
+        allowed.append((1, axis_size(config, spec.heads)))
+    if spec.dims:
+        allowed.append((1, int(dims.sum()), dims.size))
     for axis, (size, sizes) in enumerate(zip(value.shape, allowed, strict=True)):
         if size not in sizes:
             name = (["layers", "prompts"] + tail)[axis]
