@@ -24,7 +24,7 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
 	$(PYTEST) -m "not ($(CHECKS))"
 
-check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, killed runs
+check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
 	$(PYTEST) -m "$(CHECKS)"
 
 lint: $(DONE)/dev

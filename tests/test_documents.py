@@ -1,0 +1,37 @@
+"""The Python snippets of README and docs run as they stand, in order, and show what the page says they show."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PAGES = [page for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]) if SNIPPET.search(page.read_text("utf-8"))]
+
+pytestmark = pytest.mark.notebook
+
+
+@functools.cache
+def execute(page: Path) -> dict[str, Any]:
+    """The names that the snippets of a page leave behind."""
+    names: dict[str, Any] = {}
+    for snippet in SNIPPET.findall(page.read_text(encoding="utf-8")):
+        exec(compile(snippet, str(page), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_snippets_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    execute(page)
+
+
+def test_every_stage_of_the_walk_agrees_with_the_reference():
+    names = execute(ROOT / "docs" / "numbers-differ.md")
+    assert set(names["ours"]) == set(names["theirs"])
+    assert max(names["differences"].values()) < 1e-5
