@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from sinkjax.edits.site import SITES, Site, axis_size
@@ -169,6 +170,17 @@ class Probe:
                 for index in chosen or ():
                     if not 0 <= index < size:
                         raise SinkjaxError(f"{entry.name}: {what} {index} is out of range: there are {size}, 0 to {size - 1}")
+
+    def labels(self) -> dict[str, np.ndarray]:
+        """The chosen layers, positions and dims along the axes that a capture has to itself."""
+        labels = {}
+        for entry in self.captures:
+            for axis in entry.axes:
+                if axis.startswith(f"{entry.name}_"):
+                    plain = axis.removeprefix(f"{entry.name}_")
+                    chosen = {"layer": entry.layers, "position": entry.positions, "query": entry.positions}.get(plain, entry.dims)
+                    labels[axis] = np.asarray(chosen)
+        return labels
 
     def dims(self) -> dict[str, tuple[str, ...]]:
         """The axes of every array this probe returns."""

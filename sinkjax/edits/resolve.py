@@ -43,6 +43,15 @@ class Resolved:
     renormalise: bool = struct.field(pytree_node=False)
     centre: str | None = struct.field(pytree_node=False)
 
+    def for_prompts(self, prompts: np.ndarray) -> Resolved:
+        """The same term for some prompts of the batch, by number."""
+        axis = 0 if self.site == Site.POSITION or self.op == "swap" else 1
+
+        def take(array: Any, axis: int) -> Any:
+            return array if array.shape[axis] == 1 else array.take(prompts, axis)
+
+        return self.replace(query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
+
 
 Edits = tuple[Resolved, ...]
 

@@ -1,0 +1,240 @@
+"""A sweep before it runs: how edits are grouped into kinds and chunks, and what that costs in compilations, bytes and FLOPs.
+
+Edits of one kind are sorted by their first layer and cut into chunks; a chunk starts at its smallest first layer. Prompts are cut
+only when a chunk of a single edit does not fit the memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.resolve import Edits, first_layer, resolve
+from sinkjax.edits.site import SITES, Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.attention import QUERY_BLOCK
+from sinkjax.model.config import Config
+from sinkjax.model.output import NLL_TOKENS
+from sinkjax.model.params import count
+from sinkjax.probe import Probe
+
+# Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
+# thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
+TOKENS_PER_CALL = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Edits run in one call: their numbers in the list, and the block they start from."""
+
+    kind: int
+    edits: tuple[int, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Who runs with whom; fixed when a store is made, so that a resumed sweep repeats the same calls.
+
+    prompt_block: prompts per call. widths: edits per call of each kind (the last chunk of a kind is filled up). chunks: the calls
+    for each block of prompts.
+    """
+
+    prompt_block: int
+    widths: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
+
+    def to_json(self) -> dict:
+        """As plain lists and numbers."""
+        chunks = [[chunk.kind, chunk.start, list(chunk.edits)] for chunk in self.chunks]
+        return {"prompt_block": self.prompt_block, "widths": list(self.widths), "chunks": chunks}
+
+    @classmethod
+    def from_json(cls, data: dict) -> Schedule:
+        """The schedule that `to_json` wrote."""
+        chunks = tuple(Chunk(kind, tuple(edits), start) for kind, start, edits in data["chunks"])
+        return cls(data["prompt_block"], tuple(data["widths"]), chunks)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep will do.
+
+    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. compiles: jitted programs.
+    layer_passes: blocks times edits times prompt blocks that are computed, the baseline included. bytes: peak estimate by part.
+    flops: of all matrix products. result_bytes: the uncompressed result.
+    """
+
+    edits: int
+    prompts: int
+    positions: int
+    kinds: tuple[str, ...]
+    schedule: Schedule
+    compiles: int
+    layer_passes: int
+    bytes: dict[str, int]
+    flops: float
+    result_bytes: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Estimated peak of device memory."""
+        return sum(self.bytes.values())
+
+
+def kind_of(edits: Edits) -> tuple:
+    """The kind of a resolved edit: its pytree structure and the shapes of its arrays. Edits of one kind stack and compile once."""
+    return jax.tree.structure(edits), tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(edits))
+
+
+def stack(edits: Sequence[Edits]) -> Edits:
+    """Resolved edits of one kind, each array with a leading axis over edits."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
+
+
+def plan(
+    config: Config,
+    edits: Sequence[Edit],
+    lengths: Sequence[int] | np.ndarray,
+    T: int,
+    probe: Probe,
+    *,
+    memory: int | None = None,
+    dtype: str = "float32",
+    devices: int = 1,
+    platform: str | None = None,
+) -> Plan:
+    """Plan a sweep of `edits` over prompts of these lengths, padded to T. No weights are needed.
+
+    memory: bytes that the parameters and one call may take together, by default that of the device. devices: edits of a chunk are
+    spread over them. Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
+    """
+    resolved = [resolve(entry, config, lengths, T) for entry in edits]
+    return plan_resolved(config, resolved, len(lengths), T, probe, memory, dtype, devices, platform)
+
+
+def plan_resolved(
+    config: Config,
+    resolved: Sequence[Edits],
+    B: int,
+    T: int,
+    probe: Probe,
+    memory: int | None = None,
+    dtype: str = "float32",
+    devices: int = 1,
+    platform: str | None = None,
+) -> Plan:
+    """`plan` of edits that are resolved already."""
+    if not resolved:
+        raise SinkjaxError("a sweep needs at least one edit")
+    memory = device_memory() if memory is None else memory
+    size = jnp.dtype(dtype).itemsize
+    weights = count(config) * size
+    call_bytes = _working_bytes(config, T, probe, size)
+    baseline_bytes = config.layers * T * config.width * size
+    room = memory - weights
+    prompt_block = int(min(B, room // (baseline_bytes + devices * call_bytes)))
+    if prompt_block < 1:
+        need = weights + baseline_bytes + devices * call_bytes
+        raise SinkjaxError(
+            f"one prompt of {T} tokens needs about {need / 1e9:.2f} GB, more than the {memory / 1e9:.2f} GB allowed"
+        )
+    fit = max(1, (room - prompt_block * baseline_bytes) // (prompt_block * call_bytes))
+    target = devices * TOKENS_PER_CALL[platform or jax.default_backend()] // (prompt_block * T)
+
+    groups: dict[tuple, list[int]] = {}
+    for number, entry in enumerate(resolved):
+        groups.setdefault(kind_of(entry), []).append(number)
+    kinds = tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values())
+    widths, chunks = [], []
+    for kind, numbers in enumerate(groups.values()):
+        width = max(1, min(target, fit, len(numbers)))
+        width = math.ceil(width / devices) * devices
+        starts = {number: first_layer(resolved[number], config) for number in numbers}
+        numbers.sort(key=lambda number: (starts[number], number))
+        chunks += [Chunk(kind, tuple(part := numbers[i : i + width]), starts[part[0]]) for i in range(0, len(numbers), width)]
+        widths.append(width)
+
+    blocks = math.ceil(B / prompt_block)
+    computed = [chunk for chunk in chunks if chunk.start < config.layers]  # an edit without terms is the baseline itself
+    layer_passes = config.layers + sum(widths[chunk.kind] * (config.layers - chunk.start) for chunk in computed)
+    unembeddings = (1 + sum(widths[chunk.kind] for chunk in computed)) if probe.nll else 0
+    flops_per_token = layer_passes * _block_flops(config, T) + unembeddings * 2 * config.width * (config.vocab_size or 0)
+    widest = max((widths[chunk.kind] for chunk in computed), default=1)
+    return Plan(
+        edits=len(resolved),
+        prompts=B,
+        positions=T,
+        kinds=kinds,
+        schedule=Schedule(prompt_block, tuple(widths), tuple(chunks)),
+        compiles=1 + len({chunk.kind for chunk in computed}),
+        layer_passes=layer_passes * blocks,
+        bytes={
+            "parameters": weights,
+            "shared baseline": prompt_block * baseline_bytes,
+            "one call": widest * prompt_block * call_bytes,
+        },
+        flops=float(flops_per_token) * blocks * prompt_block * T,
+        result_bytes=len(resolved) * B * _record_bytes(config, T, probe),
+    )
+
+
+def device_memory() -> int:
+    """Bytes that a sweep may plan with: 90 % of the device's limit, or half of what the host has free on a CPU."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(0.9 * stats["bytes_limit"])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _describe(edits: Edits, size: int) -> str:
+    terms = " + ".join(f"{term.op} {term.site}" for term in edits) or "no edit"
+    return f"{terms}: {size} {'edit' if size == 1 else 'edits'}"
+
+
+def _block_flops(config: Config, T: int) -> int:
+    """FLOPs of one block per token; attention over all T keys, as computed."""
+    H, K, D, d, F = config.heads, config.kv_heads, config.head_dim, config.width, config.mlp_width
+    return 2 * d * D * (2 * H + 2 * K) + 6 * d * F + 4 * T * H * D
+
+
+def _working_bytes(config: Config, T: int, probe: Probe, size: int) -> int:
+    """Bytes alive at the widest point of one edited run, per prompt: the stream, attention or MLP, the loss, and the record."""
+    wide = max(size, 4)
+    stream = 4 * T * config.width * size
+    attention = (
+        T * config.head_dim * (3 * config.heads + 2 * config.kv_heads) * size + 3 * config.heads * min(T, QUERY_BLOCK) * T * wide
+    )
+    mlp = 3 * T * config.mlp_width * size
+    loss = 2 * min(T, NLL_TOKENS) * (config.vocab_size or 0) * wide if probe.nll else 0
+    return stream + max(attention, mlp, loss) + 2 * _record_bytes(config, T, probe)
+
+
+def _record_bytes(config: Config, T: int, probe: Probe) -> int:
+    """Bytes of one prompt's record."""
+    sizes = {
+        "layer": config.layers,
+        "depth": config.layers + 1,
+        "head": config.heads,
+        "kv_head": config.kv_heads,
+        "head_dim": config.head_dim,
+        "width": config.width,
+        "mlp_width": config.mlp_width,
+        "prompt": 1,
+    }
+    total = 4 * T if probe.nll else 0
+    for entry in probe.statistics:
+        total += 4 * math.prod(sizes.get(axis, T) for axis in entry.dims)
+    for entry in probe.captures:
+        axes = SITES[entry.site].axes[1:]
+        chosen = [T if entry.positions is None or axis == "key" else len(entry.positions) for axis in axes if axis not in sizes]
+        inner = [sizes[axis] for axis in axes if axis in sizes]
+        total += 4 * math.prod(chosen + inner) * (1 if entry.site == Site.EMBED else len(entry.layer_list(config)))
+    return total

@@ -1,0 +1,104 @@
+"""The two jitted functions of a sweep: the baseline, and a stack of edits that start from the baseline's residual stream.
+
+Blocks before an edit's first layer would repeat the baseline. The scan skips them by a `lax.cond` on a *start that is not batched*,
+so that vmap keeps it a branch, one compilation serves every start, and reverse mode still works.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from sinkjax.edits.resolve import Edits
+from sinkjax.edits.site import Site
+from sinkjax.model.config import Config
+from sinkjax.model.forward import block_step, complete, embed, empty_slots, visit_embedding
+from sinkjax.model.output import Trace
+from sinkjax.model.params import Params
+from sinkjax.probe import Probe
+from sinkjax.record import Record
+
+STATIC = ("config", "probe", "precision")
+
+
+@struct.dataclass
+class Baseline:
+    """The unedited run: inputs [L, B, T, d], the residual stream that enters each block; what was measured; its record."""
+
+    inputs: jax.Array
+    trace: Trace
+    record: Record
+
+
+@partial(jax.jit, static_argnames=STATIC)
+def baseline(params: Params, tokens: jax.Array, lengths: jax.Array, *, config: Config, probe: Probe, precision: str) -> Baseline:
+    """Run the model unedited, and keep what edited runs share with it."""
+    h, start = embed(params, tokens, (), probe, lengths)
+    step = block_step(config, probe, lengths, (), tokens.shape[1], h.dtype, precision)
+
+    def keep_input(carry: tuple, xs: tuple) -> tuple[tuple, tuple]:
+        after, measured = step(*carry, *xs)
+        return after, (carry[0], measured)
+
+    xs = (jnp.arange(config.layers), params["layers"])
+    (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, config, probe)), xs)
+    trace = Trace(start, layers, slots)
+    out = complete(params, h, tokens, trace, (), config, probe, lengths, logits=False, precision=precision)
+    return Baseline(inputs, trace, out.record)
+
+
+@partial(jax.jit, static_argnames=STATIC)
+def edited(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    edits: Edits,
+    start: jax.Array,
+    base: Baseline,
+    *,
+    config: Config,
+    probe: Probe,
+    precision: str,
+) -> Record:
+    """The records of a stack of edits of one kind, none of which changes a block before `start` (int, one for all).
+
+    edits: resolved, each leaf with a leading axis over edits. Returns a record whose arrays have that leading axis.
+    """
+    return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, config, probe, precision))(edits)
+
+
+def from_start(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    edits: Edits,
+    start: jax.Array,
+    base: Baseline,
+    config: Config,
+    probe: Probe,
+    precision: str,
+) -> Record:
+    """The record of one edited run that takes everything before block `start` from the baseline."""
+    if any(term.site == Site.EMBED for term in edits):
+        h, begin = visit_embedding(base.inputs[0], edits, probe, lengths)
+    else:
+        h, begin = base.inputs[start], base.trace.start
+    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
+    no_cells = jnp.zeros(lengths.shape, jnp.float32)
+    untouched = {number: (no_cells, no_cells) for number, term in enumerate(edits) if term.site != Site.EMBED}
+
+    def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
+        layer, of_baseline = xs
+
+        def run() -> tuple[tuple, dict]:  # the parameters are sliced in here, so that a skipped block does not even read them
+            return step(*carry, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
+
+        return jax.lax.cond(layer < start, lambda: (carry, of_baseline | {"counts": untouched}), run)
+
+    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(config.layers), base.trace.layers))
+    trace = Trace(begin, layers, slots)
+    return complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision).record
