@@ -1,0 +1,91 @@
+"""Rotary tables of published models, and the two indices that an edit can set apart."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from sinkjax.model import rope
+from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+from tests.model.reference import without_float32_casts
+
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+PUBLISHED: dict[str, tuple[float, int, Scaling, dict]] = {
+    "Llama-3.1-8B": (5e5, 128, Llama3Scaling(8.0, 1.0, 4.0, 8192), LLAMA3 | {"factor": 8.0}),
+    "Llama-3.2-1B": (5e5, 64, Llama3Scaling(32.0, 1.0, 4.0, 8192), LLAMA3 | {"factor": 32.0}),
+    "Yarn-Llama-2-7b-64k": (
+        1e4,
+        128,
+        YarnScaling(16.0, 4096),
+        {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 4096},
+    ),
+    "DeepSeek-V2": (
+        1e4,
+        64,
+        YarnScaling(40.0, 4096, mscale=0.707, mscale_all_dim=0.707),
+        {
+            "rope_type": "yarn",
+            "factor": 40.0,
+            "original_max_position_embeddings": 4096,
+            "mscale": 0.707,
+            "mscale_all_dim": 0.707,
+        },
+    ),
+    "Vicuna-16k": (1e4, 128, LinearScaling(4.0), {"rope_type": "linear", "factor": 4.0}),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_frequencies_of_published_models(name: str) -> None:
+    theta, head_dim, scaling, table = PUBLISHED[name]
+    config = LlamaConfig(
+        hidden_size=head_dim,
+        num_attention_heads=1,
+        head_dim=head_dim,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_theta": theta, **table},
+    )
+    with without_float32_casts():
+        want, want_factor = ROPE_INIT_FUNCTIONS[table["rope_type"]](config)
+    with jax.enable_x64(True):
+        have, factor = rope.frequencies(Rope(theta, scaling), head_dim, jnp.array([8]), jnp.float64)
+        np.testing.assert_allclose(have[0], want.numpy(), rtol=1e-14)
+    assert factor == pytest.approx(want_factor, rel=1e-15)
+
+
+def test_dynamic_frequencies_belong_to_each_prompt_and_start_beyond_the_original_context() -> None:
+    with jax.enable_x64(True):
+        scaled, _ = rope.frequencies(Rope(1e4, DynamicScaling(2.0, 16)), 8, jnp.array([4, 16, 17, 32]), jnp.float64)
+        plain, _ = rope.frequencies(Rope(1e4), 8, jnp.array([4]), jnp.float64)
+    np.testing.assert_allclose(scaled[0], plain[0], rtol=1e-15)
+    np.testing.assert_allclose(scaled[1], plain[0], rtol=1e-15)
+    assert (scaled[2, 1:] < scaled[1, 1:]).all()
+    assert (scaled[3, 1:] < scaled[2, 1:]).all()
+    # Twice the context at factor 2: the base is 2 * 2 - 1 = 3 times as large, to the power of 8 / 6.
+    np.testing.assert_allclose(scaled[3], (1e4 * 3 ** (8 / 6)) ** (-np.arange(0, 8, 2) / 8), rtol=1e-14)
+
+
+def test_scores_depend_on_the_distance_of_indices_alone(rng: np.random.Generator) -> None:
+    q, k = rng.standard_normal((2, 1, 1, 1, 8))
+    with jax.enable_x64(True):
+        frequencies, factor = rope.frequencies(Rope(100.0), 8, jnp.array([1]), jnp.float64)
+
+        def score(i: int, j: int) -> float:
+            at = lambda x, index: rope.rotate(x, *rope.tables(jnp.array([[index]]), frequencies, factor))  # noqa: E731
+            return float((at(q, i) * at(k, j)).sum())
+
+        assert score(7, 3) == pytest.approx(score(104, 100), rel=1e-12)
+        assert score(7, 3) != pytest.approx(score(3, 7), rel=1e-3)
+        assert score(5, 5) == pytest.approx(float((q * k).sum()), rel=1e-12)
+
+
+def test_pairs_are_half_split(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((1, 1, 1, 6)).astype(np.float32)
+    quarter_turn = jnp.array([[[0.0, 1.0, 0.0]]])  # the sine of the middle pair (1, 4); the other pairs stay
+    turned = np.asarray(rope.rotate(x, 1 - quarter_turn, quarter_turn))[0, 0, 0]
+    old = x[0, 0, 0]
+    np.testing.assert_array_equal(turned, [old[0], -old[4], old[2], old[3], old[1], old[5]])
