@@ -15,7 +15,15 @@ from unittest import mock
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedModel, Qwen2Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 VOCABULARY, LAYERS, WINDOW = 53, 3, 5
@@ -199,10 +207,9 @@ def smollm2(dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     (file,) = Path(package).rglob("*.gguf")
     config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = LlamaForCausalLM(config)
     # `from_pretrained(gguf_file=...)` calls this function too, but only where accelerate is installed.
     tensors = load_gguf_checkpoint(file, return_tensors=True, model_to_load=model)["tensors"]
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
-    model.load_state_dict(tensors, strict=False)
-    model.tie_weights()
-    return model.eval()
+    return LlamaForCausalLM.from_pretrained(
+        None, config=config, state_dict=tensors, dtype=dtype, attn_implementation="eager"
+    ).eval()
