@@ -68,8 +68,8 @@ class Plan:
     """What a sweep will do.
 
     edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. compiles: jitted programs.
-    layer_passes: blocks times edits times prompt blocks that are computed, the baseline included. bytes: peak estimate by part.
-    flops: of all matrix products. result_bytes: the uncompressed result.
+    layer_passes: blocks times edits times prompt blocks that are computed, the baseline included. bytes: peak estimate of each
+    device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
     """
 
     edits: int
@@ -85,12 +85,12 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Estimated peak of device memory."""
+        """Estimated peak of each device's memory."""
         return sum(self.bytes.values())
 
 
 def kind_of(edits: Edits) -> tuple:
-    """The kind of a resolved edit: its pytree structure and the shapes of its arrays. Edits of one kind stack and compile once."""
+    """The kind of a resolved edit: its pytree structure and the shapes of its arrays. One kind stacks, and compiles once."""
     return jax.tree.structure(edits), tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(edits))
 
 
@@ -109,15 +109,17 @@ def plan(
     memory: int | None = None,
     dtype: str = "float32",
     devices: int = 1,
+    shards: int = 1,
     platform: str | None = None,
 ) -> Plan:
     """Plan a sweep of `edits` over prompts of these lengths, padded to T. No weights are needed.
 
-    memory: bytes that the parameters and one call may take together, by default that of the device. devices: edits of a chunk are
-    spread over them. Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
+    memory: bytes that the parameters and one call may take on a device, by default what it has. devices: groups of devices over
+    which the edits of a chunk are spread. shards: devices of a group, over which the parameters are.
+    Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
     """
     resolved = [resolve(entry, config, lengths, T) for entry in edits]
-    return plan_resolved(config, resolved, len(lengths), T, probe, memory, dtype, devices, platform)
+    return plan_resolved(config, resolved, len(lengths), T, probe, memory, dtype, devices, shards, platform)
 
 
 def plan_resolved(
@@ -129,6 +131,7 @@ def plan_resolved(
     memory: int | None = None,
     dtype: str = "float32",
     devices: int = 1,
+    shards: int = 1,
     platform: str | None = None,
 ) -> Plan:
     """`plan` of edits that are resolved already."""
@@ -136,18 +139,20 @@ def plan_resolved(
         raise SinkjaxError("a sweep needs at least one edit")
     memory = device_memory() if memory is None else memory
     size = jnp.dtype(dtype).itemsize
-    weights = count(config) * size
+    weights = count(config) * size // shards
     call_bytes = _working_bytes(config, T, probe, size)
     baseline_bytes = config.layers * T * config.width * size
     room = memory - weights
-    prompt_block = int(min(B, room // (baseline_bytes + devices * call_bytes)))
+    prompt_block = int(min(B, room // (baseline_bytes + call_bytes)))
     if prompt_block < 1:
-        need = weights + baseline_bytes + devices * call_bytes
+        need = weights + baseline_bytes + call_bytes
         raise SinkjaxError(
             f"one prompt of {T} tokens needs about {need / 1e9:.2f} GB, more than the {memory / 1e9:.2f} GB allowed"
         )
-    fit = max(1, (room - prompt_block * baseline_bytes) // (prompt_block * call_bytes))
-    target = devices * TOKENS_PER_CALL[platform or jax.default_backend()] // (prompt_block * T)
+    prompt_block = math.ceil(B / math.ceil(B / prompt_block))  # blocks of about one size
+    fit = (room - prompt_block * baseline_bytes) // (prompt_block * call_bytes)
+    useful = TOKENS_PER_CALL[platform or jax.default_backend()] // (prompt_block * T)
+    each = max(1, min(fit, useful))  # edits of a call on each device
 
     groups: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
@@ -155,8 +160,7 @@ def plan_resolved(
     kinds = tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values())
     widths, chunks = [], []
     for kind, numbers in enumerate(groups.values()):
-        width = max(1, min(target, fit, len(numbers)))
-        width = math.ceil(width / devices) * devices
+        width = devices * min(each, math.ceil(len(numbers) / devices))
         starts = {number: first_layer(resolved[number], config) for number in numbers}
         numbers.sort(key=lambda number: (starts[number], number))
         chunks += [Chunk(kind, tuple(part := numbers[i : i + width]), starts[part[0]]) for i in range(0, len(numbers), width)]
@@ -167,7 +171,7 @@ def plan_resolved(
     layer_passes = config.layers + sum(widths[chunk.kind] * (config.layers - chunk.start) for chunk in computed)
     unembeddings = (1 + sum(widths[chunk.kind] for chunk in computed)) if probe.nll else 0
     flops_per_token = layer_passes * _block_flops(config, T) + unembeddings * 2 * config.width * (config.vocab_size or 0)
-    widest = max((widths[chunk.kind] for chunk in computed), default=1)
+    widest = max((widths[chunk.kind] for chunk in computed), default=devices)
     return Plan(
         edits=len(resolved),
         prompts=B,
@@ -179,7 +183,7 @@ def plan_resolved(
         bytes={
             "parameters": weights,
             "shared baseline": prompt_block * baseline_bytes,
-            "one call": widest * prompt_block * call_bytes,
+            "one call": widest // devices * prompt_block * call_bytes,
         },
         flops=float(flops_per_token) * blocks * prompt_block * T,
         result_bytes=len(resolved) * B * _record_bytes(config, T, probe),
@@ -187,11 +191,11 @@ def plan_resolved(
 
 
 def device_memory() -> int:
-    """Bytes that a sweep may plan with: 90 % of the device's limit, or half of what the host has free on a CPU."""
+    """Bytes of a device that a sweep may plan with: 90 % of its limit; of a CPU, its share of half of what the host has free."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(0.9 * stats["bytes_limit"])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // jax.local_device_count()
 
 
 def _describe(edits: Edits, size: int) -> str:

@@ -1,7 +1,7 @@
 """The two jitted functions of a sweep: the baseline, and a stack of edits that start from the baseline's residual stream.
 
-Blocks before an edit's first layer would repeat the baseline. The scan skips them by a `lax.cond` on a *start that is not batched*,
-so that vmap keeps it a branch, one compilation serves every start, and reverse mode still works.
+Blocks before an edit's first layer would repeat the baseline. The scan skips them by a `lax.cond` on a *start that is not
+batched*, so that vmap keeps it a branch, one compilation serves every start, and reverse mode still works.
 """
 
 from __future__ import annotations

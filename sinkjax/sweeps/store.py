@@ -37,7 +37,7 @@ class Store:
         self.done = np.asarray(self.group["done"][:])
 
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Write the values of some edits for one block of prompts, then mark them. Arrays: [len(edits), prompts of the block, ...]."""
+        """Write the values [len(edits), prompts of the block, ...] of some edits for one block of prompts, then mark them."""
         size = self.schedule.prompt_block
         prompts = slice(block * size, (block + 1) * size)
         try:
@@ -57,6 +57,14 @@ class Store:
         import xarray
 
         return xarray.open_zarr(self.path, chunks=None).drop_vars("done")
+
+
+def exists(path: Path) -> bool:
+    """Whether something lies at `path`. Errors: a path that cannot be looked up."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise SinkjaxError(f"cannot use {str(path)[:200]}: {error.strerror}") from None
 
 
 def resume(path: Path, identity: Mapping[str, Any]) -> Store:
@@ -82,10 +90,12 @@ def create(
     """A new, empty store, whole or not at all.
 
     variables: name -> (dims, shape, dtype) of what will be written; the first two dims are edit and prompt. fixed: name -> (dims,
-    values), coordinates and whatever else is known beforehand. Errors: no permission or no room.
+    values), coordinates and whatever else is known beforehand. attributes: provenance, as JSON.
+    Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses.
     """
     import zarr
 
+    attributes = _as_json(attributes)
     scratch = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +113,7 @@ def create(
             array = group.create_array(name, shape=values.shape, chunks=values.shape, dtype=values.dtype, fill_value=None)
             array.attrs[DIMS] = list(dims)
             array[...] = values
-        group.attrs.update(json.loads(json.dumps({IDENTITY: identity, SCHEDULE: schedule.to_json(), **attributes})))
+        group.attrs.update({**attributes, IDENTITY: json.loads(json.dumps(identity)), SCHEDULE: schedule.to_json()})
         zarr.consolidate_metadata(scratch, zarr_format=2)
         scratch.rename(path)
     except OSError as error:
@@ -112,10 +122,20 @@ def create(
     return Store(path)
 
 
+def _as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    for name in (IDENTITY, SCHEDULE):
+        if name in attributes:
+            raise SinkjaxError(f"the attribute {name!r} is the store's own; choose another name")
+    try:
+        return json.loads(json.dumps(attributes))
+    except (TypeError, ValueError) as error:
+        raise SinkjaxError(f"attributes must be JSON: {error}") from None
+
+
 def _identity_of(path: Path) -> dict:
     try:
         return json.loads((path / ".zattrs").read_text())[IDENTITY]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output") from None
 
 

@@ -1,0 +1,170 @@
+"""What a sweep computes, where, and what makes it this sweep and no other."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sinkjax.edits.resolve import Edits
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.params import RULES, Params
+from sinkjax.probe import Probe
+from sinkjax.sweeps.plan import Schedule, plan_resolved
+from sinkjax.sweeps.shared import baseline
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model
+
+CELLS = ("cells_addressed", "cells_changed")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a sweep computes: arrays in, records out. `resolved`: one resolved edit per entry of the `edit` dimension."""
+
+    model: Model
+    tokens: jax.Array
+    lengths: jax.Array
+    resolved: list[Edits]
+    probe: Probe
+    precision: str
+
+    @property
+    def static(self) -> dict[str, Any]:
+        """The static arguments of the jitted functions."""
+        return {"config": self.model.config, "probe": self.probe, "precision": self.precision}
+
+    @property
+    def dtype(self) -> str:
+        """Of the parameters."""
+        return str(jax.tree.leaves(self.model.params)[0].dtype)
+
+    @functools.cached_property
+    def mesh(self) -> Mesh | None:
+        """Where the sweep runs: the mesh on which the model was placed, else all devices; None for a single one."""
+        placed = jax.tree.leaves(self.model.params)[0].sharding
+        if isinstance(placed, NamedSharding):  # an explicit mesh would want a sharding for every intermediate
+            mesh = Mesh(placed.mesh.devices, placed.mesh.axis_names)
+        else:
+            mesh = Mesh(np.array(jax.devices()), ("edit",))
+        return mesh if mesh.size > 1 else None
+
+    @property
+    def edit_axes(self) -> tuple[str, ...]:
+        """The mesh axes over which edits are spread: all but those of the model's own sharding."""
+        return tuple(axis for axis in self.mesh.axis_names if axis not in RULES.values()) if self.mesh else ()
+
+    @functools.cached_property
+    def params(self) -> Params:
+        """The parameters on the mesh: as the model was placed on it, or a copy on each device."""
+
+        def place(leaf: jax.Array) -> jax.Array:
+            spec = leaf.sharding.spec if isinstance(leaf.sharding, NamedSharding) else PartitionSpec()
+            return jax.device_put(leaf, NamedSharding(self.mesh, spec))
+
+        return jax.tree.map(place, self.model.params) if self.mesh else self.model.params
+
+    def place(self, tree: Any, axes: tuple[str, ...] = ()) -> Any:
+        """Put arrays on the job's devices, their first axis spread over mesh axes, or a copy on each."""
+        return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec(axes or None)))
+
+    def schedule(self, memory: int | None) -> Schedule:
+        """The calls, planned for this machine."""
+        B, T = self.tokens.shape[:2]
+        spread = math.prod(self.mesh.shape[axis] for axis in self.edit_axes) if self.mesh else 1
+        shards = self.mesh.size // spread if self.mesh else 1
+        return plan_resolved(
+            self.model.config, self.resolved, B, T, self.probe, memory, self.dtype, devices=spread, shards=shards
+        ).schedule
+
+    def identity(self, labels: Mapping[str, Sequence]) -> dict[str, Any]:
+        """All that decides the numbers and their labels, as JSON."""
+        from sinkjax import __version__
+
+        versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
+        structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
+        return {
+            "model": dict(self.model.source),
+            "config": asdict(self.model.config),
+            "parameters": _digest(*jax.tree.leaves(_fingerprints(self.params))),
+            "dtype": self.dtype,
+            "precision": self.precision,
+            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
+            "prompts": {
+                "count": len(self.lengths),
+                "positions": self.tokens.shape[1],
+                "sha256": _digest(self.tokens, self.lengths),
+            },
+            "edits": {"count": len(self.resolved), "sha256": _digest(*structure, *jax.tree.leaves(self.resolved))},
+            "labels": {axis: {"count": len(values), "sha256": _digest(*map(str, values))} for axis, values in labels.items()},
+            "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+            "mesh": dict(self.mesh.shape) if self.mesh else {},
+            "versions": {"sinkjax": __version__} | versions,
+        }
+
+    def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
+        """What a store of this job holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
+
+        Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text.
+        """
+        B, T = self.tokens.shape[:2]
+        record = jax.eval_shape(lambda *args: baseline(*args, **self.static).record, self.params, self.tokens, self.lengths)
+        variables = {
+            name: (("edit", *record.dims[name]), (len(self.resolved), *array.shape), array.dtype)
+            for name, array in record.items()
+        }
+        variables |= {name: (("edit", "prompt"), (len(self.resolved), B), np.dtype("float32")) for name in CELLS}
+        sizes = {axis: size for axes, shape, _ in variables.values() for axis, size in zip(axes, shape, strict=True)}
+        sizes["position"] = T
+        coordinates = (
+            {axis: np.arange(size) for axis, size in sizes.items()}
+            | self.probe.labels()
+            | {axis: np.asarray(values) for axis, values in labels.items()}
+        )
+        for axis, values in coordinates.items():
+            if values.shape != (sizes.get(axis),):
+                raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
+            if values.dtype.kind not in "biufU":
+                raise SinkjaxError(f"labels of {axis!r} must be all numbers or all text, not {values.dtype}")
+        fixed = {axis: ((axis,), values) for axis, values in coordinates.items()}
+        fixed["length"] = (("prompt",), np.asarray(self.lengths))
+        if self.tokens.ndim == 2:
+            fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
+        return variables, fixed
+
+
+def _digest(*parts: Any) -> str:
+    """A digest of texts and arrays that tells apart any two lists of them."""
+    digest = hashlib.sha256()
+    for part in parts:
+        array = np.frombuffer(part.encode(), np.uint8) if isinstance(part, str) else np.ascontiguousarray(part)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+@jax.jit
+def _fingerprints(params: Params) -> Params:
+    """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums."""
+
+    def one(leaf: jax.Array) -> jax.Array:
+        bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+        words = bits.astype(jnp.uint32) ^ (bits >> (bits.dtype.itemsize * 4)).astype(jnp.uint32)
+        for axis in range(leaf.ndim):
+            place = jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis)
+            words = (words ^ place) * jnp.uint32(0x9E3779B1)
+            words ^= words >> 15
+        return words.sum(dtype=jnp.uint32)
+
+    return jax.tree.map(one, params)
