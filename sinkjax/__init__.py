@@ -62,7 +62,7 @@ _HOME = {
     "sinkjax.sweeps.run": ("sweep",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-__all__ = sorted(_MODULE)  # pyright: ignore
+__all__ = sorted(_MODULE)  # noqa: PLE0605 - a list, made from the table above
 
 
 def __getattr__(name: str) -> Any:

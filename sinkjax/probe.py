@@ -1,7 +1,7 @@
 """What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
 
 Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
-small function (`Statistic`); the built-in ones are in `sinkjax/statistics.py`, and `extra=` takes others without touching any file.
+small function (`Statistic`); the built-in ones are in `sinkjax/statistics.py`, and `extra=` takes others, no file touched.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class View:
 class Statistic:
     """A reduction of the array at a site.
 
-    name: its name in the record. site: where. fn(x, view) -> array with the axes `dims` less layer or depth; x is at least float32.
-    dims: begins with "prompt" and then "layer", or, at RESID, "depth" (depth 0 is the embedding). At LOGITS and WEIGHTS, fn sees a
-    block of queries: outputs over "query" are joined, all others are added up. finish(array, lengths) is applied after that. Along
-    "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
+    name: its name in the record. site: where. fn(x, view) -> array with the axes `dims` less layer or depth; x is at least
+    float32. dims: begins with "prompt" and then "layer", or, at RESID, "depth" (depth 0 is the embedding). At LOGITS and WEIGHTS,
+    fn sees a block of queries: outputs over "query" are joined, all others are added up. finish(array, lengths) is applied after
+    that. Along "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
     """
 
     name: str
@@ -189,7 +189,7 @@ class Probe:
 
 
 def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
-    """All that a probe asks for at a site. The barrier keeps these reductions from being fused into the computation they watch."""
+    """All that a probe asks for at a site. The barrier keeps these reductions out of the fusions of what they watch."""
     wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
     raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
     if not wanted and not raw:

@@ -18,7 +18,7 @@ def column_sums(weights: jax.Array, view: View) -> jax.Array:
 
 
 def share_sums(weights: jax.Array, view: View) -> jax.Array:
-    """Sum over queries of each key's share of the row's absolute weight, for unnormalised attention (Gu et al. 2025): [B, H, S]."""
+    """Sum over queries of each key's share of the row's absolute weight, for any normaliser (Gu et al. 2025): [B, H, S]."""
     size = jnp.abs(weights)
     return column_sums(size / (size.sum(axis=-1, keepdims=True) + 1e-8), view)
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.resolve import Resolved
-from sinkjax.edits.site import SITES, Site
+from sinkjax.edits.site import SITES
 
 Counts = tuple[jax.Array, jax.Array]
 

@@ -39,7 +39,7 @@ Select = int | Sequence[int] | slice | PerPrompt | None
 
 
 def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
-    """A position that differs per prompt: entry b is the position (or positions) in prompt b. For `queries`, `keys`, `position`."""
+    """Positions that differ per prompt: entry b is that (or those) of prompt b. For `queries`, `keys` and `position`."""
     return PerPrompt(tuple(_ints("position", entry) for entry in positions))
 
 
@@ -98,15 +98,17 @@ def edit(
 
     site, op: a row of `sinkjax.edits.site.SITES` and one of its operations. `set` x = v, `add` x = x + v, `scale` x = x v,
     `shift` adds to rotary indices, `swap` exchanges two embedding rows (value: positions (i, j)).
-    value: a scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another run
-    (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also [L, B, H]; at POSITION
-    int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility, so that its weight is exactly 0.
+    value: a scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
+    run (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also [L, B, H]; at
+    POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility, so that its weight is
+    exactly 0.
     layers, heads, dims: int, sequence, slice or None (all), 0-based. heads are query heads; KEY and VALUE, before expansion, take
     `kv_heads`. queries, keys: the same, or `per_prompt`. Single-position sites take `queries`, but KEY and VALUE take `keys`;
     at POSITION `queries` edits the indices of queries, `keys` those of keys, and neither of the two means both.
     relation: at LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
     renormalise: at WEIGHTS, rescale each edited row to the sum it had.
-    centre: at HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i ("positions").
+    centre: at HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
+    ("positions").
     Errors: an unknown site, operation or relation; an argument that does not act at the site; a negative or empty selector.
     """
     site = _site(site)

@@ -88,7 +88,6 @@ def set_residual(position: Select, value: Any, dims: Select = None, layers: Sele
 
 
 def drop_mlp(position: Select, layers: Select = None) -> Edit:
-    """MLP_OUT: scaled by 0 at `position`, so the token skips the MLP (Queipo-de-Llano et al. 2026: BOS only, at the onset layer)."""
-    return edit(
-        Site.MLP_OUT, "scale", 0.0, queries=position, layers=layers, label=describe("drop_mlp", position=position, layers=layers)
-    )
+    """MLP_OUT: scaled by 0 at `position`, so the token skips the MLP (Queipo-de-Llano et al. 2026: BOS, at the onset layer)."""
+    name = describe("drop_mlp", position=position, layers=layers)
+    return edit(Site.MLP_OUT, "scale", 0.0, queries=position, layers=layers, label=name)

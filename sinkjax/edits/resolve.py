@@ -27,9 +27,10 @@ PAIRS = (Site.LOGITS, Site.WEIGHTS)
 class Resolved:
     """One term as arrays.
 
-    layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a site
-    with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at POSITION,
-    int [B or 1, 2] for a swap, else float [L or 1, B or 1, (H or 1,) (dims or 1)], the head and dims axes where the site has them.
+    layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
+    site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
+    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (H or 1,) (dims or 1)], with the head and dims axes that
+    the site has.
     """
 
     layer_head: Any
@@ -59,8 +60,9 @@ Edits = tuple[Resolved, ...]
 def resolve(edits: Edit | Sequence[Edit], config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
     """Check edits (composed left to right) against a model and a batch of prompts of these lengths, padded to T.
 
-    Errors: a layer, head, position or dim out of range; a position beyond a prompt's end; a value whose shape does not fit or that
-    is not finite (LOGITS also takes -inf); a term that addresses no causally visible cell; a row of attention left without a key.
+    Errors: a layer, head, position or dim out of range; a position beyond a prompt's end; a value whose shape does not fit or
+    that is not finite (LOGITS also takes -inf); a term that addresses no causally visible cell; a row of attention left without
+    a key.
     """
     edit = compose(*as_edits(edits))
     lengths = np.asarray(lengths)
@@ -211,7 +213,7 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
         allowed.append((1, int(dims.sum()), dims.size))
     for axis, (size, sizes) in enumerate(zip(value.shape, allowed, strict=True)):
         if size not in sizes:
-            name = (["layers", "prompts"] + tail)[axis]
+            name = ["layers", "prompts", *tail][axis]
             raise SinkjaxError(
                 f"a value at {term.site.name} has {size} entries over {name}; allowed: {', '.join(map(str, sorted(set(sizes))))}"
             )

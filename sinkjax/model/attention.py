@@ -45,6 +45,9 @@ def attend(
         causal = (back >= 0) if window is None else (back >= 0) & (back < window)
         view = View(tape.lengths, rows_Q, causal[None, None], q_BQHD, k_BSHD)
         scores = jnp.einsum("BQHD,BSHD->BHQS", q_BQHD, k_BSHD, precision=precision, preferred_element_type=wide) * D**-0.5
+        scores = jax.lax.optimization_barrier(
+            scores
+        )  # else the scaling is fused into the softmax, but only without an edit between
         scores, visible = inner.logits(scores, view)
         view = view.replace(visible=visible)
         weights = inner.weights(softmax(scores, visible), view)

@@ -40,7 +40,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class YarnScaling:
-    """YaRN (Peng et al. 2023): per-frequency blend of interpolation and extrapolation, and tables scaled by an attention factor."""
+    """YaRN (Peng et al. 2023): per-frequency blend of interpolation and extrapolation; an attention factor on the tables."""
 
     factor: float
     original_context: int

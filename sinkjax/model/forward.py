@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, resolve

@@ -35,8 +35,8 @@ class Output:
 class Trace:
     """What was measured, as the scan leaves it.
 
-    start: {"record", "counts"} of EMBED. layers: {"record", "counts", "empty_rows"} with a leading layer axis. slots: captured raw
-    values with a leading axis over the captured layers. counts: term number -> (addressed, changed).
+    start: {"record", "counts"} of EMBED. layers: {"record", "counts", "empty_rows"} with a leading layer axis. slots: captured
+    raw values with a leading axis over the captured layers. counts: term number -> (addressed, changed).
     """
 
     start: dict[str, Any]
@@ -69,7 +69,7 @@ def output(
 
 def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
     """-log p(tokens[i + 1]) in nats at position i: float [B, T], NaN from length - 1 on; computed in blocks of tokens."""
-    B, T, d = x.shape
+    B, T = x.shape[:2]
     size = min(T, max(1, NLL_TOKENS // B))
     blocks = -(-T // size)
     targets = jnp.roll(tokens, -1, axis=1)
