@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +25,23 @@ PADDED = ("position", "query", "key")  # axes along which a prompt can be shorte
 
 @struct.dataclass
 class View:
-    """What a statistic sees beside its array.
-
-    lengths: int [B]. rows: int [Q], the positions of the queries in the array (LOGITS and WEIGHTS see a block of queries).
-    visible: bool [B or 1, H or 1, Q, S]; query [B, Q, H, D] and key [B, S, H, D], rotated: at LOGITS and WEIGHTS only.
-    """
+    """What a statistic sees beside its array. lengths: int [B]."""
 
     lengths: jax.Array
-    rows: jax.Array | None = None
-    visible: jax.Array | None = None
-    query: jax.Array | None = None
-    key: jax.Array | None = None
+
+
+@struct.dataclass
+class PairView(View):
+    """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
+
+    rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, Q, H, D] and key [B, S, H, D],
+    rotated.
+    """
+
+    rows: jax.Array
+    visible: jax.Array
+    query: jax.Array
+    key: jax.Array
 
     @property
     def real_rows(self) -> jax.Array:
@@ -54,7 +61,7 @@ class Statistic:
 
     name: str
     site: Site
-    fn: Callable[[jax.Array, View], jax.Array]
+    fn: Callable[[jax.Array, Any], jax.Array]
     dims: tuple[str, ...]
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
@@ -133,7 +140,7 @@ class Probe:
     def __post_init__(self) -> None:
         for name in ("attention", "capture", "extra"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        names = [entry.name for entry in (*self.statistics, *self.captures)]
+        names = [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise SinkjaxError(f"two statistics of one probe are both named {', '.join(sorted(twice))}")
@@ -145,7 +152,8 @@ class Probe:
         for name in names:
             if name not in allowed:
                 raise unknown("statistic", name, allowed)
-        return cls(**dict.fromkeys(names, True))
+        asked: dict[str, Any] = dict.fromkeys(names, True)
+        return cls(**asked)
 
     @functools.cached_property
     def statistics(self) -> tuple[Statistic, ...]:
@@ -206,25 +214,23 @@ def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> di
         if entry.name in values:
             array = entry.finish(values[entry.name], lengths) if entry.finish else values[entry.name]
             done[entry.name] = _pad(array, (entry.dims[0], *entry.dims[2:]), lengths)
-    for entry in probe.captures:
-        if entry.name in values:
-            axes = tuple(axis.removeprefix(f"{entry.name}_") for axis in entry.axes)
+    for capture in probe.captures:
+        if capture.name in values:
+            axes = tuple(axis.removeprefix(f"{capture.name}_") for axis in capture.axes)
             axes = tuple(axis for axis in axes if axis != "layer")
-            done[entry.name] = _pad(values[entry.name], axes, lengths, entry.positions)
+            done[capture.name] = _pad(values[capture.name], axes, lengths, capture.positions)
     return done
 
 
-def over_queries(probe: Probe, name: str) -> int | None:
-    """The axis along which blocks of queries are joined, or None where they are added up."""
-    for entry in probe.statistics:
-        if entry.name == name:
-            return entry.dims.index("query") - 1 if "query" in entry.dims else None
-    return 2  # a capture: [B, H, Q, S]
+def query_axes(probe: Probe) -> dict[str, int]:
+    """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
+    joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
+    return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
 
 
 def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
     """The captured dims (and positions, except of blocks of queries, which are chosen once they are joined)."""
-    if entry.site == Site.LOGITS:
+    if isinstance(view, PairView) and entry.site == Site.LOGITS:
         x = jnp.where(view.visible, x, -jnp.inf)
     if entry.positions is not None and entry.site not in (Site.LOGITS, Site.WEIGHTS):
         x = x[:, jnp.asarray(entry.positions)]

@@ -6,18 +6,18 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
-from sinkjax.probe import Statistic, View
+from sinkjax.probe import PairView, Statistic, View
 
 KEYS = ("prompt", "layer", "head", "key")
 DEPTHS = ("prompt", "depth", "position")
 
 
-def column_sums(weights: jax.Array, view: View) -> jax.Array:
+def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries of the weight on each key: [B, H, S]."""
     return jnp.where(view.real_rows, weights, 0).sum(axis=2)
 
 
-def share_sums(weights: jax.Array, view: View) -> jax.Array:
+def share_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries of each key's share of the row's absolute weight, for any normaliser (Gu et al. 2025): [B, H, S]."""
     size = jnp.abs(weights)
     return column_sums(size / (size.sum(axis=-1, keepdims=True) + 1e-8), view)
@@ -29,7 +29,7 @@ def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     return sums / jnp.maximum(seen_by, 1)
 
 
-def cosine_sums(scores: jax.Array, view: View) -> jax.Array:
+def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries of the cosine of the rotated query with the rotated key, over visible pairs: [B, H, S]."""
 
     def unit(x: jax.Array) -> jax.Array:
@@ -78,7 +78,7 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
     bits = jax.lax.bitcast_convert_type(jnp.abs(x), whole)
     rank = (size - 1) // 2
 
-    def settle(step: int, found: jax.Array) -> jax.Array:
+    def settle(step: jax.Array, found: jax.Array) -> jax.Array:
         trial = found | (jnp.ones((), whole) << (width - 2 - step).astype(whole))
         below = (bits < trial[..., None]).sum(axis=-1)
         return jnp.where(below <= rank, trial, found)

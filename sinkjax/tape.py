@@ -5,12 +5,14 @@ One tape lives while one block is traced; what it collects leaves the block as p
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 
 from sinkjax.edits import apply
 from sinkjax.edits.resolve import Edits, Resolved
 from sinkjax.edits.site import Site
-from sinkjax.probe import Probe, View, measure
+from sinkjax.probe import PairView, Probe, View, measure
 
 
 class Tape:
@@ -19,7 +21,7 @@ class Tape:
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
-    def __init__(self, edits: Edits, probe: Probe, lengths: jax.Array, layer: jax.Array | int):
+    def __init__(self, edits: Edits, probe: Probe, lengths: jax.Array, layer: jax.Array):
         self.edits, self.probe, self.lengths, self.layer = edits, probe, lengths, layer
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
@@ -45,15 +47,15 @@ class Tape:
             query, key, self.counts[number] = apply.positions(term, query, key, self.layer, self.lengths)
         return query, key
 
-    def logits(self, scores: jax.Array, view: View) -> tuple[jax.Array, jax.Array]:
+    def logits(self, scores: jax.Array, view: PairView) -> tuple[jax.Array, jax.Array]:
         """Visit LOGITS: scores [B, H, Q, S]; returns them with the visibility that the edits leave."""
         visible = view.visible
         for number, term in self.at(Site.LOGITS):
             scores, visible, self.counts[number] = apply.scores(term, scores, visible, view.rows, self.layer, self.lengths)
-        self.record |= measure(self.probe, Site.LOGITS, scores, view.replace(visible=visible))
+        self.record |= measure(self.probe, Site.LOGITS, scores, dataclasses.replace(view, visible=visible))
         return scores, visible
 
-    def weights(self, weights: jax.Array, view: View) -> jax.Array:
+    def weights(self, weights: jax.Array, view: PairView) -> jax.Array:
         """Visit WEIGHTS: weights [B, H, Q, S]."""
         for number, term in self.at(Site.WEIGHTS):
             weights, self.counts[number] = apply.weights(term, weights, view.visible, view.rows, self.layer, self.lengths)

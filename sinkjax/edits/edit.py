@@ -6,6 +6,7 @@ turns it into the fixed-shape arrays of `sinkjax.edits.resolve`, the only form t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,8 @@ class PerPrompt:
     positions: tuple[tuple[int, ...], ...]
 
 
-Selector = tuple[int, ...] | Range | PerPrompt | None
+Along = tuple[int, ...] | Range | None  # a selector along one axis, None for all of it
+Selector = Along | PerPrompt
 Select = int | Sequence[int] | slice | PerPrompt | None
 
 
@@ -50,11 +52,11 @@ class Term:
     value: Any
     site: Site = struct.field(pytree_node=False)
     op: str = struct.field(pytree_node=False)
-    layers: Selector = struct.field(pytree_node=False, default=None)
-    heads: Selector = struct.field(pytree_node=False, default=None)
+    layers: Along = struct.field(pytree_node=False, default=None)
+    heads: Along = struct.field(pytree_node=False, default=None)
     queries: Selector = struct.field(pytree_node=False, default=None)
     keys: Selector = struct.field(pytree_node=False, default=None)
-    dims: Selector = struct.field(pytree_node=False, default=None)
+    dims: Along = struct.field(pytree_node=False, default=None)
     relation: str = struct.field(pytree_node=False, default="any")
     renormalise: bool = struct.field(pytree_node=False, default=False)
     centre: str | None = struct.field(pytree_node=False, default=None)
@@ -75,7 +77,7 @@ class Edit:
 
     def named(self, label: str) -> Edit:
         """The same edit under another label."""
-        return self.replace(label=label)
+        return dataclasses.replace(self, label=label)
 
 
 def edit(
@@ -140,11 +142,11 @@ def edit(
         value=value,
         site=site,
         op=op,
-        layers=_selector("layer", layers),
-        heads=_selector("head", heads if kv_heads is None else kv_heads),
-        queries=_selector("query", queries),
-        keys=_selector("key", keys),
-        dims=_selector("dim", dims),
+        layers=_along("layer", layers),
+        heads=_along("head", heads if kv_heads is None else kv_heads),
+        queries=_positions("query", queries),
+        keys=_positions("key", keys),
+        dims=_along("dim", dims),
         relation=relation,
         renormalise=renormalise,
         centre=centre,
@@ -209,16 +211,18 @@ def _ints(what: str, value: Any) -> tuple[int, ...]:
     return tuple(int(entry) for entry in entries.reshape(-1))
 
 
-def _selector(what: str, value: Select) -> Selector:
+def _along(what: str, value: Select) -> Along:
     if value is None:
         return None
     if isinstance(value, PerPrompt):
-        if what not in ("query", "key"):
-            raise SinkjaxError(f"per_prompt selects positions, not a {what}")
-        return value
+        raise SinkjaxError(f"per_prompt selects positions, not a {what}")
     if isinstance(value, slice):
         for end in (value.start, value.stop):
             if end is not None and end < 0:
                 raise SinkjaxError(f"{what} {end} is negative; layers, heads, positions and dims count from 0")
         return Range(value.start, value.stop, value.step)
     return _ints(what, value)
+
+
+def _positions(what: str, value: Select) -> Selector:
+    return value if isinstance(value, PerPrompt) else _along(what, value)

@@ -7,6 +7,7 @@ entries, so thousands of stacked edits cost kilobytes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.edit import Edit, PerPrompt, Range, Selector, Term, as_edits, compose
+from sinkjax.edits.edit import Along, Edit, PerPrompt, Range, Selector, Term, as_edits, compose
 from sinkjax.edits.site import SITES, Site, axis_size
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -51,7 +52,7 @@ class Resolved:
         def take(array: Any, axis: int) -> Any:
             return array if array.shape[axis] == 1 else array.take(prompts, axis)
 
-        return self.replace(query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
+        return dataclasses.replace(self, query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
 
 
 Edits = tuple[Resolved, ...]
@@ -111,7 +112,7 @@ def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
     )
 
 
-def _mask(what: str, selector: Selector, size: int) -> np.ndarray:
+def _mask(what: str, selector: Along, size: int) -> np.ndarray:
     """A selector along an axis as bool [size]."""
     chosen = np.zeros(size, bool)
     if selector is None:
@@ -141,23 +142,15 @@ def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.
 
 
 def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -> np.ndarray:
-    if isinstance(selector, PerPrompt):
-        if len(selector.positions) != len(lengths):
-            raise SinkjaxError(
-                f"per_prompt gives {what} positions for {len(selector.positions)} prompts, the batch has {len(lengths)}"
-            )
-        rows = selector.positions
-    else:
-        rows = (selector,)
-    masks = np.stack([_mask(f"{what} position", row, T) for row in rows])
-    if not (selector is None or isinstance(selector, Range)):
-        for b, length in enumerate(lengths):
-            for position in rows[b % len(rows)]:
-                if position >= length:
-                    raise SinkjaxError(
-                        f"{what} position {position} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})"
-                    )
-    return masks
+    rows: tuple[Along, ...] = selector.positions if isinstance(selector, PerPrompt) else (selector,)
+    if len(rows) not in (1, len(lengths)):
+        raise SinkjaxError(f"per_prompt gives {what} positions for {len(rows)} prompts, the batch has {len(lengths)}")
+    for b, length in enumerate(lengths):
+        row = rows[b % len(rows)]
+        last = max(row) if isinstance(row, tuple) else 0
+        if T > last >= length:
+            raise SinkjaxError(f"{what} position {last} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})")
+    return np.stack([_mask(f"{what} position", row, T) for row in rows])
 
 
 def _indices(value: Any, B: int, T: int) -> Any:
@@ -173,7 +166,9 @@ def _indices(value: Any, B: int, T: int) -> Any:
 
 def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
     """A swap as int [B or 1, 2]."""
-    pairs = np.atleast_2d(np.asarray(value, np.int32))
+    pairs = np.atleast_2d(np.asarray(value))
+    if pairs.dtype.kind not in "iu":
+        raise SinkjaxError(f"a swap needs integer positions, not {value!r}")
     if pairs.shape not in ((1, 2), (len(lengths), 2)):
         raise SinkjaxError(
             f"a swap needs one pair of positions, or one for each of {len(lengths)} prompts, not shape {pairs.shape}"
@@ -184,7 +179,7 @@ def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
                 raise SinkjaxError(
                     f"swap position {position} is not in prompt {b}, which has {length} tokens (0 to {length - 1})"
                 )
-    return pairs
+    return pairs.astype(np.int32)
 
 
 def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
@@ -206,7 +201,7 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
     if spec.heads and spec.dims and 0 < value.ndim < rank:
         value = value[..., None, :]  # a donor without a head axis serves every selected head
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
-    allowed = [(1, L), (1, B)]
+    allowed: list[tuple[int, ...]] = [(1, L), (1, B)]
     if spec.heads:
         allowed.append((1, axis_size(config, spec.heads)))
     if spec.dims:

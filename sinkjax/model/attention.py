@@ -5,11 +5,14 @@ Shape suffixes: B prompts, T = S positions (queries, keys), Q queries of a block
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
-from sinkjax.probe import View, over_queries
+from sinkjax.probe import PairView, query_axes
 from sinkjax.tape import Tape
 
 QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for
@@ -43,13 +46,11 @@ def attend(
         inner = tape.fork()
         back = rows_Q[:, None] - jnp.arange(T)[None, :]
         causal = (back >= 0) if window is None else (back >= 0) & (back < window)
-        view = View(tape.lengths, rows_Q, causal[None, None], q_BQHD, k_BSHD)
-        scores = jnp.einsum("BQHD,BSHD->BHQS", q_BQHD, k_BSHD, precision=precision, preferred_element_type=wide) * D**-0.5
-        scores = jax.lax.optimization_barrier(
-            scores
-        )  # else the scaling is fused into the softmax, but only without an edit between
+        view = PairView(tape.lengths, rows_Q, causal[None, None], q_BQHD, k_BSHD)
+        scaled = q_BQHD * D**-0.5  # not the scores: a compiler fuses that product into the softmax, unless an edit lies between
+        scores = jnp.einsum("BQHD,BSHD->BHQS", scaled, k_BSHD, precision=precision, preferred_element_type=wide)
         scores, visible = inner.logits(scores, view)
-        view = view.replace(visible=visible)
+        view = dataclasses.replace(view, visible=visible)
         weights = inner.weights(softmax(scores, visible), view)
         out = jnp.einsum("BHQS,BSHD->BQHD", weights, v_BSHD.astype(wide), precision=precision)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
@@ -64,34 +65,33 @@ def attend(
     return out, empty
 
 
-def _in_blocks(block, q_BTHD: jax.Array, tape: Tape) -> tuple:
+def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BTHD: jax.Array, tape: Tape) -> tuple:
     """Run `block` over blocks of queries: outputs over queries are joined, all others added up as they come."""
     T = q_BTHD.shape[1]
     blocks = -(-T // QUERY_BLOCK)
     padded = jnp.pad(q_BTHD, ((0, 0), (0, blocks * QUERY_BLOCK - T), (0, 0), (0, 0)))
     first = jnp.arange(blocks) * QUERY_BLOCK
 
-    def run(start: jax.Array) -> tuple[dict, tuple]:
+    axes = query_axes(tape.probe)
+
+    def run(start: jax.Array) -> tuple[tuple, tuple]:
         queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=1)
         out, empty, record, counts = block(start + jnp.arange(QUERY_BLOCK), queries)
-        joined = {name: x for name, x in record.items() if over_queries(tape.probe, name) is not None}
-        return {"": out} | joined, (empty, {name: x for name, x in record.items() if name not in joined}, counts)
+        joined = {name: x for name, x in record.items() if name in axes}
+        return (out, joined), (empty, {name: x for name, x in record.items() if name not in axes}, counts)
 
-    def step(sums: tuple, start: jax.Array) -> tuple[tuple, dict]:
+    def step(sums: tuple, start: jax.Array) -> tuple[tuple, tuple]:
         joined, parts = run(start)
         return jax.tree.map(jnp.add, sums, parts), joined
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
-    (empty, summed, counts), stacked = jax.lax.scan(step, zeros, first)
-
-    def join(name: str, x: jax.Array) -> jax.Array:
-        axis = 1 if name == "" else over_queries(tape.probe, name)
+    def join(x: jax.Array, axis: int) -> jax.Array:
         x = jnp.moveaxis(x, 0, axis)  # [..., blocks, Q, ...]
         x = x.reshape(*x.shape[:axis], blocks * QUERY_BLOCK, *x.shape[axis + 2 :])
         return jax.lax.slice_in_dim(x, 0, T, axis=axis)
 
-    joined = {name: join(name, x) for name, x in stacked.items()}
-    return joined.pop(""), empty, summed | joined, counts
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
+    (empty, summed, counts), (out, joined) = jax.lax.scan(step, zeros, first)
+    return join(out, 1), empty, summed | {name: join(x, axes[name]) for name, x in joined.items()}, counts
 
 
 def _choose_queries(record: dict[str, jax.Array], tape: Tape) -> dict[str, jax.Array]:

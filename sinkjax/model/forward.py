@@ -94,7 +94,7 @@ def embed(params: Params, tokens: jax.Array, edits: Edits, probe: Probe, lengths
 
 def visit_embedding(h: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
     """EMBED: edit and measure the rows that enter the first block."""
-    tape = Tape(edits, probe, lengths, layer=0)
+    tape = Tape(edits, probe, lengths, layer=jnp.int32(0))
     h = tape(Site.EMBED, h)
     tape.record |= measure(probe, Site.RESID, h, View(lengths), depth_only=True)
     return h, {"record": finish(probe, tape.record, lengths), "counts": tape.counts}

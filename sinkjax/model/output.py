@@ -54,9 +54,9 @@ def output(
         if entry.dims[1] == "depth":
             array = jnp.concatenate([trace.start["record"][entry.name][None], array])
         values[entry.name] = jnp.moveaxis(array, 0, 1)
-    for entry in probe.captures:
-        embedding = entry.site == Site.EMBED
-        values[entry.name] = trace.start["record"][entry.name] if embedding else jnp.moveaxis(trace.slots[entry.name], 0, 1)
+    for capture in probe.captures:
+        name, embedding = capture.name, capture.site == Site.EMBED
+        values[name] = trace.start["record"][name] if embedding else jnp.moveaxis(trace.slots[name], 0, 1)
     if nll is not None:
         values["nll"] = nll
     if edits:

@@ -236,9 +236,9 @@ def _record_bytes(config: Config, T: int, probe: Probe) -> int:
     total = 4 * T if probe.nll else 0
     for entry in probe.statistics:
         total += 4 * math.prod(sizes.get(axis, T) for axis in entry.dims)
-    for entry in probe.captures:
-        axes = SITES[entry.site].axes[1:]
-        chosen = [T if entry.positions is None or axis == "key" else len(entry.positions) for axis in axes if axis not in sizes]
-        inner = [sizes[axis] for axis in axes if axis in sizes]
-        total += 4 * math.prod(chosen + inner) * (1 if entry.site == Site.EMBED else len(entry.layer_list(config)))
+    for capture in probe.captures:
+        axes = SITES[capture.site].axes[1:]
+        rows = T if capture.positions is None else len(capture.positions)
+        entries = math.prod(sizes.get(axis, T if axis == "key" else rows) for axis in axes)
+        total += 4 * entries * (1 if capture.site == Site.EMBED else len(capture.layer_list(config)))
     return total
