@@ -116,7 +116,8 @@ class Job:
     def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
         """What a store of this job holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
 
-        Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text.
+        Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text; a statistic
+        that has the name of a dimension.
         """
         B, T = self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, **self.static).record, self.params, self.tokens, self.lengths)
@@ -138,6 +139,10 @@ class Job:
             if values.dtype.kind not in "biufU":
                 raise SinkjaxError(f"labels of {axis!r} must be all numbers or all text, not {values.dtype}")
         fixed = {axis: ((axis,), values) for axis, values in coordinates.items()}
+        for name in variables.keys() & {*fixed, "length", "tokens", "done"}:
+            raise SinkjaxError(
+                f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"
+            )
         fixed["length"] = (("prompt",), np.asarray(self.lengths))
         if self.tokens.ndim == 2:
             fixed["tokens"] = (("prompt", "position"), np.asarray(self.tokens))
