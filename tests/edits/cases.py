@@ -1,0 +1,42 @@
+"""One edit at every site, of one position, with a strength."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sinkjax import Edit, Site, compose, edit
+from sinkjax.edits.site import SITES
+
+# Site -> operation, a strength that shows, and the neutral one.
+STRENGTH: dict[Site, tuple[str, Any, Any]] = {
+    Site.EMBED: ("add", 0.4, 0.0),
+    Site.POSITION: ("shift", 2, 0),
+    Site.QUERY: ("add", 0.4, 0.0),
+    Site.KEY: ("scale", 1.7, 1.0),
+    Site.VALUE: ("add", 0.4, 0.0),
+    Site.LOGITS: ("add", 0.9, 0.0),
+    Site.WEIGHTS: ("scale", 0.6, 1.0),
+    Site.HEAD_OUT: ("scale", 1.7, 1.0),
+    Site.ATTN_OUT: ("add", 0.4, 0.0),
+    Site.NEURON: ("scale", 1.7, 1.0),
+    Site.MLP_OUT: ("scale", 0.3, 1.0),
+    Site.RESID: ("add", 0.4, 0.0),
+}
+CONTINUOUS = tuple(site for site in Site if site != Site.POSITION)
+
+
+def at(site: Site, position: int, strength: Any = None, layer: int | None = None, **further: Any) -> Edit:
+    """The edit of STRENGTH at one position; at LOGITS and WEIGHTS, of that query's weight on key 1."""
+    op, default, _ = STRENGTH[site]
+    where: dict[str, Any] = {"queries": position} if "queries" in SITES[site].positions else {"keys": position}
+    if site in (Site.LOGITS, Site.WEIGHTS):
+        where["keys"] = 1
+    if site != Site.EMBED:
+        where["layers"] = layer
+    return edit(site, op, default if strength is None else strength, **where | further)
+
+
+def at_all(position: int, strengths: Sequence[Any]) -> Edit:
+    """One edit at each of CONTINUOUS, with strengths of their own."""
+    return compose(*(at(site, position, strength) for site, strength in zip(CONTINUOUS, strengths, strict=True)))

@@ -1,0 +1,74 @@
+"""What holds at every site: an edit acts, acts from its position and its layer on, and does nothing at its neutral strength."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sinkjax import Capture, Edit, Probe, Site, compose, edit, forward, scale_head_output, shift_positions, swap_embeddings
+from sinkjax.edits.site import SITES
+from tests.edits.cases import STRENGTH, at
+from tests.edits.conftest import LENGTHS
+
+POSITION, LAYER = 4, 1
+RESIDUAL = Probe(capture=(Capture(Site.RESID),))
+
+# Every operation that has a neutral strength, at every site.
+NEUTRAL: dict[Site, Edit] = {
+    Site.EMBED: compose(
+        swap_embeddings(3, 3), swap_embeddings([2, 0], [2, 0]), edit("embed", "add", 0.0), edit("embed", "scale", 1)
+    ),
+    Site.POSITION: compose(shift_positions(query=0, key=0), shift_positions(key=np.zeros(10, int), layers=1)),
+    Site.QUERY: compose(edit("query", "add", 0.0), edit("query", "scale", 1.0, heads=2)),
+    Site.KEY: compose(edit("key", "add", 0.0), edit("key", "scale", 1.0, kv_heads=1)),
+    Site.VALUE: compose(edit("value", "add", 0.0), edit("value", "scale", 1.0, layers=slice(1, 3))),
+    Site.LOGITS: compose(edit("logits", "add", 0.0), edit("logits", "add", 0.0, relation="self", heads=[0, 5])),
+    Site.WEIGHTS: compose(edit("weights", "scale", 1.0), edit("weights", "scale", 1.0, keys=0, renormalise=True)),
+    Site.HEAD_OUT: compose(
+        edit("head_out", "add", 0.0),
+        *(scale_head_output(slice(None), 1.0, centre=centre) for centre in (None, "dims", "positions")),
+    ),
+    Site.ATTN_OUT: compose(edit("attn_out", "add", 0.0), edit("attn_out", "scale", 1.0)),
+    Site.NEURON: edit("neuron", "scale", 1.0),
+    Site.MLP_OUT: edit("mlp_out", "scale", 1.0),
+    Site.RESID: compose(edit("resid", "add", 0.0, dims=[1, 5]), edit("resid", "scale", 1.0)),
+}
+
+
+def test_every_site_and_every_neutral_operation_is_covered() -> None:
+    assert set(STRENGTH) == set(NEUTRAL) == set(SITES) == set(Site)
+    for site, neutral in NEUTRAL.items():
+        assert {term.site for term in neutral.terms} == {site}
+        assert {term.op for term in neutral.terms} == set(SITES[site].ops) - {"set"}
+
+
+@pytest.mark.parametrize("site", Site)
+def test_an_edit_changes_the_logits_from_its_position_and_layer_on(run, site: Site) -> None:
+    plain, edited = run(probe=RESIDUAL), run(at(site, POSITION, layer=LAYER), RESIDUAL)
+    differs = np.asarray(plain.logits) != np.asarray(edited.logits)
+    assert differs[:, POSITION].all()
+    assert differs[0, POSITION:].any(axis=1).all()
+    assert not differs[:, :POSITION].any()
+    depths = (np.asarray(plain.record["resid"]) != np.asarray(edited.record["resid"])) & ~np.isnan(plain.record["resid"])
+    assert depths[:, :LAYER].any() == (site == Site.EMBED)
+    assert depths[:, LAYER:].any(axis=(0, 2, 3)).all()
+    assert (np.asarray(edited.record["cells_changed"]) > 0).all()
+
+
+@pytest.mark.parametrize("centre", [None, "dims", "positions"])
+def test_a_mean_over_positions_looks_back_only(run, centre: str | None) -> None:
+    """Scaling at every position: what precedes a changed embedding still cannot see it."""
+    scaled = scale_head_output(slice(None), 1.5, centre=centre)
+    first, second = run(scaled), run(compose(at(Site.EMBED, POSITION), scaled))
+    differs = np.asarray(first.logits) != np.asarray(second.logits)
+    assert not differs[:, :POSITION].any()
+    assert differs[:, POSITION].all()
+
+
+@pytest.mark.parametrize("site", Site)
+def test_neutral_strength_is_bit_equal_to_no_edit(tiny_params, tiny_config, tokens, site: Site) -> None:
+    plain, neutral = (forward(tiny_params, tokens, tiny_config, edits, RESIDUAL, LENGTHS) for edits in ((), NEUTRAL[site]))
+    np.testing.assert_array_equal(neutral.logits, plain.logits)
+    np.testing.assert_array_equal(neutral.record["resid"], plain.record["resid"])
+    assert not np.asarray(neutral.record["cells_changed"]).any()
+    assert (np.asarray(neutral.record["cells_addressed"]) > 0).all()
