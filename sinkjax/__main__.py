@@ -1,0 +1,7 @@
+"""`python -m sinkjax` is the command line."""
+
+import sys
+
+from sinkjax.cli import main
+
+sys.exit(main())

@@ -1,0 +1,303 @@
+"""The command line: `sinkjax run | sweep | plan | report | models | sites`.
+
+Each verb is a function of its arguments. What it needs of JAX is imported when it runs, so that help and mistakes answer at once.
+A mistake is one sentence on standard error and exit code 2; an interruption is exit code 130.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_origin
+
+import tyro
+
+from sinkjax import __version__
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.experiments.registry import Chosen, choose, config_type
+from sinkjax.resources import configs
+
+C = TypeVar("C")
+GIGABYTE = 10**9
+CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a command runs; nothing here changes a number."""
+
+    backend: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    """where to compute; another back end than the one asked for is refused"""
+    memory: float | None = None
+    """gigabytes that a sweep may plan with; by default what the device has"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Options, Generic[C]):
+    """Run an experiment into a folder of stores, figures, a summary and a page. The same command resumes it."""
+
+    config: C
+    out: Path | None = None
+    """folder for the results; by default results/ and the name of the config, or where the former run lies"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Options, Generic[C]):
+    """Print what an experiment will run and what it costs. No weights are read."""
+
+    config: C
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rebuild the summary, figures and page of a finished run from its stores."""
+
+    results: tyro.conf.Positional[Path]
+    """the folder of a run, or a store in it"""
+
+
+@dataclass(frozen=True)
+class Models:
+    """List the presets and supported families, or print the architecture of one model."""
+
+    source: tyro.conf.Positional[str | None] = None
+    """preset, folder, hub id or .gguf file"""
+
+
+@dataclass(frozen=True)
+class Sites:
+    """List where an edit can act: the array at each site, its shape and bytes, and the operations allowed."""
+
+    model: tyro.conf.Positional[str] = "smollm2-135m"
+    """preset, folder, hub id or .gguf file"""
+    prompts: int = 1
+    """prompts in a batch"""
+    length: int = 64
+    """tokens of each prompt"""
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    """of the parameters and activations"""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """run an experiment: NAME, a YAML file, or the folder of a former run, and fields that differ"""
+    name, rest = _named(arguments, "run")
+    chosen = choose(name)
+    _run(name, chosen, read(over(Run, chosen), rest, f"run {name}", config=chosen.config))
+
+
+def sweep(arguments: Sequence[str]) -> None:
+    """run any list or grid of edits written in a YAML file"""
+    name, rest = _named(arguments, "sweep")
+    chosen = choose(name)
+    if chosen.experiment != "sweep":
+        raise SinkjaxError(f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
+    _run(name, chosen, read(over(Run, chosen), rest, f"sweep {name}", config=chosen.config))
+
+
+def plan(arguments: Sequence[str]) -> None:
+    """print the edits, compilations, bytes and FLOPs of an experiment before anything runs"""
+    name, rest = _named(arguments, "plan")
+    chosen = choose(name)
+    options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
+    start_jax(options.backend, options.config.dtype)
+    from sinkjax.experiments.run import plans
+    from sinkjax.report.plan import show_plan
+
+    for job, architecture, planned in plans(dataclasses.replace(chosen, config=options.config), _bytes(options.memory)):
+        show_plan(f"{name}: {job.name}", planned, architecture, options.config.dtype)
+
+
+def report(arguments: Sequence[str]) -> None:
+    """rebuild the figures and the page of a run from its stores"""
+    options = read(Report, arguments, "report")
+    chosen = choose(str(options.results))
+    if chosen.folder is None:
+        raise SinkjaxError(f"{options.results} is a config, not the results of a run")
+    from sinkjax.experiments.results import PAGE
+    from sinkjax.experiments.run import build
+    from sinkjax.report.terminal import show_section
+
+    show_section(build(chosen, chosen.folder))
+    print(chosen.folder / PAGE)
+
+
+def models(arguments: Sequence[str]) -> None:
+    """list the models at hand, or print one model's architecture"""
+    options = read(Models, arguments, "models")
+    from sinkjax.report.models import show_model, show_models
+
+    show_models() if options.source is None else show_model(options.source)
+
+
+def sites(arguments: Sequence[str]) -> None:
+    """list the sites of a model where edits act, with shapes and bytes"""
+    options = read(Sites, arguments, "sites")
+    start_jax("cpu", options.dtype)
+    from sinkjax.report.models import show_sites
+
+    show_sites(options.model, options.prompts, options.length, options.dtype)
+
+
+VERBS: dict[str, Callable[[Sequence[str]], None]] = {verb.__name__: verb for verb in (run, sweep, plan, report, models, sites)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 2 for a mistake, 130 for an interruption."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    verb, *rest = arguments or ["--help"]
+    try:
+        if verb in ("-h", "--help"):
+            print(overview())
+        elif verb == "--version":
+            print(f"sinkjax {__version__}")
+        elif verb in VERBS:
+            VERBS[verb](rest)
+        else:
+            raise unknown("command", verb, VERBS)
+    except SinkjaxError as error:
+        return _fail(str(error), 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, and nothing is to be said to it
+    except OSError as error:
+        return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted; the same command resumes", 130)
+    return 0
+
+
+def overview() -> str:
+    """What `sinkjax --help` prints."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:{width}}  {verb.__doc__}" for name, verb in VERBS.items())
+    return (
+        f"sinkjax {__version__}: attention sinks and massive activations, by causal intervention\n\n"
+        f"usage: sinkjax COMMAND [...]\n\n{verbs}\n\n"
+        "sinkjax COMMAND --help says more; sinkjax run NAME --help lists every field of an experiment's config."
+    )
+
+
+def listing(verb: str) -> str:
+    """What `sinkjax run --help` prints, before a config is named: those that ship."""
+    names = {name: choose(name) for name in configs()}
+    wanted = {name: chosen for name, chosen in names.items() if verb != "sweep" or chosen.experiment == "sweep"}
+    width = max(map(len, wanted), default=0)
+    lines = "\n".join(f"  {name:{width}}  {_first_line(config_type(chosen.experiment))}" for name, chosen in wanted.items())
+    return (
+        f"usage: sinkjax {verb} CONFIG [--FIELD VALUE ...]\n\n{VERBS[verb].__doc__}\n\n"
+        f"CONFIG is one of these, a YAML file, or the folder of a former run:\n{lines}\n\n"
+        f"sinkjax {verb} CONFIG --help lists every field and option."
+    )
+
+
+def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
+    """Options of a command, typed by `cls`, over `defaults`. Errors: an unknown option, a value of another type."""
+    known = _option_names(cls, defaults)
+    for argument in arguments:
+        option = argument.partition("=")[0].replace("_", "-")
+        if option.startswith("--") and option not in (*known, "--help"):
+            raise unknown("option", argument.partition("=")[0], known)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                cls,
+                args=[*arguments],
+                prog=f"sinkjax {command}",
+                default=cls(**defaults) if defaults else None,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as exit:
+        if exit.code:
+            raise SinkjaxError(_sentence(complaint.getvalue())) from None
+        raise
+
+
+def over(options: Any, chosen: Chosen) -> Any:
+    """The type of a command's options together with the fields of the chosen config."""
+    return options[config_type(chosen.experiment)]
+
+
+def start_jax(backend: str, dtype: str) -> None:
+    """Choose the device, and keep compiled programs for the next process. Errors: a back end that is not here."""
+    import jax
+
+    if not os.environ.get(CACHE_VARIABLE):
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+    if dtype == "float64":
+        jax.config.update("jax_enable_x64", True)
+    if backend == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    found = jax.default_backend()
+    if backend not in ("auto", found):
+        raise SinkjaxError(
+            f"back end {backend!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda] and sinkjax[tpu] bring others"
+        )
+    print(f"back end: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
+
+
+def cache_folder() -> Path:
+    """Where this user's caches of sinkjax lie."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"
+
+
+def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
+    """Run what was chosen, with the fields of its config as they were overridden."""
+    out = options.out or chosen.folder or Path("results") / Path(name).with_suffix("")
+    start_jax(options.backend, options.config.dtype)
+    from sinkjax.experiments.results import PAGE
+    from sinkjax.experiments.run import carry_out
+    from sinkjax.report.terminal import show_section
+
+    chosen = dataclasses.replace(chosen, config=options.config)
+    section = carry_out(chosen, out, _bytes(options.memory), lambda line: print(line, file=sys.stderr, flush=True))
+    show_section(section)
+    print(out / PAGE)
+
+
+def _named(arguments: Sequence[str], verb: str) -> tuple[str, list[str]]:
+    """The config that a command names first, and its options."""
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(listing(verb))
+        raise SystemExit(0)
+    if name.startswith("-"):
+        raise SinkjaxError(
+            f"sinkjax {verb} takes a config before its options, e.g. sinkjax {verb} {next(iter(configs()))} {name} ..."
+        )
+    return name, rest
+
+
+def _bytes(gigabytes: float | None) -> int | None:
+    if gigabytes is not None and gigabytes <= 0:
+        raise SinkjaxError(f"--memory must be above 0 gigabytes, not {gigabytes}")
+    return None if gigabytes is None else int(gigabytes * GIGABYTE)
+
+
+def _option_names(cls: Any, defaults: dict[str, Any]) -> list[str]:
+    """The long options of a command: the fields of `cls` and of its config."""
+    fields = [field for field in dataclasses.fields(get_origin(cls) or cls) if field.name not in defaults]
+    fields += [field for config in defaults.values() for field in dataclasses.fields(config)]
+    return [f"--{field.name.replace('_', '-')}" for field in fields]
+
+
+def _sentence(complaint: str) -> str:
+    """What tyro prints in a box, without the box and without the help below its first rule."""
+    lines = [line.strip("│ ") for line in complaint.strip().splitlines()]
+    body = " ".join(itertools.takewhile(lambda line: set(line) != {"─"}, lines[1:])) or complaint
+    return " ".join(body.split("Got errors:")[0].removeprefix("Error parsing config: ").split())
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").splitlines()[0].rstrip(".")
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"sinkjax: {message}", file=sys.stderr)
+    return code

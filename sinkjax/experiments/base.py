@@ -1,0 +1,105 @@
+"""What a recipe is: from a config to sweeps, and from their stores to a section of a report. This module imports no JAX.
+
+A recipe is a module with two functions and the names of its stores. `jobs` says what to run, without weights, so that a plan
+can be made from it; `section` turns stored results into numbers, figures and sentences, without the model, so that a page can be
+rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+    from sinkjax.edits.edit import Edit
+    from sinkjax.experiments.summary import Row
+    from sinkjax.model.config import Config
+    from sinkjax.probe import Probe
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One edit of a study, and its part in it.
+
+    group: the kind of arm ("no edit", "single layer", ...); the first arm of a job is what the others are compared with. place:
+    where it stands on its group's axis (e.g. its layer), or None. budget: what a control must match (e.g. how many layers are
+    edited), or None without controls.
+    """
+
+    edit: Edit
+    group: str
+    place: int | None = None
+    budget: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sweep: its name (the store's too), its arms, what is measured, and on how many of the study's prompts."""
+
+    name: str
+    arms: tuple[Arm, ...]
+    probe: Probe
+    prompts: int
+
+    @property
+    def edits(self) -> list[Edit]:
+        """The edits, as `sinkjax.sweep` takes them."""
+        return [arm.edit for arm in self.arms]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, the name of its files, and what it shows and how to read it. svg, png: the figure, rendered once."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+    @cached_property
+    def svg(self) -> bytes:
+        return self._render("svg")
+
+    @cached_property
+    def png(self) -> bytes:
+        return self._render("png")
+
+    def _render(self, kind: str) -> bytes:
+        from sinkjax.plots.style import render
+
+        return render(self.figure, kind)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What an experiment found.
+
+    findings: plain sentences made from the numbers. rows: the summary, one for each arm and measure. featured: labels of the
+    arms that the short table shows. notes: what the numbers mean. provenance: name -> value.
+    """
+
+    experiment: str
+    title: str
+    claim: str
+    findings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    featured: tuple[str, ...]
+    drawings: tuple[Drawing, ...]
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Recipe(Protocol):
+    """What a recipe's module holds. STORES: the names of its jobs, each of which has a store."""
+
+    STORES: tuple[str, ...]
+
+    def jobs(self, config: Any, architecture: Config) -> tuple[Job, ...]:
+        """The sweeps of a study on a model of this architecture. Errors: a model that lacks what the study needs."""
+
+    def section(self, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
+        """Numbers, figures and findings from the finished stores, by the names of their jobs."""

@@ -1,0 +1,81 @@
+"""The typed configs that experiments share. This module imports no JAX, so that help and errors are immediate.
+
+A config holds all that decides the numbers, and nothing else: where results go, which device runs and how much memory it may use
+are options of the command. A field's default is written here and nowhere else; the files in `configs/` say what a study sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tyro
+
+from sinkjax.errors import SinkjaxError
+
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What every experiment on a trained model and natural text has to state."""
+
+    model: str = "smollm2-135m"
+    """preset, Hugging Face folder or hub id, or .gguf file"""
+    revision: str | None = None
+    """branch, tag or commit of a hub id"""
+    dtype: Dtype = "float32"
+    """of the parameters and activations"""
+    text: str = "auto"
+    """"auto", "wikitext", "packaged" or the path of a text with one paragraph a line"""
+    prompts: int = 32
+    """passages of text"""
+    length: int = 64
+    """tokens of each passage, BOS included"""
+    bos: Literal["model", "none"] | int = "none"
+    """what stands before each passage: the model's own BOS, nothing, or a token id"""
+    seed: int = 0
+    """of the choice of passages, the random controls and the bootstrap"""
+
+    def __post_init__(self) -> None:
+        at_least(self, prompts=1, length=2, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Study):
+    """Any list or grid of edits; the first one listed is what the others are compared with."""
+
+    probe: tuple[str, ...] = ("attention_received", "resid_max")
+    """statistics to measure"""
+    key: int = 0
+    """position whose sink and largest activation the summary reports"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink"""
+    edits: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = ()
+    """the edits, by constructor and arguments (`experiments/edit_list.py`)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, key=0)
+        below(self, "key", "length")
+        share(self, "eps")
+
+
+def at_least(config: Any, **bounds: int) -> None:
+    """Raise an error that names a field below its bound."""
+    for name, bound in bounds.items():
+        if getattr(config, name) < bound:
+            raise SinkjaxError(f"{name} must be at least {bound}, not {getattr(config, name)}")
+
+
+def below(config: Any, name: str, limit: str) -> None:
+    """Raise unless the field `name` is below the field `limit`."""
+    if getattr(config, name) >= getattr(config, limit):
+        raise SinkjaxError(f"{name} must be below {limit} ({getattr(config, limit)}), not {getattr(config, name)}")
+
+
+def share(config: Any, name: str) -> None:
+    """Raise unless a field lies strictly between 0 and 1."""
+    if not 0 < getattr(config, name) < 1:
+        raise SinkjaxError(f"{name} must lie between 0 and 1, not {getattr(config, name)}")

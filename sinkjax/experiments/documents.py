@@ -1,0 +1,124 @@
+"""YAML and typed configs: strict reading, and writing of a config that reads back as itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from collections.abc import Hashable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from sinkjax.errors import SinkjaxError, unknown
+
+C = TypeVar("C")
+
+
+class Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice and reads 1e-5 as the number that it is in YAML 1.2."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise SinkjaxError(f"the key {twice!r} is written twice (line {node.start_mark.line + 1})")
+        return super().construct_mapping(node, deep)
+
+
+Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+
+
+def parse(text: str, what: str) -> dict[str, Any]:
+    """A YAML document as a mapping with names as keys. Errors: anything else, with the line where YAML stops making sense."""
+    try:
+        values = yaml.load(text, Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        raise SinkjaxError(f"{what} is not valid YAML: {error.problem or error.context}{line}") from None
+    except SinkjaxError as error:
+        raise SinkjaxError(f"{what}: {error}") from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise SinkjaxError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise SinkjaxError(f"{what} must hold keys and values, such as `prompts: 32`, not {describe(values)}")
+    return values
+
+
+def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
+    """A config from its values. Errors: an unknown or missing key, a value of another type, a value that the config refuses."""
+    hints = get_type_hints(cls, include_extras=True)
+    known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            raise SinkjaxError(f"{what}: {unknown('key', key, known)}")
+    for name, field in known.items():
+        if field.default is dataclasses.MISSING and name not in values:
+            raise SinkjaxError(f"{what} lacks the key {name!r}")
+    typed = {key: convert(value, hints[key], f"{what}: {key}") for key, value in values.items()}
+    try:
+        return cls(**typed)
+    except SinkjaxError as error:
+        raise SinkjaxError(f"{what}: {error}") from None
+
+
+def convert(value: Any, hint: Any, what: str) -> Any:
+    """`value` as the type `hint`, which it must already be: only lists become tuples, and whole numbers floats."""
+    if get_origin(hint) is Annotated:
+        return convert(value, get_args(hint)[0], what)
+    for option in options(hint):
+        if option is Any or (get_origin(option) is Literal and value in get_args(option) and not isinstance(value, bool)):
+            return value
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if option in (int, str, bool, type(None)) and type(value) is option:
+            return value
+        if get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(convert(entry, get_args(option)[0], f"{what}[{index}]") for index, entry in enumerate(value))
+        if get_origin(option) is Mapping and isinstance(value, Mapping):
+            return value
+    raise SinkjaxError(f"{what} must be {allowed(hint)}, not {describe(value)}")
+
+
+def options(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the one type."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def allowed(hint: Any) -> str:
+    """A type in words."""
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    parts = []
+    for option in options(hint):
+        if get_origin(option) is Literal:
+            parts += [repr(choice) for choice in get_args(option)]
+        elif get_origin(option) is tuple:
+            parts.append(f"a list, each entry {allowed(get_args(option)[0])}")
+        else:
+            parts.append(words.get(option, "a mapping"))
+    return " or ".join(parts)
+
+
+def describe(value: Any) -> str:
+    """A wrong value in words."""
+    kinds = {dict: "a mapping", list: "a list", tuple: "a list", type(None): "null"}
+    if type(value) in kinds:
+        return kinds[type(value)]
+    return f"the text {value[:40]!r}" if isinstance(value, str) else str(value)[:40]
+
+
+def write(experiment: str, config: Any) -> str:
+    """The YAML document of a resolved config: the experiment's name and every field."""
+    return yaml.safe_dump(plain({"experiment": experiment, **fields(config)}), sort_keys=False, allow_unicode=True)
+
+
+def fields(config: Any) -> dict[str, Any]:
+    """Every field of a config by name, its values untouched."""
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+
+
+def plain(value: Any) -> Any:
+    """Tuples as lists and mappings as dicts, all the way down: what YAML and JSON can hold."""
+    if isinstance(value, Mapping):
+        return {key: plain(entry) for key, entry in value.items()}
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value

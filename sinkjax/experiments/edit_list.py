@@ -1,0 +1,135 @@
+"""Edits written in YAML: constructors by name, grids, and positions and layers as Python would write them.
+
+    edits:
+      - compose: []                                       # no edit
+      - mask_key: {key: 0}                                # every layer and head
+      - mask_key: {key: 0, layers: [0, 1, 2]}             # one edit in three layers; "0:3" means the same
+        label: early mask                                 # instead of the label made from the arguments
+      - mask_key: {key: 0, layers: {each: "0:30"}}        # thirty edits, one for each layer
+      - add_logit: {key: 0, value: {each: [-4, 4]}, layers: {each: [0, 5]}}      # a grid of four
+      - edit: {site: resid, op: scale, value: 0, queries: 0, layers: 11}         # the primitive
+      - compose: [{mask_key: {key: 0, layers: 0}}, {drop_mlp: {position: 1, layers: 11}}]
+
+A list or slice is one selector; only `each` makes several edits, in the order in which the arguments are written.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sinkjax
+from sinkjax.edits.edit import Edit
+from sinkjax.errors import SinkjaxError, unknown
+
+CONSTRUCTORS = (
+    "add_logit",
+    "attend_self",
+    "drop_mlp",
+    "edit",
+    "mask_key",
+    "scale_head_output",
+    "set_positions",
+    "set_residual",
+    "shift_positions",
+    "swap_embeddings",
+)
+SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "key", "position")
+EACH, LABEL, COMPOSE = "each", "label", "compose"
+SLICE = re.compile(r"(\d*):(\d*)(?::([1-9]\d*))?")
+MOST_EDITS = 100_000
+
+
+def read_edits(entries: Sequence[Mapping[str, Any]]) -> list[Edit]:
+    """The edits of a YAML list. Errors: an unknown constructor or argument, a value it refuses, or two edits of one label."""
+    if not entries:
+        raise SinkjaxError("edits is empty: list at least one, e.g. - mask_key: {key: 0}")
+    edits = [edit for number, entry in enumerate(entries) for edit in _located(entry, number)]
+    labels = [edit.label for edit in edits]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise SinkjaxError(f"two edits have the label {label!r}; give each a label of its own")
+    return edits
+
+
+def _located(entry: Any, number: int) -> list[Edit]:
+    try:
+        return list(_expand(entry))
+    except SinkjaxError as error:
+        raise SinkjaxError(f"edits[{number}]: {error}") from None
+
+
+def _expand(entry: Any) -> Iterator[Edit]:
+    """The edits that one entry stands for: one, or a grid."""
+    if not isinstance(entry, Mapping):
+        raise SinkjaxError(f"an edit is written as a constructor and its arguments, e.g. mask_key: {{key: 0}}, not {entry!r}")
+    label = entry.get(LABEL)
+    names = [name for name in entry if name != LABEL]
+    if len(names) != 1 or not (label is None or isinstance(label, str)):
+        raise SinkjaxError(f"an entry holds one constructor and perhaps a label, not {', '.join(map(str, entry)) or 'nothing'}")
+    edits = list(_compositions(entry[COMPOSE]) if names[0] == COMPOSE else _calls(names[0], entry[names[0]]))
+    if label is not None and len(edits) != 1:
+        raise SinkjaxError(f"the label {label!r} cannot name {len(edits)} edits")
+    yield from (edit if label is None else edit.named(label) for edit in edits)
+
+
+def _compositions(parts: Any) -> Iterator[Edit]:
+    """Every composition of one edit from each part."""
+    if not isinstance(parts, list | tuple):
+        raise SinkjaxError(f"compose takes a list of edits, not {parts!r}")
+    for combination in itertools.product(*(list(_expand(part)) for part in parts)):
+        yield sinkjax.compose(*combination)
+
+
+def _calls(name: str, arguments: Any) -> Iterator[Edit]:
+    """A constructor called with every combination of what `each` lists."""
+    if name not in CONSTRUCTORS:
+        raise unknown("constructor", name, (*CONSTRUCTORS, COMPOSE))
+    make: Callable[..., Edit] = getattr(sinkjax, name)
+    parameters = inspect.signature(make).parameters
+    if not isinstance(arguments, Mapping):
+        raise SinkjaxError(f"{name} takes arguments by name, e.g. {name}: {{{next(iter(parameters))}: 0}}, not {arguments!r}")
+    for argument in arguments:
+        if argument not in parameters:
+            raise unknown(f"argument of {name}", argument, parameters)
+    missing = [key for key, entry in parameters.items() if entry.default is entry.empty and key not in arguments]
+    if missing:
+        raise SinkjaxError(f"{name} needs {', '.join(missing)}")
+    choices = [_choices(argument, value) for argument, value in arguments.items()]
+    if math.prod(map(len, choices)) > MOST_EDITS:
+        raise SinkjaxError(f"{name} is a grid of {math.prod(map(len, choices))} edits, more than {MOST_EDITS}")
+    for combination in itertools.product(*choices):
+        try:
+            yield make(**dict(zip(arguments, combination, strict=True)))
+        except (TypeError, ValueError) as error:
+            raise SinkjaxError(f"{name}: {error}") from None
+
+
+def _choices(argument: str, value: Any) -> Sequence[Any]:
+    """The values that an argument takes in turn."""
+    if not isinstance(value, Mapping):
+        return [_selector(argument, value)]
+    if set(value) != {EACH}:
+        raise SinkjaxError(
+            f"{argument} is a value or {{each: [...]}}, not a mapping of {', '.join(map(str, value)) or 'nothing'}"
+        )
+    several = _selector(argument, value[EACH])
+    if isinstance(several, slice) and several.stop is not None:
+        return range(several.start or 0, several.stop, several.step or 1)
+    if not isinstance(several, list | tuple) or not several:
+        raise SinkjaxError(f'each in {argument} takes a list or a slice with an end, such as "0:30", not {value[EACH]!r}')
+    return [_selector(argument, entry) for entry in several]
+
+
+def _selector(argument: str, value: Any) -> Any:
+    """`value`, or the slice that it spells where the argument selects."""
+    if argument not in SELECTORS or not isinstance(value, str):
+        return value
+    found = SLICE.fullmatch(value)
+    if found is None:
+        raise SinkjaxError(f'{argument} {value!r} is neither a number, a list of numbers nor a slice such as "0:30"')
+    return slice(*(int(end) if end else None for end in found.groups()))

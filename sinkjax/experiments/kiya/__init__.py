@@ -1,0 +1,1 @@
+"""Kiya et al. 2026 (NLP2026): the first key's sink, taken apart by intervention."""

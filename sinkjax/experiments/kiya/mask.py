@@ -1,0 +1,216 @@
+"""kiya/mask: what becomes of the sink and of the massive activation when no query may attend to the first key (Figs. 4 and 8).
+
+The logits towards the key are -inf for every later query: in no layer, in each single layer, in layers 0 to l, or in all layers.
+Controls mask another, random key in as many random layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import sinkjax
+from sinkjax import metrics, stats
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import measures, results
+from sinkjax.experiments.base import Arm, Job, Section
+from sinkjax.experiments.kiya.config import Mask
+from sinkjax.experiments.kiya.mask_figures import drawings
+from sinkjax.experiments.summary import Measured, Row, Table, summarise
+from sinkjax.model.config import Config
+from sinkjax.probe import Probe
+from sinkjax.report.table import interval
+
+if TYPE_CHECKING:
+    import xarray
+
+STORES = ("sweep", "controls", "maps")
+STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax", "nll")
+NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
+CLAIM = (
+    "Kiya et al. 2026: with the logits towards the first token at minus infinity in all layers, or in an early one, the sink"
+    " moves to the second token and the massive activation appears on both; an edit in the early layers decides where later"
+    " layers put them."
+)
+
+
+def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
+    """The sweep over layers on all prompts, the controls on some, and full attention maps of a few arms on the first one."""
+    for layer in config.map_layers:
+        if layer >= architecture.layers:
+            raise SinkjaxError(
+                f"map_layers has layer {layer}, but the model has {architecture.layers}, 0 to {architecture.layers - 1}"
+            )
+    chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS)
+    drawn = tuple(arm for arm in chosen if arm.group in (NONE, ALL) or (arm.group == SINGLE and arm.place == 0))
+    return (
+        Job("sweep", chosen, probe, config.prompts),
+        Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
+        Job("maps", drawn, Probe(attention=config.map_layers), prompts=1),
+    )
+
+
+def arms(config: Mask, L: int) -> tuple[Arm, ...]:
+    """No edit, layer l alone, layers 0 to l, and all layers."""
+
+    def masked(group: str, place: int, layers: range, label: str, budget: int | None = None) -> Arm:
+        return Arm(sinkjax.mask_key(config.key, layers=layers).named(label), group, place, budget)
+
+    none = Arm(sinkjax.compose(label=NONE), NONE)
+    single = (masked(SINGLE, layer, range(layer, layer + 1), f"layer {layer}", budget=1) for layer in range(L))
+    first = (masked(FIRST, layer, range(layer + 1), f"layers 0 to {layer}") for layer in range(1, L - 1))
+    whole = masked(ALL, L - 1, range(L), ALL, budget=L)
+    return (none, *single, *first, whole)
+
+
+def controls(config: Mask, L: int) -> tuple[Arm, ...]:
+    """Random arms of the same budget: another key, masked in one random layer or in all of them."""
+    rng = stats.generator(config.seed, "kiya/mask controls")
+    others = [key for key in range(config.length - 1) if key != config.key]  # no later query sees the last key
+    drawn = []
+    for budget in sorted({1, L}):
+        for draw in range(config.controls):
+            key, layers = int(rng.choice(others)), sorted(rng.choice(L, budget, replace=False).tolist())
+            where = ALL if budget == L else f"layer {layers[0]}"
+            edit = sinkjax.mask_key(key, layers=layers).named(f"control {draw}: key {key} in {where}")
+            drawn.append(Arm(edit, CONTROL, budget=budget))
+    return tuple(drawn)
+
+
+def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
+    """The summary over prompts, the figures, and what they say in words."""
+    data, random, maps = (stores[name].load() for name in STORES)
+    L = data.sizes["layer"]
+    chosen = arms(config, L)
+    summarised = (
+        measures.sink_rate(config.key, config.eps),
+        measures.sink_rate(config.key + 1, config.eps),
+        measures.largest_activation(config.key),
+        measures.largest_activation(config.key + 1),
+        measures.loss(),
+    )
+    names = [measure.name for measure in summarised]
+    table = summarise(Measured(data, chosen), summarised, config.seed, Measured(random, controls(config, L)))
+    featured = _featured(table, chosen, names[1])
+    columns = {
+        "one layer l": [arm for arm in chosen if arm.group == SINGLE],
+        "layers 0 to l": [arm for arm in chosen if arm.group in (FIRST, ALL) or (arm.group == SINGLE and arm.place == 0)],
+    }
+    return Section(
+        experiment="kiya/mask",
+        title=f"Masking the logits towards key {config.key}",
+        claim=CLAIM,
+        findings=_findings(config, data, chosen, table, names),
+        rows=tuple(table.values()),
+        featured=featured,
+        drawings=tuple(drawings(config, data, maps, columns, table, names, featured)),
+        notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
+        provenance=results.provenance(data),
+    )
+
+
+def _featured(table: Table, chosen: Sequence[Arm], measure: str) -> tuple[str, ...]:
+    """The arms of the short table: none, layer 0, the one layer that does most, two prefixes, all layers."""
+    single = [arm for arm in chosen if arm.group == SINGLE]
+    strongest = max(single, key=lambda arm: _size(table[arm.edit.label, measure]))
+    wanted = ("layer 0", strongest.edit.label, f"layers 0 to {strongest.place}", f"layers 0 to {len(single) // 2 - 1}")
+    labels = [arm.edit.label for arm in chosen]
+    return tuple(label for label in dict.fromkeys((NONE, *wanted, ALL)) if label in labels)
+
+
+def _findings(
+    config: Mask, data: xarray.Dataset, chosen: Sequence[Arm], table: Table, measured: Sequence[str]
+) -> tuple[str, ...]:
+    """What the numbers say, in sentences."""
+    key, moved = config.key, config.key + 1
+    stays, moves, at_key, at_moved, loss = measured
+
+    def say(arm: str, measure: str) -> str:
+        return interval(table[arm, measure].value)
+
+    peak = metrics.largest_activation(data.isel(edit=0))
+    where = np.take_along_axis(peak.position, peak.value.argmax(axis=-1)[:, None], axis=-1)[:, 0]
+    usual = int(np.bincount(where).argmax())
+    sentences = (
+        f"Without an edit, {say(NONE, stays)} % of all heads sink on key {key}, and the largest activation stands at position"
+        f" {usual} in {(where == usual).sum()} of {len(where)} prompts.",
+        f"With key {key} masked in all layers, {say(ALL, moves)} % of heads sink on key {moved}"
+        f" ({_effect(table[ALL, moves], ' percentage points')}).",
+        f"The largest |h| at position {moved} is then {say(ALL, at_moved)} instead of {say(NONE, at_moved)}"
+        f" ({_effect(table[ALL, at_moved])}), and at position {key} it is {say(ALL, at_key)} instead of {say(NONE, at_key)}.",
+        _single_layers(chosen, table, moves, moved),
+        _first_layers(config, data, chosen),
+        f"The loss of the next token is {say(ALL, loss)} nats with the mask in all layers, instead of {say(NONE, loss)}"
+        f" ({_effect(table[ALL, loss])}).",
+    )
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _effect(row: Row, unit: str = "") -> str:
+    """An effect and its rank, in words."""
+    rank = "" if row.percentile is None else f", percentile {row.percentile:.0f} among {row.controls} random controls"
+    return f"effect {interval(row.effect, signed=True)}{unit}{rank}"
+
+
+def _size(row: Row) -> float:
+    """A mean effect, for comparisons; an undefined one is the smallest."""
+    return -np.inf if row.effect.mean is None else row.effect.mean
+
+
+def _single_layers(chosen: Sequence[Arm], table: Table, measure: str, moved: int) -> str:
+    """Which single layers matter: an interval above zero, and more than every control."""
+    effects = [table[arm.edit.label, measure] for arm in chosen if arm.group == SINGLE]
+    strong = [layer for layer, row in enumerate(effects) if (row.effect.low or 0) > 0 and row.percentile == 100]
+    test = "an interval above zero and a larger effect than every control"
+    if not strong:
+        return f"No single layer's mask brings a sink to key {moved} with {test}."
+    best = max(strong, key=lambda layer: _size(effects[layer]))
+    return (
+        f"Of {len(effects)} single layers, a mask in {_listed(strong)} brings a sink to key {moved} with {test}; the strongest is"
+        f" layer {best} ({interval(effects[best].effect, signed=True)} percentage points)."
+    )
+
+
+def _first_layers(config: Mask, data: xarray.Dataset, chosen: Sequence[Arm]) -> str:
+    """From how many first layers on most prompts have their strongest key elsewhere."""
+    position = metrics.sink_position(data, min_queries=min(8, config.length // 2)).position
+    groups = [(arm.place, (position[number] == config.key + 1).mean()) for number, arm in enumerate(chosen) if arm.group == FIRST]
+    reached = [(place, share) for place, share in groups if share > 0.5]
+    if not groups:
+        return ""
+    if not reached:
+        return f"However many of the first layers are masked, most prompts do not give most attention to key {config.key + 1}."
+    place, share = reached[0]
+    return (
+        f"Masking layers 0 to {place} is enough for key {config.key + 1} to receive more attention than any other key, over all"
+        f" layers and heads, in most prompts ({share:.0%})."
+    )
+
+
+def _listed(layers: Sequence[int]) -> str:
+    """Layers in words, runs joined: "layers 0 to 2 and 11"."""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    words = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    joined = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"layer{'s' if len(layers) > 1 else ''} {joined}"
+
+
+def _notes(config: Mask, N: int, control_prompts: int) -> tuple[str, ...]:
+    """How the numbers were made."""
+    return (
+        f"Values are means over {N} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples); effects are"
+        " mean differences from no edit, paired by prompt.",
+        f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {config.eps}"
+        " (Gu et al. 2025). Shares are of all heads of all layers; in a masked layer the masked key cannot be a sink.",
+        f"Controls: {config.controls} random draws for each budget of layers (one, all) mask another, random key in as many"
+        f" random layers. A percentile says how many of them have a smaller effect on the same {control_prompts} prompts."
+        " Masks of layers 0 to l have no controls.",
+        f"The mask spares query {config.key} itself, which would otherwise have no key left.",
+    )

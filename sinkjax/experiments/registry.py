@@ -1,0 +1,107 @@
+"""Which experiments there are. This module imports no JAX: configs are light, recipes are imported when they run.
+
+A new experiment is a config type, a recipe module (`experiments/base.py` says what that holds), a line here, a file in `configs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.experiments import documents
+from sinkjax.experiments.base import Recipe
+from sinkjax.resources import config_path, configs
+
+CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
+
+# experiment -> (module and name of its config type, module of its recipe)
+EXPERIMENTS = {
+    "kiya/mask": ("sinkjax.experiments.kiya.config", "Mask", "sinkjax.experiments.kiya.mask"),
+    "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """An experiment and its config.
+
+    folder: where the results of a former run lie, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
+    whose page goes to `folder`.
+    """
+
+    experiment: str
+    config: Any
+    folder: Path | None = None
+    store: Path | None = None
+
+
+def config_type(experiment: str) -> type:
+    """The dataclass of an experiment's config. Errors: an unknown experiment."""
+    module, name, _ = _entry(experiment)
+    return cast(type, getattr(importlib.import_module(module), name))
+
+
+def recipe(experiment: str) -> Recipe:
+    """The module that runs an experiment. Errors: an unknown experiment."""
+    return cast(Recipe, importlib.import_module(_entry(experiment)[2]))
+
+
+def choose(name: str) -> Chosen:
+    """The config behind what a user names: a shipped config ("kiya/mask"), a YAML file, or the results of a former run.
+
+    Results are an output folder, its config.yaml, or a store. Errors: nothing of that name; a document that is not a config.
+    """
+    if name in configs():
+        return read(config_path(name).read_text(encoding="utf-8"), name)
+    path = Path(name).expanduser()
+    if path.suffix == STORE_SUFFIX and path.is_dir():
+        return _of_store(path)
+    document = path / CONFIG_FILE if path.is_dir() else path
+    if not document.is_file():
+        raise unknown("config", name, configs(), "; or a YAML file, or the folder of a former run")
+    return read(read_text(document), str(document), document.parent if document.name == CONFIG_FILE else None)
+
+
+def _of_store(path: Path) -> Chosen:
+    """The run that a store belongs to, by its attributes; a store made from Python is a sweep with the summary's defaults."""
+    try:
+        attributes = json.loads((path / ".zattrs").read_text(encoding="utf-8"))
+        study = attributes.get("study")
+    except (OSError, ValueError, AttributeError):
+        raise SinkjaxError(f"{path} is not the store of a sweep") from None
+    if study is None:
+        return Chosen("sweep", config_type("sweep")(), path.with_name(f"{path.stem}-report"), path)
+    return read(json.dumps({"experiment": study["experiment"], **study["config"]}), str(path), path.parent)
+
+
+def read(text: str, what: str, folder: Path | None = None) -> Chosen:
+    """A YAML document as an experiment's config. Errors: no `experiment`, an unknown one, or fields that do not fit it."""
+    values = documents.parse(text, what)
+    if "experiment" not in values:
+        raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(EXPERIMENTS)}")
+    experiment = values.pop("experiment")
+    try:
+        cls = config_type(experiment)
+    except SinkjaxError as error:
+        raise SinkjaxError(f"{what}: {error}") from None
+    return Chosen(experiment, documents.build(cls, values, what), folder)
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Errors: not readable, not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SinkjaxError(f"{path} is not UTF-8 text") from None
+    except OSError as error:
+        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _entry(experiment: Any) -> tuple[str, str, str]:
+    if not isinstance(experiment, str) or experiment not in EXPERIMENTS:
+        raise unknown("experiment", experiment, EXPERIMENTS)
+    return EXPERIMENTS[experiment]

@@ -1,0 +1,86 @@
+"""The folder of a run: its config, one store for each sweep, the summary, the figures and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import documents
+from sinkjax.experiments.registry import CONFIG_FILE, Chosen, read, read_text
+from sinkjax.report.files import write
+
+if TYPE_CHECKING:
+    import xarray
+
+PAGE, SUMMARY, FIGURES = "report.html", "summary.csv", "figures"
+
+
+def claim(folder: Path, chosen: Chosen) -> None:
+    """Make `folder` the place of a run; one that an interrupted run of the same config left is taken up again.
+
+    Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
+    """
+    identity = folder / CONFIG_FILE
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
+        if not identity.is_file():
+            if folder.is_dir() and any(folder.iterdir()):
+                raise SinkjaxError(f"{folder} exists with other content; choose another --out")
+            write(identity, documents.write(chosen.experiment, chosen.config))
+            return
+    except OSError as error:
+        raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
+    differences = _differences(read(read_text(identity), str(identity)), chosen)
+    if differences:
+        raise SinkjaxError(f"{folder} holds another run ({'; '.join(differences)}); choose another --out or delete it")
+
+
+def store_path(folder: Path, job: str) -> Path:
+    """Where the store of a job lies."""
+    return folder / f"{job}.zarr"
+
+
+def open_store(path: Path) -> xarray.Dataset:
+    """The finished store of a sweep. Errors: none there, not a store, or one whose sweep was interrupted."""
+    import xarray
+
+    if not path.exists():
+        raise SinkjaxError(f"there is no store {path}; run the experiment first")
+    try:
+        dataset = xarray.open_zarr(path, chunks=None)
+        done = dataset["done"].values
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
+    if not done.all():
+        raise SinkjaxError(f"the sweep in {path} is not finished ({done.mean():.0%} done); the command that began it resumes it")
+    return dataset.drop_vars("done")
+
+
+def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
+    """What a reader has to know of how a store was made, in words."""
+    sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
+    model, sizes = sweep["model"], dataset.sizes
+    facts = {
+        "model": f"{model['name']}" + (f" at {model['revision']}" if model.get("revision") else ""),
+        "weights": f"{model['dtype']}, sha256 {model['sha256'][:12]}",
+        "precision of matrix products": sweep["precision"],
+        "prompts": f"{sizes['prompt']} of up to {sizes['position']} tokens",
+        "text": study.get("text"),
+        "text sha256": study.get("text_sha256", "")[:12],
+        "BOS": study.get("bos"),
+        "first tokens of prompt 0": " ".join(f"{text!r} ({token})" for token, text in study.get("first_tokens", ())),
+        "edits": sizes["edit"],
+        "device": sweep["devices"],
+        "versions": ", ".join(f"{name} {version}" for name, version in sweep["versions"].items()),
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _differences(have: Chosen, want: Chosen) -> list[str]:
+    """The fields in which two runs differ, in words."""
+    if have.experiment != want.experiment:
+        return [f"experiment was {have.experiment}, now {want.experiment}"]
+    old, new = documents.fields(have.config), documents.fields(want.config)
+    return [f"{key} was {old[key]!r}, now {new[key]!r}" for key in new if documents.plain(old[key]) != documents.plain(new[key])]

@@ -1,0 +1,121 @@
+"""Quantities by layer, depth and position."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, panels, styled
+from sinkjax.stats import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_COLUMNS = 3
+DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series over x with an interval at each point. reference: the value without an edit, drawn dashed, or None."""
+
+    name: str
+    x: Sequence[int]
+    values: Sequence[Interval]
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines that share axes. log: whether y is logarithmic."""
+
+    title: str
+    ylabel: str
+    lines: Sequence[Line]
+    log: bool = False
+
+
+@styled
+def lines(grid: Sequence[Sequence[Panel]], xlabel: str) -> Figure:
+    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all."""
+    figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
+    for row, entries in enumerate(grid):
+        for column, panel in enumerate(entries):
+            _draw_lines(axes[row, column], panel)
+            if row == 0:
+                axes[row, column].set_title(panel.title)
+            if row == len(grid) - 1:
+                axes[row, column].set_xlabel(xlabel)
+        axes[row, 0].set_ylabel(entries[0].ylabel)
+        axes[row, 0].legend(loc="best")
+    return figure
+
+
+def _draw_lines(axes: Axes, panel: Panel) -> None:
+    for number, line in enumerate(panel.lines):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        mean, low, high = (np.array([getattr(value, part) for value in line.values], float) for part in ("mean", "low", "high"))
+        axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(line.x, mean, color=colour, marker=marker, label=line.name)
+        if line.reference is not None:
+            axes.axhline(line.reference, color=colour, linestyle=(0, (4, 3)), linewidth=1)
+    if panel.log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+
+
+@styled
+def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure:
+    """Attention that a key receives, by edited layer (across) and by the layer where it is read (up), on one colour scale.
+
+    values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such arm.
+    """
+    from matplotlib import colormaps
+
+    columns = list(next(iter(values.values())))
+    figure, axes = panels(len(values), len(columns), 3.3, sharex=True, sharey=True)
+    colours = colormaps[MAP].with_extremes(bad=MISSING)
+    for row, (row_title, entries) in enumerate(values.items()):
+        for column, (title, array) in enumerate(entries.items()):
+            panel = axes[row, column]
+            image = panel.imshow(array.T, origin="lower", cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            panel.set_title(f"{row_title}; {title}")
+            panel.spines[:].set_visible(False)
+        axes[row, 0].set_ylabel("layer where it is read")
+    for panel in axes[-1]:
+        panel.set_xlabel(xlabel)
+    figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02).set_label("attention received, mean over heads and prompts")
+    return figure
+
+
+@styled
+def activations(values: NDArray, titles: Sequence[str]) -> Figure:
+    """Largest |h| by position (across) and depth (up), one panel for each arm, on one logarithmic colour scale.
+
+    values: float[arm, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import LogNorm
+
+    rows = math.ceil(len(titles) / MOST_COLUMNS)
+    figure, axes = panels(rows, math.ceil(len(titles) / rows), 3.2, sharex=True, sharey=True)
+    largest = float(np.nanmax(values))
+    scale = LogNorm(max(float(np.nanmin(values)), largest / DECADES), largest)
+    colours = colormaps[MAP].with_extremes(bad=MISSING)
+    for panel, title, array in zip(axes.flat, titles, values, strict=False):
+        image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
+        panel.set_title(title)
+        panel.spines[:].set_visible(False)
+    for panel in list(axes.flat)[len(titles) :]:
+        panel.set_axis_off()
+    figure.supxlabel("position", fontsize=10)
+    figure.supylabel("depth (0: embedding, l + 1: after layer l)", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).set_label("largest |h|, mean over prompts (log scale)")
+    return figure

@@ -1,0 +1,68 @@
+"""One style for every figure: colours that colour-blind readers tell apart, sizes for reading on a page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+
+# Okabe and Ito's palette, the order in which series take it.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MAP, MISSING = "viridis", "#eeeeee"
+WIDTH = 9.0  # inches, of a figure as wide as the page's text
+DPI = 160
+SETTINGS: Any = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.grid": False,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 3.5,
+    "figure.facecolor": "white",
+    "svg.hashsalt": "sinkjax",
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """A drawing function under the common style, whatever the user's own matplotlib settings are."""
+
+    @wraps(draw)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        import matplotlib
+
+        defaults: Any = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
+        with matplotlib.rc_context(defaults | SETTINGS):
+            return draw(*args, **kwargs)
+
+    return wrapper
+
+
+def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
+    """A figure as wide as the page, with axes [rows, columns] that share their scales. height: inches of one row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """A figure as the bytes of an "svg" or "png" file, the same for the same numbers."""
+    import matplotlib
+
+    with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
+        figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        return buffer.getvalue()

@@ -1,0 +1,80 @@
+"""Models and their sites, for people; no weights are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.checkpoints.hf_config import DEFAULTS
+from sinkjax.checkpoints.load import check_dtype, open_checkpoint
+from sinkjax.checkpoints.presets import PRESETS, find_preset
+from sinkjax.edits.site import SITES, Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from sinkjax.model.config import Config
+from sinkjax.model.forward import forward
+from sinkjax.probe import Capture, Probe
+from sinkjax.report.terminal import in_words, show
+
+
+def show_models() -> None:
+    """Print the presets and whether they are installed, and the supported families."""
+    lines = [(name, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
+    show("presets", ("model", "package", "state"), lines)
+    print(f"families: {', '.join(DEFAULTS)} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
+
+
+def show_model(source: str) -> None:
+    """Print the architecture of a model."""
+    checkpoint = open_checkpoint(source)
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    lines = [(field.name, getattr(config, field.name)) for field in dataclasses.fields(config)]
+    lines.append(("parameters", f"{params.count(config):,}"))
+    lines.append(("BOS", "no tokenizer" if tokenizer is None else "none" if tokenizer.bos is None else tokenizer.bos))
+    lines += [(f"assumed {name}", value) for name, value in checkpoint.source["assumed"].items()]
+    show(source, ("", ""), lines)
+
+
+def show_sites(source: str, prompts: int, length: int, dtype: str) -> None:
+    """Print each site's axes, shape, bytes and operations for a batch, from an abstract evaluation."""
+    check_dtype(dtype)
+    config = open_checkpoint(source).config
+    arrays = site_arrays(config, prompts, length, dtype)
+    lines = []
+    for site, spec in SITES.items():
+        array = arrays.get(site)
+        axes = spec.axes if array is None else (f"{axis} {size}" for axis, size in zip(spec.axes, array.shape, strict=True))
+        cost = "" if array is None else in_words(math.prod(array.shape) * array.dtype.itemsize)
+        lines.append((site.value, ", ".join(axes), cost, ", ".join(spec.ops), spec.what))
+    caption = (
+        f"{prompts} x {length} tokens in {dtype}; each site but embed exists in all {config.layers} layers, the bytes are of one"
+    )
+    show(f"sites of {source}", ("site", "shape", "bytes", "operations", "what it is"), lines, caption)
+
+
+def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[Site, jax.ShapeDtypeStruct]:
+    """The array at each site of one layer, evaluated abstractly; POSITION holds indices and is left out."""
+    if prompts < 1 or not 1 <= length <= config.context:
+        raise SinkjaxError(f"a batch needs at least 1 prompt of 1 to {config.context} tokens, not {prompts} of {length}")
+    weights = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), params.abstract(config))
+    tokens = jax.ShapeDtypeStruct((prompts, length), jnp.int32)
+    probe = Probe(capture=tuple(Capture(site, layers=(0,)) for site in SITES if site != Site.POSITION))
+
+    def measure(weights: params.Params, tokens: jax.Array) -> dict[str, jax.Array]:
+        return dict(forward(weights, tokens, config, probe=probe, logits=False).record)
+
+    record = jax.eval_shape(measure, weights, tokens)
+    return {
+        Site(name): array if name == Site.EMBED else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
+        for name, array in record.items()
+    }
+
+
+def _installed(preset: str) -> str:
+    try:
+        return f"installed, {in_words(find_preset(preset).stat().st_size)}"
+    except SinkjaxError as missing:
+        return str(missing)

@@ -1,0 +1,55 @@
+"""What a sweep is going to cost, for people."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.report.terminal import in_words, show
+
+if TYPE_CHECKING:
+    from sinkjax.model.config import Config
+    from sinkjax.sweeps.plan import Plan
+
+ROWS, REPEATS = 1024, 8
+
+
+def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
+    """Print edits, prompts, compilations, bytes, FLOPs and an estimate of the time."""
+    rate = matrix_rate(config.width, config.mlp_width, dtype)
+    lines = [
+        ("edits", plan.edits),
+        *(("", kind) for kind in plan.kinds),
+        ("prompts", f"{plan.prompts} of {plan.positions} tokens"),
+        ("compilations", plan.compiles),
+        ("calls", f"{len(plan.schedule.chunks)} of up to {max(plan.schedule.widths)} edits"),
+        ("blocks computed", f"{plan.layer_passes:,} of {(plan.edits + 1) * config.layers:,} without sharing"),
+        *((f"memory: {part}", in_words(count)) for part, count in plan.bytes.items()),
+        ("memory: peak", in_words(plan.peak_bytes)),
+        ("result, uncompressed", in_words(plan.result_bytes)),
+        ("FLOPs", f"{plan.flops:.3g}"),
+        ("time", f"about {duration(plan.flops / rate)} at the {rate / 1e9:,.0f} GFLOP/s of a matrix product measured here"),
+    ]
+    show(title, ("", ""), lines, "the time leaves out compilation and everything that is no matrix product")
+
+
+def matrix_rate(inner: int, outer: int, dtype: str) -> float:
+    """FLOPs a second of a product [ROWS, inner] x [inner, outer] on the default device, in the precision of a sweep."""
+    multiply = jax.jit(lambda x, w: jnp.matmul(x, w, precision="highest"))
+    x, w = jnp.ones((ROWS, inner), dtype), jnp.ones((inner, outer), dtype)
+    multiply(x, w).block_until_ready()
+    start = time.perf_counter()
+    for _ in range(REPEATS):
+        product = multiply(x, w)
+    product.block_until_ready()
+    return 2 * ROWS * inner * outer * REPEATS / (time.perf_counter() - start)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 40 s, 3 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
