@@ -212,9 +212,9 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
             raise SinkjaxError(
                 f"a value at {term.site.name} has {size} entries over {name}; allowed: {', '.join(map(str, sorted(set(sizes))))}"
             )
-    if spec.dims and value.shape[-1] not in (1, dims.size):
-        full = xp.zeros((*value.shape[:-1], dims.size), value.dtype)  # one entry per chosen dim, put in place
-        chosen = np.flatnonzero(dims)
+    chosen = list(dict.fromkeys(term.dims)) if isinstance(term.dims, tuple) else np.flatnonzero(dims)
+    if spec.dims and 1 < value.shape[-1] == len(chosen):
+        full = xp.zeros((*value.shape[:-1], dims.size), value.dtype)  # one entry per chosen dim, in the order they were named
         value = full.at[..., chosen].set(value) if xp is jnp else _put(full, chosen, value)
     return value
 
