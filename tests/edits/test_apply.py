@@ -1,0 +1,269 @@
+"""What each operation does to its array, told by captures and by a second way to the same numbers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import (
+    Capture,
+    Probe,
+    Site,
+    add_logit,
+    attend_self,
+    compose,
+    drop_mlp,
+    edit,
+    mask_key,
+    per_prompt,
+    scale_head_output,
+    set_positions,
+    set_residual,
+    shift_positions,
+    swap_embeddings,
+)
+from tests.edits.conftest import LENGTHS
+
+TIGHT = {"rtol": 1e-12, "atol": 1e-13}
+ALL = slice(None)
+
+
+def seen(*sites: Site) -> Probe:
+    return Probe(capture=tuple(Capture(site) for site in sites))
+
+
+def test_a_mask_before_the_softmax_is_zero_and_renormalise_after_it(run) -> None:
+    before = run(mask_key([1, 4], layers=[0, 2], heads=[0, 3]))
+    after = run(edit("weights", "scale", 0.0, keys=[1, 4], layers=[0, 2], heads=[0, 3], relation="others", renormalise=True))
+    np.testing.assert_allclose(before.logits, after.logits, rtol=0, atol=1e-12)
+    zeroed = run(edit("weights", "set", 0.0, keys=[1, 4], layers=[0, 2], heads=[0, 3], relation="others"))
+    assert np.abs(np.asarray(zeroed.logits - after.logits)).max() > 1e-3
+
+
+def test_mask_key_leaves_no_weight_below_the_diagonal(run) -> None:
+    weights = np.asarray(run(mask_key(2, layers=1, heads=[0, 5]), seen(Site.WEIGHTS)).record["weights"])
+    assert not weights[0, 1, [0, 5], 3:, 2].any()
+    assert (weights[0, 1, 1:5, 3:, 2] > 0).all()
+    assert (weights[0, [0, 2], :, 2:, 2] > 0).all()
+    assert (weights[0, 1, :, 2, 2] > 0).all()
+    np.testing.assert_allclose(weights[0].sum(axis=-1), 1.0, rtol=1e-12)
+
+
+def test_attend_self_makes_a_row_one_hot(run) -> None:
+    weights = np.asarray(run(attend_self([3, 5], layers=2), seen(Site.WEIGHTS)).record["weights"])[0]
+    np.testing.assert_array_equal(weights[2][:, [3, 5]], np.broadcast_to(np.eye(10)[[3, 5]], (6, 2, 10)))
+    assert (weights[2][:, 4, :5] > 0).all()
+    assert (weights[1][:, 3, :4] > 0).all()
+
+
+def test_a_masked_key_stays_masked_whatever_is_added_or_set(run) -> None:
+    masked = run(mask_key(1)).logits
+    for op in ("add", "set"):
+        further = edit("logits", op, 30.0, keys=1, relation="others")
+        np.testing.assert_allclose(run(compose(mask_key(1), further)).logits, masked, **TIGHT)
+        np.testing.assert_allclose(run(compose(further, mask_key(1))).logits, masked, **TIGHT)
+
+
+def test_scores_are_final_and_an_added_logit_is_the_number_of_nats(run) -> None:
+    plain, added = (run(edits, seen(Site.LOGITS, Site.WEIGHTS)).record for edits in ((), add_logit(2, 0.75, layers=0)))
+    np.testing.assert_allclose(added["logits"][0, 0, :, 2:, 2], plain["logits"][0, 0, :, 2:, 2] + 0.75, **TIGHT)
+    odds = np.asarray(added["weights"] / plain["weights"])[0, 0, :, 3:]
+    np.testing.assert_allclose(odds[..., 2] / odds[..., 1], np.exp(0.75), rtol=1e-12)
+    scores = np.asarray(plain["logits"])[0, 1]
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    np.testing.assert_allclose(plain["weights"][0, 1], powers / powers.sum(axis=-1, keepdims=True), **TIGHT)
+    assert np.isneginf(scores[:, 0, 1:]).all()
+
+
+def test_terms_of_a_site_apply_left_to_right(run) -> None:
+    plain = np.asarray(run(probe=seen(Site.RESID)).record["resid"])[0, 0]
+    add, scale = edit("resid", "add", 0.5, queries=4, layers=0), edit("resid", "scale", 3.0, queries=4, layers=0)
+    first, second = (run(compose(*order), seen(Site.RESID)).record["resid"][0, 0] for order in ((add, scale), (scale, add)))
+    np.testing.assert_allclose(first[4], (plain[4] + 0.5) * 3, **TIGHT)
+    np.testing.assert_allclose(second[4], plain[4] * 3 + 0.5, **TIGHT)
+    np.testing.assert_array_equal(first[:4], plain[:4])
+
+
+def test_a_sequence_of_edits_is_their_composition(run) -> None:
+    edits = [mask_key(0, layers=1), add_logit(2, 0.3), drop_mlp(1, layers=0)]
+    np.testing.assert_array_equal(run(edits).logits, run(compose(*edits)).logits)
+    np.testing.assert_array_equal(run(compose()).logits, run().logits)
+
+
+def test_key_edits_take_key_value_heads_and_reach_their_group_of_query_heads(run) -> None:
+    plain = np.asarray(run(probe=seen(Site.WEIGHTS)).record["weights"])[0, 0]
+    scaled = edit("key", "scale", 2.0, keys=2, kv_heads=1, layers=0)
+    changed = (np.asarray(run(scaled, seen(Site.WEIGHTS)).record["weights"])[0, 0] != plain).any(axis=(1, 2))
+    np.testing.assert_array_equal(changed, [False, False, False, True, True, True])
+    scaled = edit("query", "scale", 2.0, queries=5, heads=4, layers=0)
+    changed = (np.asarray(run(scaled, seen(Site.WEIGHTS)).record["weights"])[0, 0] != plain).any(axis=-1)
+    np.testing.assert_array_equal(np.argwhere(changed), [[4, 5]])
+
+
+def test_head_factor_zero_is_zeroing_its_rows_of_the_output_matrix(run, params64, tiny_config, tokens) -> None:
+    edited = run(scale_head_output(ALL, 0.0, layers=1, heads=4)).logits
+    o = params64["layers"]["o"].copy()
+    o[1, 4] = 0
+    cut = params64 | {"layers": params64["layers"] | {"o": o}}
+    np.testing.assert_allclose(edited, sinkjax.forward(cut, tokens, tiny_config, lengths=LENGTHS).logits, **TIGHT)
+
+
+@pytest.mark.parametrize("centre", ["dims", "positions"])
+def test_centred_scaling_multiplies_the_distance_from_the_mean(run, centre: str) -> None:
+    plain = np.asarray(run(probe=seen(Site.HEAD_OUT)).record["head_out"])[0, 0]
+    scaled = scale_head_output([2, 6], 1.5, centre=centre, layers=0, heads=3)
+    edited = np.asarray(run(scaled, seen(Site.HEAD_OUT)).record["head_out"])[0, 0]
+    want = plain.copy()
+    for i in (2, 6):
+        mean = plain[i, 3].mean() if centre == "dims" else plain[: i + 1, 3].mean(axis=0)
+        want[i, 3] = mean + 1.5 * (plain[i, 3] - mean)
+    np.testing.assert_allclose(edited, want, **TIGHT)
+
+
+def test_swapped_embeddings_are_swapped_tokens_but_for_the_targets(run, params64, tiny_config, tokens) -> None:
+    out = run(swap_embeddings(1, 5), Probe(nll=True))
+    swapped = tokens.copy()
+    swapped[:, [1, 5]] = tokens[:, [5, 1]]
+    by_tokens = sinkjax.forward(params64, swapped, tiny_config, probe=Probe(nll=True), lengths=LENGTHS)
+    np.testing.assert_array_equal(out.logits, by_tokens.logits)
+    scores = jax.nn.log_softmax(by_tokens.logits[0, :-1])
+    np.testing.assert_allclose(out.record["nll"][0, :-1], -scores[np.arange(9), tokens[0, 1:]], **TIGHT)
+    each = run(swap_embeddings([1, 2], [5, 3])).logits
+    np.testing.assert_array_equal(each[0], out.logits[0])
+    np.testing.assert_array_equal(each[1], run(swap_embeddings(2, 3)).logits[1])
+
+
+def test_positions_differ_per_prompt(run) -> None:
+    together = run(compose(mask_key(per_prompt([0, 4]), layers=1), drop_mlp(per_prompt([[2, 3], 5]))))
+    for b, (key, position) in enumerate([(0, [2, 3]), (4, 5)]):
+        alone = run(compose(mask_key(key, layers=1), drop_mlp(position)))
+        np.testing.assert_array_equal(together.logits[b], alone.logits[b])
+
+
+def test_rotary_indices_of_queries_and_keys_are_separate(run) -> None:
+    plain = run().logits
+    index = np.arange(10)
+    np.testing.assert_allclose(run(set_positions(query=index, key=index)).logits, plain, **TIGHT)
+    np.testing.assert_allclose(run(shift_positions(query=7, key=7)).logits, plain, rtol=1e-9, atol=1e-11)
+    further = run(shift_positions(query=7)).logits
+    np.testing.assert_allclose(run(shift_positions(key=-7)).logits, further, rtol=1e-9, atol=1e-11)
+    assert np.abs(np.asarray(further - plain))[0, 1:].max() > 1e-3
+    one = edit("position", "set", 9, queries=3, layers=1)
+    np.testing.assert_allclose(run(shift_positions(query=6 * (index == 3), layers=1)).logits, run(one).logits, **TIGHT)
+    per_row = run(set_positions(query=np.stack([index, index + 7]))).logits
+    np.testing.assert_allclose(per_row[0], plain[0], **TIGHT)
+    np.testing.assert_allclose(per_row[1], further[1], rtol=1e-9, atol=1e-11)
+
+
+def test_causality_stays_by_array_index(run) -> None:
+    reversed_positions = set_positions(query=np.arange(10)[::-1], key=np.arange(10)[::-1])
+    weights = np.asarray(run(reversed_positions, seen(Site.WEIGHTS)).record["weights"])[0]
+    assert not np.triu(weights, 1).any()
+
+
+def test_set_residual_sets_the_chosen_dims_in_the_order_they_are_named(run) -> None:
+    plain = np.asarray(run(probe=seen(Site.RESID)).record["resid"])[0, 1]
+    edits = set_residual([0, 2], [7.0, -3.0], dims=[30, 4], layers=1)
+    edited = np.asarray(run(edits, seen(Site.RESID)).record["resid"])[0, 1]
+    want = plain.copy()
+    want[[0, 2], 4], want[[0, 2], 30] = -3.0, 7.0
+    np.testing.assert_array_equal(edited, want)
+
+
+def test_drop_mlp_leaves_the_attention_alone(run) -> None:
+    probe = seen(Site.EMBED, Site.ATTN_OUT, Site.MLP_OUT, Site.RESID)
+    record = {name: np.asarray(x)[0] for name, x in run(drop_mlp(3, layers=0), probe).record.items()}
+    np.testing.assert_allclose(record["resid"][0, 3], record["embed"][3] + record["attn_out"][0, 3], **TIGHT)
+    assert record["mlp_out"][0, 2].any()
+    assert not record["mlp_out"][0, 3].any()
+
+
+def test_donors_from_another_run(run, tokens, params64, tiny_config) -> None:
+    """Activation patching: [B, d], [L, B, d] and [L, B, H, D] values land where they were taken from."""
+    probe = seen(Site.ATTN_OUT, Site.RESID, Site.HEAD_OUT)
+    other = sinkjax.forward(params64, (tokens + 7) % 61, tiny_config, probe=probe, lengths=LENGTHS).record
+    donor = other["attn_out"][:, 1, 3]
+    got = run(edit("attn_out", "set", donor, queries=3, layers=1), probe).record
+    np.testing.assert_array_equal(got["attn_out"][:, 1, 3], donor)
+    donor = jnp.moveaxis(other["resid"][:, :, 4], 1, 0)
+    got = run(edit("resid", "set", donor, queries=4), probe).record
+    np.testing.assert_array_equal(got["resid"][:, :, 4], other["resid"][:, :, 4])
+    donor = jnp.moveaxis(other["head_out"][:, :, 2], 1, 0)
+    got = run(edit("head_out", "set", donor, queries=2, heads=[1, 5]), probe).record
+    np.testing.assert_array_equal(got["head_out"][:, :, 2, [1, 5]], other["head_out"][:, :, 2, [1, 5]])
+    assert (got["head_out"][:, :, 2, 0] != other["head_out"][:, :, 2, 0]).all()
+    whole = run(edit("resid", "set", other["resid"][:, 2, -4], queries=6, layers=2)).logits
+    want = sinkjax.forward(params64, (tokens + 7) % 61, tiny_config, lengths=LENGTHS).logits
+    np.testing.assert_allclose(whole[:, 6], want[:, 6], **TIGHT)
+
+
+def test_values_per_dim_of_a_slice_and_of_all_dims(run) -> None:
+    edited = run(edit("resid", "set", [1.0, 2.0], queries=3, layers=0, dims=slice(4, 6)), seen(Site.RESID)).record["resid"]
+    np.testing.assert_array_equal(edited[0, 0, 3, 4:6], [1.0, 2.0])
+    for dims, value in ((None, np.arange(32.0)), (range(31, -1, -1), np.arange(32.0)[::-1])):
+        edited = run(edit("resid", "set", value, queries=3, layers=0, dims=dims), seen(Site.RESID)).record["resid"]
+        np.testing.assert_array_equal(edited[0, 0, 3], np.arange(32.0))
+
+
+@pytest.mark.parametrize(
+    ("edits", "addressed", "changed"),
+    [
+        (mask_key(2), 3 * 6 * np.array([8, 5]), 3 * 6 * np.array([7, 4])),
+        (mask_key(9, layers=0, heads=1), None, None),
+        (attend_self(0), 3 * 6 * np.array([1, 1]), [0, 0]),
+        (attend_self(3, layers=[1, 2], heads=0), 2 * np.array([4, 4]), 2 * np.array([3, 3])),
+        (add_logit(0, 1.0, layers=0, heads=slice(0, 2)), 2 * LENGTHS, 2 * LENGTHS),
+        (set_residual(slice(2, 9), 3.0, dims=[1, 2], layers=0), 2 * np.array([7, 5]), 2 * np.array([7, 5])),
+        (swap_embeddings(0, 0), [32, 32], [0, 0]),
+        (shift_positions(query=1, layers=1), LENGTHS, LENGTHS),
+        (set_positions(key=0, layers=[0, 1]), 2 * LENGTHS, 2 * (LENGTHS - 1)),
+    ],
+    ids=lambda value: value.label if isinstance(value, sinkjax.Edit) else "",
+)
+def test_counts_of_cells(run, edits, addressed, changed) -> None:
+    if addressed is None:  # beyond the second prompt's end
+        with pytest.raises(sinkjax.SinkjaxError, match="key position 9 is beyond prompt 1"):
+            run(edits)
+        return
+    record = run(edits).record
+    np.testing.assert_array_equal(record["cells_addressed"][:, 0], addressed)
+    np.testing.assert_array_equal(record["cells_changed"][:, 0], changed)
+    assert not np.asarray(record["empty_rows"]).any()
+
+
+def test_counts_of_overlapping_edits(run) -> None:
+    """Each term counts what it selects of what is still visible, and changes only what the terms before it have left."""
+    record = run(compose(mask_key(0, layers=1), attend_self(4, layers=1), mask_key([0, 3]))).record
+    causal = np.tril(np.ones((10, 10), bool))
+    off = ~np.eye(10, dtype=bool)
+    key0, row4, keys03 = np.zeros((3, 10, 10), bool)
+    key0[:, 0], row4[4], keys03[:, [0, 3]] = True, True, True
+    for b, length in enumerate(LENGTHS):
+        real = np.arange(10)[:, None] < length
+        visible = [causal & real for _ in range(3)]  # per layer
+        for term, (cells, layers) in enumerate([(key0, [1]), (row4, [1]), (keys03, [0, 1, 2])]):
+            addressed = sum((cells & visible[layer]).sum() for layer in layers) * 6
+            changed = sum((cells & off & visible[layer]).sum() for layer in layers) * 6
+            assert record["cells_addressed"][b, term] == addressed
+            assert record["cells_changed"][b, term] == changed
+            for layer in layers:
+                visible[layer] = visible[layer] & ~(cells & off)
+
+
+def test_masking_the_last_key_changes_nothing(run) -> None:
+    out = run(mask_key(9, layers=0), lengths=np.array([10, 10]))
+    np.testing.assert_array_equal(out.record["cells_changed"], [[0], [0]])
+    np.testing.assert_array_equal(out.record["cells_addressed"], [[6], [6]])
+
+
+def test_a_traced_mask_that_empties_a_row_is_counted(run) -> None:
+    """In traced code no value can be checked: the row's weights are 0, and the record says how many rows there are."""
+    cut = edit("logits", "set", 0.0, queries=[2, 3], layers=1, heads=[0, 4])
+    mask = lambda value: run(cut.replace(terms=(cut.terms[0].replace(value=value),)), seen(Site.WEIGHTS))  # noqa: E731
+    out = jax.jit(mask)(-jnp.inf)
+    np.testing.assert_array_equal(out.record["empty_rows"], [4, 4])
+    assert not np.asarray(out.record["weights"])[0, 1, [0, 4], 2:4].any()
+    assert np.isfinite(np.asarray(out.logits)).all()
