@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from sinkjax.errors import SinkjaxError, unknown
 
 LARGEST = 2**31 - 1
+GREATEST = 1e30
 
 
 @dataclass
@@ -50,11 +50,10 @@ class Fields:
         return value
 
     def number(self, key: str) -> float:
-        """A finite number above 0."""
+        """A number above 0, and small enough for float32 arithmetic."""
         value = self.get(key)
-        finite = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e300
-        if not finite or not math.isfinite(value):
-            raise self.wrong(key, value, "a finite number above 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < GREATEST:
+            raise self.wrong(key, value, f"a number above 0 and below {GREATEST:g}")
         return float(value)
 
     def flag(self, key: str) -> bool:
@@ -100,6 +99,11 @@ class Fields:
     def wrong(self, key: str, value: Any, wanted: str) -> SinkjaxError:
         """The error for a value of the wrong kind."""
         return SinkjaxError(f"{key!r} in {self.where} must be {wanted}, not {_short(value)}")
+
+
+def always(value: Any) -> Callable[[Fields], Any]:
+    """The default that is the same whatever else the file states."""
+    return lambda fields: value
 
 
 def _short(value: Any) -> str:

@@ -30,7 +30,7 @@ def read_folder(folder: Path, ignore_keys: Collection[str] = (), assume: Mapping
     values = read_json(folder / "config.json")
     config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
-    source = {"kind": "folder", "name": str(folder), "revision": None, "model_type": values["model_type"], "assumed": assumed}
+    source = {"kind": "folder", "name": str(folder), "model_type": values["model_type"], "assumed": assumed}
     ignored = (*INERT_TENSORS, *ignore_keys)
     return Checkpoint(str(folder), config, names.HUGGING_FACE, read_weights(folder), ignored, tokenizer, source)
 

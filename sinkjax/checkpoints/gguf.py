@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.checkpoints import names
@@ -55,9 +56,9 @@ def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: 
     tensor that is not understood, each by name.
     """
     metadata, tensors = read_gguf(path)
-    architecture = metadata.get("general.architecture")
+    architecture = str(metadata.get("general.architecture"))
     one_of(f"GGUF architecture in {path}:", architecture, ARCHITECTURES)
-    if metadata.get("split.count", 0) > 1:
+    if metadata.get("split.count", 1) not in (0, 1):
         raise SinkjaxError(f"{path} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
     own = {key.removeprefix(architecture + "."): value for key, value in metadata.items() if key.startswith(architecture + ".")}
     values = _hf_values(own, metadata, tensors, architecture, path)
@@ -156,7 +157,9 @@ def _llama3(config: Config, divisors: np.ndarray, path: Path) -> Rope:
     """
     plain = config.position
     scaled = Rope(plain.theta, Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192))
-    before, after = (np.asarray(frequencies(rope, config.head_dim, np.ones(1), np.float32)[0][0]) for rope in (plain, scaled))
+    before, after = (
+        np.asarray(frequencies(rope, config.head_dim, jnp.ones(1), jnp.dtype("float32"))[0][0]) for rope in (plain, scaled)
+    )
     if (
         plain.scaling is not None
         or divisors.shape != before.shape

@@ -64,7 +64,7 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
     mapped = map_file(path)
-    cursor = _Cursor(memoryview(mapped), path)
+    cursor = _Cursor(mapped.data, path)
     if bytes(cursor.take(4)) != MAGIC:
         raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
     one_of(f"GGUF version of {path}:", cursor.scalar("<I"), VERSIONS)

@@ -31,13 +31,34 @@ def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
     if kind in ("none", "no_vocab"):
         return None
     one_of(f"tokenizer.ggml.model in {where}:", kind, _BUILDERS)
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens or ())
-    if not tokens or len(kinds) != len(tokens):
-        raise SinkjaxError(f"{where} has {len(tokens or ())} tokens and {len(kinds)} token types")
-    backend = _BUILDERS[kind](metadata, tokens, kinds, where)
-    _add_whole_tokens(backend, tokens, kinds)
-    return Tokenizer(backend, metadata.get("tokenizer.ggml.bos_token_id"), metadata.get("tokenizer.ggml.eos_token_id"))
+    tokens = _column(metadata, "tokens", str, None, where)
+    kinds = _column(metadata, "token_type", int, len(tokens), where)
+    bos, eos = (_token_id(metadata, f"{name}_token_id", tokens, where) for name in ("bos", "eos"))
+    try:
+        backend = _BUILDERS[kind](metadata, tokens, kinds, where)
+        _add_whole_tokens(backend, tokens, kinds)
+    except SinkjaxError:
+        raise
+    except Exception as error:  # the tokenizers package raises a bare Exception
+        raise SinkjaxError(f"the vocabulary in {where} does not make a tokenizer: {error}") from None
+    return Tokenizer(backend, bos, eos)
+
+
+def _column(metadata: Mapping[str, Any], name: str, kind: type, count: int | None, where: str) -> list[Any]:
+    """A list of the vocabulary, one entry of `kind` per token (or any number of them, for count None)."""
+    values = metadata.get(f"tokenizer.ggml.{name}")
+    if not isinstance(values, list) or not values or not all(isinstance(value, kind) for value in values):
+        raise SinkjaxError(f"tokenizer.ggml.{name} in {where} must be a list of {kind.__name__}")
+    if count is not None and len(values) != count:
+        raise SinkjaxError(f"tokenizer.ggml.{name} in {where} has {len(values)} entries for {count} tokens")
+    return values
+
+
+def _token_id(metadata: Mapping[str, Any], name: str, tokens: list[str], where: str) -> int | None:
+    token = metadata.get(f"tokenizer.ggml.{name}")
+    if token is not None and token not in range(len(tokens)):
+        raise SinkjaxError(f"tokenizer.ggml.{name} in {where} is {token!r}, but there are {len(tokens)} tokens")
+    return token
 
 
 def _byte_level(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], where: str) -> tokenizers.Tokenizer:
@@ -46,9 +67,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int]
 
     pre = metadata.get("tokenizer.ggml.pre")
     one_of(f"tokenizer.ggml.pre in {where}:", pre, PRE_TOKENIZERS)
-    merges = [tuple(merge.split(" ")) for merge in metadata.get("tokenizer.ggml.merges", ())]
-    if not all(len(merge) == 2 for merge in merges):
-        raise SinkjaxError(f"{where} has a merge that is not a pair of tokens")
+    merges = [tuple(merge.split(" ")) for merge in _column(metadata, "merges", str, None, where)]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre == "llama-bpe"))
     backend.decoder = decoders.ByteLevel()
@@ -71,17 +90,14 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], kinds: list[i
     """SentencePiece BPE (`llama`): spaces are U+2581, unknown characters fall back to byte tokens."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    scores = metadata.get("tokenizer.ggml.scores", ())
-    if len(scores) != len(tokens):
-        raise SinkjaxError(f"{where} has {len(tokens)} tokens and {len(scores)} scores")
+    scores = _column(metadata, "scores", float, len(tokens), where)
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
-    if not isinstance(unknown, int) or not 0 <= unknown < len(tokens):
-        raise SinkjaxError(f"{where} names the unknown token {unknown!r} in a vocabulary of {len(tokens)}")
+    unknown = _token_id(metadata, "unknown_token_id", tokens, where)
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
     normal = {token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL}
     merges = _merges(normal, dict(zip(tokens, scores, strict=True)))
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True))
+    unk_token = None if unknown is None else tokens[unknown]
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True))
     steps = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if prefix else []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.hf_rope import one_spelling, read_rope
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config, RMSNorm
@@ -41,12 +41,12 @@ DEFAULTS: dict[str, dict[str, Callable[[Fields], Any]]] = {
     "llama": {
         "head_dim": _even_head_dim,
         "num_key_value_heads": lambda fields: fields.integer("num_attention_heads"),
-        "rope_theta": lambda fields: 10000.0,
-        "attention_bias": lambda fields: False,
-        "mlp_bias": lambda fields: False,
+        "rope_theta": always(10000.0),
+        "attention_bias": always(False),
+        "mlp_bias": always(False),
     },
     "mistral": {"head_dim": _even_head_dim},
-    "qwen2": {"head_dim": _even_head_dim, "use_sliding_window": lambda fields: False},
+    "qwen2": {"head_dim": _even_head_dim, "use_sliding_window": always(False)},
 }
 
 # Keys that change neither weights nor forward: bookkeeping, training, generation and output options.

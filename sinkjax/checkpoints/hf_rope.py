@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 # What transformers documents for YaRN fields that a config leaves out.
-YARN_DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+YARN_DEFAULTS = {"beta_fast": always(32.0), "beta_slow": always(1.0), "truncate": always(True)}
 
 
 def one_spelling(values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -60,9 +60,7 @@ def read_rope(fields: Fields, ignored: Collection[str]) -> tuple[Rope, int]:
 def _read_scaling(
     table: dict[str, Any], context: int, where: str, config: Fields, ignored: Collection[str]
 ) -> tuple[Scaling | None, int]:
-    defaults = {key: lambda _, value=value: value for key, value in YARN_DEFAULTS.items()}
-    defaults["original_max_position_embeddings"] = lambda _: context
-    fields = Fields(table, where, defaults, config.assumed)
+    fields = Fields(table, where, YARN_DEFAULTS | {"original_max_position_embeddings": always(context)}, config.assumed)
     fields.fixed("partial_rotary_factor", 1.0)
     if not any(value is not None for key, value in table.items() if key != "partial_rotary_factor"):
         return None, context

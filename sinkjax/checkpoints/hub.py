@@ -8,39 +8,38 @@ from pathlib import Path
 from sinkjax.checkpoints.folder import INDEX, weight_files
 from sinkjax.errors import SinkjaxError
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-PATTERNS = ("*.json", "*.safetensors", "tokenizer.model")
+HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
+PATTERNS = ["*.json", "model*.safetensors", "tokenizer.model", "merges.txt"]
 
 
 def find_snapshot(repo: str, revision: str | None = None) -> Path:
-    """The local folder of a hub repository at a revision (None: main), downloaded if it is not wholly in the cache.
+    """The local folder of a hub repository at a revision (None: main), downloaded if the cache does not hold all of it.
 
-    Errors: it is neither cached nor can be had; the sentence names repository, revision, the file that was missing in the cache,
-    the cause, whether a token was found, and what to do next.
+    Errors: it is not cached and cannot be had; the sentence names repository, revision, the first file that is missing, the
+    cause, whether a token was found, and what to do next.
     """
-    from huggingface_hub import get_token, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        cached = Path(snapshot_download(repo, revision=revision, local_files_only=True))
-        absent = missing_file(cached)
-        if absent is None:
-            return cached
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
+        missing = missing_file(folder)
     except LocalEntryNotFoundError:
-        absent = "config.json"
+        missing = "config.json"
+    if missing is None:
+        return folder
     try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=list(PATTERNS)))
-    except Exception as error:  # network stacks raise many kinds; each means that the files are not to be had
-        status = error.response.status_code if isinstance(error, HfHubHTTPError) and error.response is not None else None
-        token = "a token was found" if get_token() else "no token was found"
-        raise SinkjaxError(
-            f"cannot get {absent} of {repo} at revision {revision or 'main'}: not in the local cache, and the hub answers "
-            f"{f'HTTP {status}' if status else type(error).__name__} ({token}); {_next_step(repo, status)}"
-        ) from None
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS))
+    except Exception as error:  # network libraries raise many kinds; each means that the file is not to be had
+        raise _unavailable(repo, revision, missing, error) from None
+    missing = missing_file(folder)  # without a network, the hub's client may return what it has
+    if missing is not None:
+        raise _unavailable(repo, revision, missing, None)
+    return folder
 
 
 def missing_file(folder: Path) -> str | None:
-    """The first file that a cached snapshot lacks of what a model needs, or None if it is whole."""
+    """The first file that a snapshot lacks of what a model needs, or None if it has all."""
     if not (folder / "config.json").is_file():
         return "config.json"
     try:
@@ -49,7 +48,18 @@ def missing_file(folder: Path) -> str | None:
         return INDEX
 
 
-def _next_step(repo: str, status: int | None) -> str:
-    if status in (401, 403, 404):
-        return f"check the name {repo}; if it is private or gated, accept its terms on its page and run: hf auth login"
-    return f"go online, or run `hf download {repo}` where there is a network and copy its folder here"
+def _unavailable(repo: str, revision: str | None, missing: str, error: Exception | None) -> SinkjaxError:
+    from huggingface_hub import get_token
+
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if status is not None:
+        cause = f"the hub answers HTTP {status}"
+        step = f"check the name {repo}; if it is private or gated, accept its terms on its page and run: hf auth login"
+    else:
+        reason = error and (error.__cause__ or error)
+        cause = f"the hub cannot be reached ({type(reason).__name__})" if reason else "the hub does not give it"
+        step = f"go online, or run `hf download {repo}` where there is a network and copy its folder here"
+    token = "a token was found" if get_token() else "no token was found"
+    where = f"{missing} of {repo} at revision {revision or 'main'}"
+    return SinkjaxError(f"cannot get {where}: it is not in the local cache, and {cause}; {token}; {step}")

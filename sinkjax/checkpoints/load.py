@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ class Model:
     """
 
     config: Config
-    params: Params
-    tokenizer: Tokenizer | None
+    params: Params = field(repr=False)
+    tokenizer: Tokenizer | None = field(repr=False)
     source: Mapping[str, Any]
 
 
@@ -70,7 +70,9 @@ def load(
     params, digest = load_params(checkpoint, dtype, mesh)
     tokenizer = checkpoint.tokenizer
     ids = {"bos": tokenizer.bos, "eos": tokenizer.eos} if tokenizer else {"bos": None, "eos": None}
-    return Model(checkpoint.config, params, tokenizer, {**checkpoint.source, **ids, "sha256": digest, "dtype": dtype})
+    return Model(
+        checkpoint.config, params, tokenizer, {"revision": None, **checkpoint.source, **ids, "sha256": digest, "dtype": dtype}
+    )
 
 
 def open_checkpoint(
@@ -98,7 +100,7 @@ def open_checkpoint(
 def check_dtype(dtype: str) -> None:
     """Raise unless parameters can have this dtype here."""
     one_of("dtype", dtype, DTYPES)
-    if dtype == "float64" and not jax.config.jax_enable_x64:
+    if dtype == "float64" and jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise SinkjaxError('dtype "float64" needs jax.config.update("jax_enable_x64", True) (or JAX_ENABLE_X64=1) before loading')
 
 

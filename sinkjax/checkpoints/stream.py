@@ -39,7 +39,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     digest = hashlib.sha256()
     for name, slot in wanted.items():
         tensor = checkpoint.tensors[name]
-        digest.update(tensor.raw)
+        digest.update(tensor.raw.data)
         arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, f"{name} of {checkpoint.where}")
     if mesh:
         arrays = {name: jax.device_put(array, params.sharding(leaves[name], mesh)) for name, array in arrays.items()}
@@ -49,7 +49,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str) -> jax.Array:
     """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
     replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
-    value = jax.device_put(tensor.array(), replicated)
+    value = jax.device_put(tensor.array(), replicated).block_until_ready()  # the host's copy is let go here
     array, finite = _write(array, value, slot.layer or 0, slot.layer is not None, slot.transposed)
     if not finite:  # also waits until the device has let go of the mapped bytes
         raise SinkjaxError(f"{what} holds NaN or infinity in {array.dtype}")

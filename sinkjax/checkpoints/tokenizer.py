@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,15 @@ class Tokenizer:
     eos: int | None = None
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. A special token written out in it becomes that token; none is added."""
+        """Token ids of a text. A special token written out in it becomes that token; none is added.
+
+        Errors: half a character (a lone surrogate), which no file in UTF-8 holds.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            raise SinkjaxError(f"the text holds half a character, {half!r}, at position {error.start}") from None
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -87,6 +96,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
     found = [name for name in SLOW_FILES if (folder / name).is_file()]
     if not found:
         return None
+    if found[0] == "tokenizer.model" and find_spec("sentencepiece") is None:
+        raise SinkjaxError(f"{folder} has only a tokenizer.model, which needs one more package: pip install sentencepiece")
     import transformers
 
     try:

@@ -26,22 +26,24 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
     Errors: no tokenizer; "model" where the files name no BOS; a text that begins with the BOS put before it, as chat templates
     do (double BOS); an empty text; a length beyond the model's context; a token id outside its vocabulary.
     """
-    if model.tokenizer is None:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
         raise SinkjaxError(f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts")
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+    if not _are_texts(texts):
         raise SinkjaxError("texts must be a sequence of strings, one for each prompt")
-    if not texts:
+    if len(texts) == 0:
         raise SinkjaxError("texts is empty: at least one prompt is needed")
-    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= model.config.context:
-        raise SinkjaxError(
-            f"length {length!r} must be a whole number from 1 to the model's context of {model.config.context} tokens"
-        )
-    prefix = bos_ids(model.tokenizer, bos)
-    prompts = [_prompt(model, text, prefix, length, f"texts[{index}]") for index, text in enumerate(texts)]
+    context = model.config.context
+    if not _is_integer(length) or not 1 <= length <= context:
+        raise SinkjaxError(f"length {length!r} must be a whole number from 1 to the model's context, {context} tokens")
+    prefix = bos_ids(tokenizer, bos)
+    size = model.config.vocab_size or 0
+    prompts = [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
     tokens = np.full((len(prompts), length), PAD, np.int32)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = prompt
-    return tokens, np.array([len(prompt) for prompt in prompts], np.int32)
+    lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)
+    for row, prompt, end in zip(tokens, prompts, lengths, strict=True):
+        row[:end] = prompt[:end]
+    return tokens, lengths
 
 
 def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
@@ -52,21 +54,26 @@ def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
         if tokenizer.bos is None:
             raise SinkjaxError('the model\'s files name no BOS token; choose bos="none" or give a token id')
         return [tokenizer.bos]
-    if isinstance(bos, int) and not isinstance(bos, bool):
-        return [bos]
+    if _is_integer(bos):
+        return [int(bos)]
     raise unknown("bos", bos, ("model", "none"), ", or a token id")
 
 
-def _prompt(model: Model, text: str, prefix: list[int], length: int, what: str) -> list[int]:
-    ids = model.tokenizer.encode(text)
+def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) -> list[int]:
+    """The whole prompt of one text: its ids after the prefix, all of them in a vocabulary of `size` tokens."""
     if not ids:
         raise SinkjaxError(f"{what} is empty: {text!r} has no tokens")
     if ids[:1] == prefix:
         raise SinkjaxError(f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
-    prompt = [*prefix, *ids][:length]
-    outside = [token for token in prompt if not 0 <= token < model.config.vocab_size]
+    outside = [token for token in (*prefix, *ids) if not 0 <= token < size]
     if outside:
-        raise SinkjaxError(
-            f"{what} has the token id {outside[0]}, outside the model's vocabulary of 0 to {model.config.vocab_size - 1}"
-        )
-    return prompt
+        raise SinkjaxError(f"{what} has the token id {outside[0]}, but the model's vocabulary has {size} tokens")
+    return [*prefix, *ids]
+
+
+def _are_texts(value: object) -> bool:
+    return np.iterable(value) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

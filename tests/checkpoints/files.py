@@ -32,7 +32,10 @@ LLAMA: dict[str, Any] = {
     "attention_bias": False,
     "mlp_bias": False,
 }
-MISTRAL = {key: value for key, value in LLAMA.items() if not key.endswith("_bias")} | {"model_type": "mistral", "sliding_window": 8}
+MISTRAL = {key: value for key, value in LLAMA.items() if not key.endswith("_bias")} | {
+    "model_type": "mistral",
+    "sliding_window": 8,
+}
 QWEN2 = {key: value for key, value in LLAMA.items() if not key.endswith("_bias")} | {
     "model_type": "qwen2",
     "use_sliding_window": False,
@@ -50,7 +53,11 @@ def random_weights(values: dict[str, Any], seed: int = 0) -> dict[str, np.ndarra
     rng = np.random.default_rng(seed)
     d, F, V, D = values["hidden_size"], values["intermediate_size"], values["vocab_size"], values["head_dim"]
     H, K = values["num_attention_heads"], values["num_key_value_heads"]
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (V, d), "model.norm.weight": (d,), "lm_head.weight": (V, d)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (V, d),
+        "model.norm.weight": (d,),
+        "lm_head.weight": (V, d),
+    }
     for layer in range(values["num_hidden_layers"]):
         block = {"input_layernorm": (d,), "post_attention_layernorm": (d,), "self_attn.q_proj": (H * D, d)}
         block |= {"self_attn.k_proj": (K * D, d), "self_attn.v_proj": (K * D, d), "self_attn.o_proj": (d, H * D)}
@@ -90,7 +97,11 @@ def interleaved(rows: np.ndarray, heads: int) -> np.ndarray:
 
 
 def write_gguf(
-    path: Path, metadata: dict[str, Any], weights: dict[str, np.ndarray], architecture: str = "llama", raw: dict[str, Any] | None = None
+    path: Path,
+    metadata: dict[str, Any],
+    weights: dict[str, np.ndarray],
+    architecture: str = "llama",
+    raw: dict[str, Any] | None = None,
 ) -> Path:
     """A GGUF with the given metadata (keys below the architecture, or full ones with "tokenizer." or "general." before).
 
@@ -99,7 +110,13 @@ def write_gguf(
     from gguf import GGUFWriter
 
     writer = GGUFWriter(path, architecture)
-    adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+    adders = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
     for key, value in metadata.items():
         full = key if key.startswith(("tokenizer.", "general.", "split.")) else f"{architecture}.{key}"
         adders[type(value)](full, value)

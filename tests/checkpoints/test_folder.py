@@ -1,0 +1,136 @@
+"""Hugging Face folders: what is missing, damaged, superfluous or contradictory is named in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.checkpoints.safetensors import read_safetensors
+from sinkjax.errors import SinkjaxError
+from tests.checkpoints.files import LLAMA, random_weights, without, write_folder, write_raw_safetensors
+
+NORM = "model.layers.1.input_layernorm.weight"
+
+
+def refused(folder, message, **options):
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        sinkjax.load(folder, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def weights():
+    return random_weights(LLAMA)
+
+
+def test_a_folder_without_config(tmp_path):
+    refused(tmp_path, f"{tmp_path} has no config.json")
+
+
+def test_a_folder_without_weights(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    refused(tmp_path, "has neither model.safetensors nor model.safetensors.index.json")
+    (tmp_path / "pytorch_model.bin").touch()
+    refused(tmp_path, "only PyTorch files: convert them")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": ' * 10_000])
+def test_a_config_that_is_not_a_json_object(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    refused(tmp_path, "config.json (is not valid JSON|must hold a JSON object)")
+
+
+def test_a_missing_shard_and_a_shard_without_its_tensor(tmp_path, weights):
+    folder = write_folder(tmp_path, LLAMA, weights, shards=2)
+    shard = folder / "model-00001-of-00002.safetensors"
+    saved = shard.read_bytes()
+    shard.unlink()
+    refused(folder, "the shard model-00001-of-00002.safetensors that .* names is missing")
+    shard.write_bytes(saved)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('"lm_head.weight"', '"lm_head.bias"'))
+    refused(folder, "puts lm_head.bias into model-0000.-of-00002.safetensors, which does not hold it")
+
+
+@pytest.mark.parametrize("entry", ["../../secret.safetensors", 3, None])
+def test_an_index_that_points_outside_the_folder(tmp_path, entry):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": entry}}))
+    refused(tmp_path, "has no weight_map from tensor names to file names")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, -200, -1])
+def test_a_file_cut_short_at_any_place(tmp_path, weights, keep):
+    folder = write_folder(tmp_path, LLAMA, weights)
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    refused(folder, "model.safetensors is truncated")
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "4 bytes cannot hold a of shape"),
+        ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}}, "a ends at byte 12 of 8"),
+        ({"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}, "stored type of a in .*: 'I8'.*BF16"),
+        ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}, "is corrupt"),
+        ({"a": {"dtype": "F32", "shape": "x", "data_offsets": [0, 4]}}, "is corrupt"),
+        ({"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}, "unknown stored type of a"),
+        ({"a": 1}, "is corrupt"),
+        ([1], "is corrupt"),
+    ],
+)
+def test_a_header_that_lies(tmp_path, header, message):
+    file = write_raw_safetensors(tmp_path / "x.safetensors", header, bytes(8))
+    with pytest.raises(SinkjaxError, match=message):
+        read_safetensors(file)
+
+
+def test_a_missing_weight_is_never_made_up(tmp_path, weights):
+    refused(write_folder(tmp_path, LLAMA, without(weights, NORM)), f"has no tensor '{NORM}'")
+    refused(write_folder(tmp_path, LLAMA, without(weights, "lm_head.weight")), "has no tensor 'lm_head.weight'")
+
+
+def test_an_unknown_weight_needs_a_deliberate_word(tmp_path, weights):
+    odd = "model.layers.1.self_attn.q_prod.weight"
+    folder = write_folder(tmp_path, LLAMA, weights | {odd: np.zeros(3, np.float32)})
+    refused(
+        folder, rf"unknown tensor.*'{odd}' \(did you mean 'model.layers.{{}}.self_attn.q_proj.weight'.*ignore_keys=\('{odd}',\)"
+    )
+    assert sinkjax.load(folder, ignore_keys=("model.layers.*.q_prod.weight",)).config.layers == 2
+
+
+def test_rotary_buffers_of_old_checkpoints_are_harmless(tmp_path, weights):
+    buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2, np.float32)}
+    assert sinkjax.load(write_folder(tmp_path, LLAMA, weights | buffer)).config.layers == 2
+
+
+def test_a_weight_of_the_wrong_shape(tmp_path, weights):
+    weights["model.layers.0.self_attn.k_proj.weight"] = np.zeros((16, 16), np.float32)
+    refused(
+        write_folder(tmp_path, LLAMA, weights), r"k_proj.weight of .* has shape \(16, 16\), but the config asks for \(8, 16\)"
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_not_finite(tmp_path, weights, bad):
+    weights[NORM][3] = bad
+    refused(write_folder(tmp_path, LLAMA, weights), f"{NORM} of .* holds NaN or infinity")
+
+
+def test_a_weight_that_the_dtype_cannot_hold(tmp_path, weights):
+    weights[NORM][3] = 1e6
+    folder = write_folder(tmp_path, LLAMA, weights)
+    assert sinkjax.load(folder, dtype="bfloat16")
+    refused(folder, f"{NORM} of .* holds NaN or infinity in float16", dtype="float16")
+
+
+def test_tied_copies_are_equal_or_refused(tmp_path, weights):
+    tied = LLAMA | {"tie_word_embeddings": True}
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
+    assert "unembed" not in sinkjax.load(write_folder(tmp_path, tied, weights)).params
+    weights["lm_head.weight"][-1, -1] += 1
+    refused(
+        write_folder(tmp_path, tied, weights), "ties lm_head.weight to model.embed_tokens.weight, but holds both and they differ"
+    )

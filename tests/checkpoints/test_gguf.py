@@ -1,0 +1,238 @@
+"""GGUF files: every type, the rotary row order, metadata as a config, and damage as one sentence."""
+
+import contextlib
+import dataclasses
+
+import gguf
+import jax
+import numpy as np
+import pytest
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sinkjax
+from sinkjax.checkpoints.gguf import half_split, read_gguf_checkpoint
+from sinkjax.checkpoints.gguf_file import read_gguf
+from sinkjax.checkpoints.names import slots
+from sinkjax.checkpoints.stream import check_names
+from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import LinearScaling, Llama3Scaling, YarnScaling
+from tests.checkpoints.files import (
+    GGUF_METADATA,
+    LLAMA,
+    gguf_weights,
+    interleaved,
+    random_weights,
+    without,
+    write_folder,
+    write_gguf,
+)
+
+
+@pytest.fixture
+def weights():
+    return random_weights(LLAMA)
+
+
+def stored(weights, *tied):
+    return without(gguf_weights(weights, heads=4, kv_heads=2), *tied)
+
+
+def refused(path, message, **options):
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        sinkjax.load(path, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gguf_is_the_folder_it_was_made_from(tmp_path, weights):
+    """Fewer key-value heads than query heads: undoing the rotary order with the wrong count would show."""
+    folder = sinkjax.load(write_folder(tmp_path / "hf", LLAMA, weights))
+    model = sinkjax.load(write_gguf(tmp_path / "m.gguf", GGUF_METADATA, stored(weights)))
+    jax.tree.map(np.testing.assert_array_equal, model.params, folder.params)
+    eps = model.config.norm.eps
+    assert eps == np.float32(1e-5)  # as the file holds it
+    assert dataclasses.replace(model.config, norm=folder.config.norm) == folder.config
+    assert model.source["kind"] == "gguf"
+    assert model.tokenizer is None
+
+
+def test_biases_of_llama_are_reordered_too_and_qwen2_is_not_reordered(tmp_path, weights):
+    rng = np.random.default_rng(1)
+    biases = {
+        f"blk.{layer}.attn_{name}.bias": rng.standard_normal(width, np.float32)
+        for layer in range(2)
+        for name, width in (("q", 16), ("k", 8), ("v", 8))
+    }
+    qwen2 = write_gguf(tmp_path / "q.gguf", GGUF_METADATA, gguf_weights(weights, 0, 0) | biases, "qwen2")
+    plain = sinkjax.load(qwen2).params["layers"]
+    np.testing.assert_array_equal(plain["q_bias"][1], biases["blk.1.attn_q.bias"].reshape(4, 4))
+    np.testing.assert_array_equal(plain["k"][0], weights["model.layers.0.self_attn.k_proj.weight"].T.reshape(16, 2, 4))
+    counts = {"q": 4, "k": 2}
+    moved = {name: interleaved(array, counts[name[11]]) if name[11] in counts else array for name, array in biases.items()}
+    moved |= {f"blk.{layer}.attn_output.bias": rng.standard_normal(16, np.float32) for layer in range(2)}
+    llama = sinkjax.load(write_gguf(tmp_path / "l.gguf", GGUF_METADATA, stored(weights) | moved)).params["layers"]
+    for name in ("q_bias", "k_bias", "v_bias"):
+        np.testing.assert_array_equal(llama[name], plain[name])
+
+
+@given(heads=st.integers(1, 6), half=st.integers(1, 5), columns=st.integers(1, 3))
+def test_half_split_undoes_the_interleaving(heads, half, columns):
+    rows = np.arange(heads * 2 * half * columns, dtype=np.float32).reshape(-1, columns)
+    mixed = interleaved(rows, heads)
+    tensor = Tensor(rows.shape, mixed.view(np.uint8), lambda raw: raw.view(np.float32))
+    np.testing.assert_array_equal(half_split(tensor, heads).array(), rows)
+
+
+def test_without_an_output_matrix_the_model_is_tied(tmp_path, weights):
+    model = sinkjax.load(write_gguf(tmp_path / "m.gguf", GGUF_METADATA, stored(weights, "output.weight")))
+    assert model.config.tied
+    assert "unembed" not in model.params
+
+
+QUANTISED = [kind for kind in gguf.quants._type_traits if kind != GGMLQuantizationType.BF16]
+
+
+@pytest.mark.parametrize("kind", [GGMLQuantizationType.F16, GGMLQuantizationType.BF16, *QUANTISED], ids=lambda kind: kind.name)
+def test_every_type_that_the_gguf_package_reads(tmp_path, rng, kind):
+    block, size = GGML_QUANT_SIZES[kind]
+    raw = rng.integers(0, 256, (1030, 2 * size), dtype=np.uint8)  # more rows than are de-quantised at once
+    path = write_gguf(tmp_path / "t.gguf", {}, {}, raw={"x": (raw, kind)})
+    with np.errstate(all="ignore"):
+        have, want = read_gguf(path)[1]["x"].array(), gguf.dequantize(raw, kind)
+    assert have.shape == (1030, 2 * block)
+    assert have.dtype == np.float32
+    np.testing.assert_array_equal(have, want)
+
+
+def test_a_type_that_cannot_be_read_is_named(tmp_path):
+    path = write_gguf(tmp_path / "t.gguf", {}, {"x": np.zeros((2, 2), np.int8)})
+    with pytest.raises(SinkjaxError, match=r"unknown stored type of x .*'I8'.*allowed: BF16, F16, F32, .*Q4_K"):
+        read_gguf(path)
+
+
+def test_metadata_comes_back_as_it_was_written(tmp_path):
+    metadata = {"a": 3, "b": 0.5, "c": "ü", "d": True, "e": ["x", ""], "f": [1, 2], "g": [[1, 2], [3]]}
+    have, tensors = read_gguf(write_gguf(tmp_path / "t.gguf", metadata, {}))
+    assert have == {"general.architecture": "llama", **{f"llama.{key}": value for key, value in metadata.items()}}
+    assert tensors == {}
+
+
+def test_a_file_cut_short_anywhere_is_one_sentence(tmp_path, weights):
+    """In the header and in the data alike."""
+    path = write_gguf(tmp_path / "m.gguf", GGUF_METADATA, stored(weights))
+    whole = path.read_bytes()
+    for keep in [0, 3, 6, *range(8, len(whole) - 64, 211), len(whole) - 64]:
+        path.write_bytes(whole[:keep])
+        with pytest.raises(SinkjaxError, match=r"is truncated|is not a GGUF file"):
+            read_gguf(path)
+
+
+VOCABULARY = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": ["<unk>", "▁", "a", "▁a"],
+    "tokenizer.ggml.scores": [0.0, -1.0, -2.0, -3.0],
+    "tokenizer.ggml.token_type": [2, 1, 1, 1],
+    "tokenizer.ggml.bos_token_id": 1,
+}
+
+
+@given(position=st.integers(0, 2400), byte=st.integers(0, 255))
+def test_a_changed_byte_in_the_header_is_one_sentence_or_another_model(tmp_path_factory, position, byte):
+    path = tmp_path_factory.getbasetemp() / "changed.gguf"
+    data = bytearray(write_gguf(path, GGUF_METADATA | VOCABULARY, stored(random_weights(LLAMA))).read_bytes())
+    data[position] = byte
+    path.write_bytes(data)
+    with contextlib.suppress(SinkjaxError):
+        checkpoint = read_gguf_checkpoint(path)
+        check_names(checkpoint, slots(checkpoint.config, checkpoint.names))
+
+
+def load_with(tmp_path, weights, metadata, **options):
+    return sinkjax.load(write_gguf(tmp_path / "m.gguf", GGUF_METADATA | metadata, stored(weights)), **options)
+
+
+def test_scalings_of_the_metadata(tmp_path, weights):
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32}
+    config = load_with(tmp_path, weights, yarn).config
+    assert config.position.scaling == YarnScaling(4.0, 32)
+    assert config.context == 128
+    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0, "rope.scaling.finetuned": True}
+    assert load_with(tmp_path, weights, linear).config.position.scaling == LinearScaling(2.0)
+    assert load_with(tmp_path, weights, {"rope.scale_linear": 2.0}).config.position.scaling == LinearScaling(2.0)
+    assert load_with(tmp_path, weights, {"rope.scaling.type": "none"}).config.position.scaling is None
+
+
+def llama3_divisors(factor, head_dim, theta=10000.0, low=1.0, high=4.0, original=8192):
+    """As llama.cpp's converter computes them, by wavelengths."""
+    wavelengths = 2 * np.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
+    smooth = (original / wavelengths - low) / (high - low)
+    middle = 1 / ((1 - smooth) / factor + smooth)
+    return np.where(wavelengths < original / high, 1.0, np.where(wavelengths > original / low, factor, middle)).astype(np.float32)
+
+
+WIDE = LLAMA | {"head_dim": 32}
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3_frequencies_are_recognised(tmp_path, factor):
+    metadata = GGUF_METADATA | {"rope.dimension_count": 32, "attention.key_length": 32, "attention.value_length": 32}
+    weights = stored(random_weights(WIDE)) | {"rope_freqs.weight": llama3_divisors(factor, 32)}
+    model = sinkjax.load(write_gguf(tmp_path / "m.gguf", metadata, weights))
+    assert model.config.position.scaling == Llama3Scaling(factor, 1.0, 4.0, 8192)
+    for other in (llama3_divisors(factor, 32, high=8.0), llama3_divisors(factor, 16)):
+        path = write_gguf(tmp_path / "m.gguf", metadata, weights | {"rope_freqs.weight": other})
+        refused(path, r"rope_freqs.weight of .* is not a Llama 3 scaling")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"rope.dimension_count": 2, "attention.key_length": 4}, "'rope.dimension_count' .* must be 4, the only value supported"),
+        ({"attention.value_length": 8}, "'attention.value_length' .* must be 4"),
+        ({"expert_count": 8}, r"unknown config key 'expert_count'.*ignore_keys=\('expert_count',\)"),
+        ({"rope.scaling.type": "longrope"}, "unknown rope.scaling.type .*'longrope'"),
+        ({"rope.scaling.attn_factor": 1.5}, "'rope.scaling.attn_factor'"),
+        ({"split.count": 3}, "is one part of 3"),
+        ({"attention.head_count": [4, 4]}, "'num_attention_heads' .* must be a whole number"),
+        ({"attention.head_count_kv": 3}, "4 query heads cannot share 3"),
+        ({"tokenizer.ggml.model": "bert"}, "unknown tokenizer.ggml.model"),
+    ],
+)
+def test_metadata_that_is_not_understood_is_refused(tmp_path, weights, metadata, message):
+    path = write_gguf(tmp_path / "m.gguf", GGUF_METADATA | metadata, stored(weights))
+    refused(path, message)
+
+
+def test_a_key_without_effect_is_accepted_deliberately(tmp_path, weights):
+    assert load_with(tmp_path, weights, {"expert_count": 0}, ignore_keys=("expert_count",)).config.layers == 2
+    assert load_with(tmp_path, weights, {"expert_count": 0}, ignore_keys=("llama.expert_count",)).config.layers == 2
+
+
+def test_what_the_metadata_lacks_is_named_or_assumed(tmp_path, weights):
+    metadata = without(GGUF_METADATA, "attention.layer_norm_rms_epsilon")
+    path = write_gguf(tmp_path / "m.gguf", metadata, stored(weights))
+    refused(path, "does not state 'rms_norm_eps'")
+    assert sinkjax.load(path, assume={"rms_norm_eps": 1e-6}).config.norm.eps == 1e-6
+
+
+def test_other_architectures_and_files_are_refused(tmp_path, weights):
+    refused(write_gguf(tmp_path / "m.gguf", {}, {}, architecture="gemma2"), "unknown GGUF architecture .*'gemma2'.*llama, qwen2")
+    (tmp_path / "x.gguf").write_bytes(b"GGML" + bytes(100))
+    refused(tmp_path / "x.gguf", "is not a GGUF file")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + (1).to_bytes(4, "little") + bytes(100))
+    refused(tmp_path / "x.gguf", "unknown GGUF version")
+
+
+def test_a_mistral_window_in_a_llama_file(tmp_path, weights):
+    assert load_with(tmp_path, weights, {"attention.sliding_window": 8}).config.windows == (8, 8)
+
+
+def test_missing_and_unknown_tensors_are_named(tmp_path, weights):
+    refused(
+        write_gguf(tmp_path / "m.gguf", GGUF_METADATA, stored(weights, "blk.1.ffn_up.weight")),
+        "has no tensor 'blk.1.ffn_up.weight'",
+    )
+    odd = stored(weights) | {"blk.0.ffn_gate_exps.weight": np.zeros((2, 2), np.float32)}
+    refused(write_gguf(tmp_path / "m.gguf", GGUF_METADATA, odd), "unknown tensor .*'blk.0.ffn_gate_exps.weight'")

@@ -1,0 +1,214 @@
+"""config.json: both spellings, every field consumed or refused, no size, epsilon or tying made up."""
+
+import contextlib
+
+import pytest
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinkjax.checkpoints.hf_config import DEFAULTS, read_config
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from tests.checkpoints.files import LLAMA, MISTRAL, QWEN2, SIZES, without
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+YARN = {"factor": 4.0, "original_max_position_embeddings": 32}
+SCALINGS = {
+    "default": ({}, None, 64),
+    "linear": ({"factor": 2.0}, LinearScaling(2.0), 64),
+    "dynamic": ({"factor": 3.0}, DynamicScaling(3.0, 64), 192),
+    "llama3": (LLAMA3, Llama3Scaling(8.0, 1.0, 4.0, 32), 64),
+    "yarn": (YARN, YarnScaling(4.0, 32), 128),
+}
+
+
+def read(values, **options) -> Config:
+    return read_config(values, "config.json", **options)[0]
+
+
+def refused(values, message, **options):
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        read(values, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("spelling", ["type", "rope_type", "rope_parameters", "transformers"])
+def test_every_spelling_of_every_scaling_means_the_same(kind, spelling):
+    fields, scaling, context = SCALINGS[kind]
+    bare = without(LLAMA, "rope_theta", "rope_scaling")
+    parameters = {"rope_type": kind, "rope_theta": 5e5, **fields}
+    values = {
+        "type": bare | {"rope_theta": 5e5, "rope_scaling": {"type": kind, **fields}},
+        "rope_type": bare | {"rope_theta": 5e5, "rope_scaling": {"rope_type": kind, "type": kind, **fields}},
+        "rope_parameters": bare | {"rope_parameters": parameters},
+        "transformers": transformers.LlamaConfig(**SIZES, head_dim=4, rope_parameters=dict(parameters)).to_dict(),
+    }[spelling]
+    config = read(values)
+    assert config.position == Rope(5e5, scaling)
+    assert config.context == context
+
+
+def test_every_yarn_field_is_kept():
+    fields = YARN | {"attention_factor": 1.5, "beta_fast": 16, "beta_slow": 2, "mscale": 0.7, "mscale_all_dim": 0.9}
+    position = read(LLAMA | {"rope_scaling": {"rope_type": "yarn", "truncate": False, **fields}}).position
+    assert position.scaling == YarnScaling(4.0, 32, 16.0, 2.0, 1.5, 0.7, 0.9, False)
+
+
+def test_an_absent_original_context_is_the_models_own_and_reported():
+    config, assumed = read_config(LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "config.json")
+    assert config.position.scaling.original_context == 64
+    assert assumed["original_max_position_embeddings"] == 64
+
+
+def test_an_original_context_beside_the_scaling_table_is_used():
+    scaling = {"rope_type": "llama3", **without(LLAMA3, "original_max_position_embeddings")}
+    config = read(LLAMA | {"rope_scaling": scaling, "original_max_position_embeddings": 16})
+    assert config.position.scaling.original_context == 16
+    refused(LLAMA | {"original_max_position_embeddings": 16}, "unknown config key 'original_max_position_embeddings'")
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"rope_type": "longrope", "factor": 2.0}, "unknown rope_type .*'longrope'.*llama3"),
+        ({"factor": 2.0}, "does not state 'rope_type'"),
+        ({"rope_type": "linear"}, "does not state 'factor'"),
+        ({"rope_type": "linear", "factor": -1.0}, "'factor' .* must be a number above 0 .* not -1.0"),
+        ({"rope_type": "linear", "factor": float("nan")}, "'factor' .* must be a number"),
+        ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "'rope_type' twice and differently"),
+        ({"rope_type": "linear", "factor": 2.0, "beta_fast": 32}, "unknown config key 'rope_scaling.beta_fast'"),
+        ({"rope_type": "default", "factor": 2.0}, "unknown config key 'rope_scaling.factor'"),
+        ({"rope_type": "llama3", **LLAMA3, "low_freq_factor": 4.0}, "must be below high_freq_factor"),
+        ({"rope_type": "yarn", **YARN, "beta_fast": 1, "beta_slow": 2}, "must be above beta_slow"),
+        ({"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}, "partial_rotary_factor.*1.0, the only value"),
+        ({"rope_type": "linear", "factor": 2.0, "rope_theta": 2.0}, "'rope_theta' twice and differently"),
+        ({"full_attention": {"rope_type": "default"}}, "does not state 'rope_type'"),
+        ([1], "'rope_scaling' .* must be a table"),
+    ],
+)
+def test_a_scaling_that_is_not_understood_is_refused(scaling, message):
+    refused(LLAMA | {"rope_scaling": scaling}, message)
+
+
+def test_a_harmless_scaling_field_is_accepted_by_its_full_name():
+    scaled = LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "finetuned": True}}
+    assert read(scaled, ignore_keys=("rope_scaling.finetuned",)).position.scaling == LinearScaling(2.0)
+
+
+REQUIRED = [key for key in LLAMA if key not in ("rope_scaling", "model_type", *DEFAULTS["llama"])]
+
+
+@pytest.mark.parametrize("key", REQUIRED)
+def test_a_key_that_must_be_stated_has_no_default(key):
+    refused(without(LLAMA, key), f"does not state '{key}'.*assume={{'{key}'")
+    assert read(without(LLAMA, key), assume={key: LLAMA[key]}) == read(LLAMA)
+
+
+@pytest.mark.parametrize("values", [MISTRAL, QWEN2])
+@pytest.mark.parametrize("key", ["num_key_value_heads", "rope_theta", "tie_word_embeddings", "rms_norm_eps"])
+def test_other_families_have_fewer_defaults(values, key):
+    refused(without(values, key), f"does not state '{key}'")
+
+
+def test_llama_1_and_2_load_as_published_and_what_they_leave_out_is_reported():
+    gaps = ("rope_theta", "num_key_value_heads", "head_dim", "attention_bias", "mlp_bias")
+    config, assumed = read_config(without(LLAMA, *gaps), "config.json")
+    assert assumed == {"rope_theta": 10000.0, "num_key_value_heads": 4, "head_dim": 4, "attention_bias": False, "mlp_bias": False}
+    assert config.kv_heads == 4
+    assert config.position.theta == 10000.0
+
+
+def test_assuming_against_the_file_is_refused():
+    refused(LLAMA, "contradicts config.json, which states 1e-05", assume={"rms_norm_eps": 1e-6})
+
+
+def test_head_dim_needs_an_even_division():
+    refused(without(LLAMA | {"hidden_size": 18}, "head_dim"), "hidden_size 18 is not a multiple of 4 heads")
+
+
+def test_a_mistral_window_holds_in_every_layer():
+    assert read(MISTRAL).windows == (8, 8)
+    assert read(MISTRAL | {"sliding_window": None}).windows is None
+    refused(without(MISTRAL, "sliding_window"), "does not state 'sliding_window'")
+
+
+def test_qwen2_windows_are_those_of_transformers():
+    assert read(QWEN2).windows is None
+    assert read(QWEN2).qkv_bias
+    assert not read(QWEN2).out_bias
+    used = QWEN2 | {"use_sliding_window": True}
+    assert read(used).windows == (None, 8)
+    assert read(used | {"max_window_layers": 9}).windows is None
+    assert read(used | {"layer_types": ["sliding_attention", "full_attention"]}).windows == (8, None)
+    refused(used | {"layer_types": ["sliding_attention"]}, "a list of 2 kinds of layer")
+    refused(used | {"layer_types": ["sliding_attention", "chunked_attention"]}, "made of full_attention and sliding_attention")
+    refused(QWEN2 | {"layer_types": ["sliding_attention"] * 2}, "no sliding window is in use")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("swish", "silu"), ("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("relu", "relu")])
+def test_activations(name, kind):
+    assert read(LLAMA | {"hidden_act": name}).activation == kind
+
+
+def test_attention_bias_of_llama_is_on_all_four_projections():
+    config = read(LLAMA | {"attention_bias": True})
+    assert config.qkv_bias
+    assert config.out_bias
+    assert not config.mlp_bias
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "lama"}, r"unknown model_type 'lama' \(did you mean 'llama'\?\); allowed: llama, mistral, qwen2"),
+        ({"model_type": ["llama"]}, "unknown model_type"),
+        ({"hidden_act": "mish"}, "unknown hidden_act 'mish'"),
+        (
+            {"rms_nrm_eps": 1e-6},
+            r"unknown config key 'rms_nrm_eps' \(did you mean 'rms_norm_eps'.*ignore_keys=\('rms_nrm_eps',\)",
+        ),
+        ({"quantization_config": {}}, "unknown config key 'quantization_config'"),
+        ({"hidden_size": "16"}, "'hidden_size' in config.json must be a whole number from 1 to .*, not '16'"),
+        ({"hidden_size": True}, "'hidden_size' .* whole number"),
+        ({"num_hidden_layers": 10**9}, "'num_hidden_layers' .* from 1 to 4096"),
+        ({"rms_norm_eps": 0}, "'rms_norm_eps' .* number above 0"),
+        ({"tie_word_embeddings": "yes"}, "'tie_word_embeddings' .* true or false"),
+        ({"rope_interleaved": True}, "'rope_interleaved' .* must be False, the only value supported"),
+        ({"num_key_value_heads": 3}, "4 query heads cannot share 3 key-value heads"),
+    ],
+)
+def test_wrong_values_are_named(change, message):
+    refused(LLAMA | change, message)
+
+
+def test_a_key_is_ignored_only_on_purpose_and_only_if_it_means_nothing():
+    assert read(LLAMA | {"new_key": 1}, ignore_keys=("new_key",)) == read(LLAMA)
+    refused(LLAMA, "'rope_theta' in config.json has an effect", ignore_keys=("rope_theta",))
+
+
+def test_bookkeeping_keys_of_transformers_are_harmless():
+    for config in (transformers.LlamaConfig(**SIZES), transformers.MistralConfig(**SIZES), transformers.Qwen2Config(**SIZES)):
+        assert read(config.to_dict()).width == 16
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = sorted({*LLAMA, *MISTRAL, *QWEN2, "rope_parameters", "layer_types", "original_max_position_embeddings"})
+ROPE_TABLES = st.dictionaries(
+    st.sampled_from(["rope_type", "type", "rope_theta", *YARN, *LLAMA3, "beta_fast", "truncate", "mscale"]),
+    st.sampled_from(["yarn", "linear", "dynamic", "llama3", 0, 1, 2.0, True, 64]) | JSON,
+)
+
+
+@given(
+    base=st.sampled_from([LLAMA, MISTRAL, QWEN2, {}]),
+    change=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), JSON | ROPE_TABLES | st.integers(1, 64), max_size=4),
+)
+def test_any_json_is_a_config_or_one_sentence(base, change):
+    with contextlib.suppress(SinkjaxError):
+        assert isinstance(read({**base, **change}), Config)

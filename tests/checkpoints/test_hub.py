@@ -1,0 +1,95 @@
+"""Hub ids: what is in the cache loads without a network; what is not is explained in one sentence."""
+
+import socket
+from types import SimpleNamespace
+
+import huggingface_hub
+import huggingface_hub.constants
+import numpy as np
+import pytest
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from tests.checkpoints.files import LLAMA, random_weights, write_folder
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty hub cache, no token, and sockets that fail."""
+
+    def unreachable(*_, **__):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    return tmp_path
+
+
+def put(cache, shards=1):
+    """owner/name in the layout of the hub's cache, at COMMIT, which is main and v1."""
+    repo = cache / "models--owner--name"
+    snapshot = write_folder(repo / "snapshots" / COMMIT, LLAMA, random_weights(LLAMA), shards)
+    (repo / "refs").mkdir()
+    for name in ("main", "v1"):
+        (repo / "refs" / name).write_text(COMMIT)
+    return snapshot
+
+
+@pytest.mark.parametrize("revision", [None, "v1", COMMIT])
+def test_a_cached_model_loads_without_a_network(cache, revision):
+    put(cache)
+    model = sinkjax.load("owner/name", revision=revision)
+    np.testing.assert_array_equal(model.params["embed"], random_weights(LLAMA)["model.embed_tokens.weight"])
+    assert (model.source["kind"], model.source["name"], model.source["revision"]) == ("hub", "owner/name", COMMIT)
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_an_uncached_model_is_explained(cache, offline, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+    message = r"cannot get config\.json of owner/name at revision v1: .* cannot be reached .*; no token .*hf download owner/name"
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        sinkjax.load("owner/name", revision="v1")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"), [("*-of-*", "model-00002-of-00002"), ("config.json", "model.safetensors.index.json")]
+)
+def test_a_half_cached_model_names_the_file_it_lacks(cache, kept, missing):
+    snapshot = put(cache, shards=2)
+    for file in snapshot.iterdir():
+        if missing in file.name or (kept == "config.json" and file.name != kept):
+            file.unlink()
+    with pytest.raises(SinkjaxError, match=f"cannot get {missing}.* of owner/name at revision main"):
+        sinkjax.load("owner/name")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_gated_or_unknown_repository_says_what_to_do(cache, monkeypatch, status):
+    def answer(repo, *, local_files_only=False, **_):
+        if local_files_only:
+            raise LocalEntryNotFoundError("not cached")
+        raise HfHubHTTPError("no", response=SimpleNamespace(status_code=status, headers={}, request=None))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", answer)
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "secret")
+    message = f"the hub answers HTTP {status}; a token was found; check the name owner/name.*hf auth login"
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        sinkjax.load("owner/name")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_folder_wins_over_a_hub_id(cache, monkeypatch):
+    monkeypatch.chdir(cache)
+    write_folder(cache / "owner" / "name", LLAMA, random_weights(LLAMA))
+    assert sinkjax.load("owner/name").source["kind"] == "folder"
+
+
+@pytest.mark.parametrize("name", ["owner--x/name", "owner/..", "owner/name.git", "a/b/c", "owner/ñ"])
+def test_what_cannot_be_a_hub_id_is_not_taken_for_one(cache, name):
+    with pytest.raises(SinkjaxError, match="unknown model"):
+        sinkjax.load(name)

@@ -1,0 +1,260 @@
+"""Tokenizers: the ids that transformers gives, from a folder and from a GGUF's own vocabulary."""
+
+import dataclasses
+import json
+
+import pytest
+import tokenizers
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+import sinkjax
+from sinkjax.checkpoints import presets, tokenizer
+from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
+from sinkjax.errors import SinkjaxError
+from tests.checkpoints.files import LLAMA, random_weights, write_folder
+
+TEXTS = [
+    "Hello world",
+    "  two  spaces, and a tab\there",
+    "def f(x):\n    return x + y  # code\n\n\n",
+    "naïve café, Ωμέγα, 漢字かな交じり文, हिन्दी, 😀👩‍👩‍👧",
+    "It's we'll they've I'D can't",
+    "e\u0301 versus \u00e9, \u00a0nbsp, zero\u200bwidth",
+    "\r\nwindows\r\n\r\n",
+    "<|im_start|>user\nhi<|im_end|>\n",
+    "a<b>c</b> {x: [1]} \\n $$ %% 0",
+]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    path = presets.find_preset("smollm2-135m")
+    return transformers.PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "x12345y", "3.14159"])
+def test_smollm2_gives_the_ids_of_transformers(smollm2, reference, text):
+    assert smollm2.tokenizer.encode(text) == reference(text, add_special_tokens=False).input_ids
+
+
+def test_smollm2_cuts_digits_apart_as_it_was_trained(smollm2, reference):
+    """transformers' GGUF reader knows no `smollm` splitting, so here it is given the one of the model's tokenizer.json."""
+    backend = tokenizers.Tokenizer.from_str(reference.backend_tokenizer.to_str())
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
+    for text in ["a  1 b", "\n\n1", "in 1984 , 12 000 men", "  7", *TEXTS]:
+        assert smollm2.tokenizer.encode(text) == backend.encode(text, add_special_tokens=False).ids
+
+
+@settings(deadline=None)
+@given(text=st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["Cc", "Cs"]), max_size=40))
+def test_smollm2_gives_every_text_back(smollm2, text):
+    ids = smollm2.tokenizer.encode(text)
+    assert smollm2.tokenizer.decode(ids) == text
+    assert len(smollm2.tokenizer.tokens(ids)) == len(ids)
+
+
+def test_tokens_show_their_leading_space(smollm2):
+    assert smollm2.tokenizer.tokens(smollm2.tokenizer.encode("The cat\n sat<|im_end|>")) == [
+        "The",
+        " cat",
+        "\n",
+        " sat",
+        "<|im_end|>",
+    ]
+
+
+def test_smollm2_names_its_bos_and_adds_none(smollm2):
+    assert smollm2.tokenizer.decode([smollm2.tokenizer.bos]) == "<|im_start|>"
+    assert smollm2.tokenizer.encode("a")[0] != smollm2.tokenizer.bos
+    assert smollm2.source["bos"] == 1
+
+
+CORPUS = [
+    "the cat sat on the mat, the hat and the bat",
+    "a naïve café in 1984 1985 12345",
+    "x = [1, 2, 3]  # it's\n\n  done",
+] * 20
+
+
+def byte_level(pre):
+    """A byte-level tokenizer that the `tokenizers` package trains with the splitting of a family, as transformers writes it."""
+    pattern = GGUF_PRE_TOKENIZER_SPLITS.get(pre)
+    backend = tokenizers.Tokenizer(models.BPE())
+    if pattern:
+        split = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+    else:
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.normalizer = normalizers.NFC() if pre == "qwen2" else None
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    return backend
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2"])
+def test_a_byte_level_vocabulary_becomes_the_tokenizer_it_came_from(pre):
+    backend = byte_level(pre)
+    parts = json.loads(backend.to_str())["model"]
+    tokens = sorted(parts["vocab"], key=parts["vocab"].get)
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3 if token == "<s>" else 1 for token in tokens],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in parts["merges"]],
+        "tokenizer.ggml.bos_token_id": 0,
+    }
+    built = read_tokenizer(metadata, "m.gguf")
+    assert (built.bos, built.eos) == (0, None)
+    for text in [*CORPUS[:3], *TEXTS, "<s>the cat", "I'LL 1234567"]:
+        assert built.encode(text) == backend.encode(text, add_special_tokens=False).ids
+        assert built.decode(built.encode(text)) == built.backend.decode(backend.encode(text).ids, skip_special_tokens=False)
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+PIECES = ["▁", "t", "h", "e", "c", "a", "▁t", "he", "▁the", "at", "▁c", "▁cat", "th"]
+SPM = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *BYTES, *PIECES],
+    "tokenizer.ggml.scores": [
+        0.0,
+        0.0,
+        0.0,
+        *[0.0] * 256,
+        *[-float(rank) for rank in (90, 91, 92, 93, 94, 95, 1, 2, 3, 4, 5, 6, 7)],
+    ],
+    "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, *[1] * len(PIECES)],
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+
+
+def test_a_sentencepiece_vocabulary_merges_by_score_and_falls_back_to_bytes():
+    built = read_tokenizer(SPM, "m.gguf")
+
+    def pieces(text):
+        return [SPM["tokenizer.ggml.tokens"][token] for token in built.encode(text)]
+
+    assert pieces("the cat") == ["▁the", "▁cat"]
+    assert pieces("teth") == ["▁t", "e", "th"]
+    assert pieces("é\n") == ["▁", "<0xC3>", "<0xA9>", "<0x0A>"]
+    assert pieces("<s>a")[0] == "<s>"
+    assert built.tokens(built.encode("the cat")) == [" the", " cat"]
+    for text in ["the cat", " the", "é\n 漢", "a  b"]:
+        assert built.decode(built.encode(text)) == text
+
+
+def test_a_sentencepiece_vocabulary_without_a_prefix_space():
+    built = read_tokenizer(SPM | {"tokenizer.ggml.add_space_prefix": False}, "m.gguf")
+    assert built.tokens(built.encode("the cat")) == ["t", "he", " cat"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer.ggml.model": "t5"}, "unknown tokenizer.ggml.model in m.gguf: 't5'"),
+        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "tekken"}, "unknown tokenizer.ggml.pre in m.gguf: 'tekken'"),
+        ({"tokenizer.ggml.scores": [0.0]}, "has 1 entries for 272 tokens"),
+        ({"tokenizer.ggml.tokens": 3}, "tokens in m.gguf must be a list of str"),
+        ({"tokenizer.ggml.bos_token_id": 272}, "bos_token_id in m.gguf is 272, but there are 272 tokens"),
+        (
+            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.merges": ["x y z"]},
+            "does not make a tokenizer",
+        ),
+    ],
+)
+def test_a_vocabulary_that_is_not_understood_is_refused(change, message):
+    with pytest.raises(SinkjaxError, match=message):
+        read_tokenizer(SPM | change, "m.gguf")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder whose tokenizer.json would cut and pad, and prepend a BOS, if it were left to it."""
+    folder = write_folder(tmp_path, LLAMA | {"bos_token_id": 5, "eos_token_id": [6, 7]}, random_weights(LLAMA))
+    backend = byte_level("gpt-2")
+    backend.enable_truncation(3)
+    backend.enable_padding(length=3)
+    backend.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_folder_adds_nothing_by_itself(folder):
+    own = sinkjax.load(folder).tokenizer
+    ids = own.encode("the cat sat on the mat")
+    assert len(ids) > 3
+    assert own.decode(ids) == "the cat sat on the mat"
+    assert own.encode("") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "bos"),
+    [
+        (None, 5),  # only config.json names one
+        ({"eos_token": None}, 5),
+        ({"bos_token": "<s>"}, 0),
+        ({"bos_token": {"content": "<s>", "lstrip": False}}, 0),
+        ({"bos_token": None}, None),  # Qwen2: none, whatever config.json holds
+    ],
+)
+def test_the_bos_is_the_one_that_the_files_name(folder, settings, bos):
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    model = sinkjax.load(folder)
+    assert model.tokenizer.bos == model.source["bos"] == bos
+
+
+def test_the_eos_is_the_first_that_config_names(folder):
+    assert sinkjax.load(folder).tokenizer.eos == 6
+
+
+def test_a_damaged_tokenizer_and_a_bos_outside_the_vocabulary_are_named(folder):
+    (folder / "tokenizer_config.json").write_text('{"bos_token": "<bos>"}')
+    with pytest.raises(SinkjaxError, match="names the bos_token '<bos>', which is not in the vocabulary"):
+        sinkjax.load(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(SinkjaxError, match=r"tokenizer\.json is not a tokenizer"):
+        sinkjax.load(folder)
+
+
+def test_a_folder_with_only_the_older_vocabulary_files(folder):
+    """vocab.json and merges.txt: the one case in which transformers is asked."""
+    backend = byte_level("gpt-2")
+    backend.model.save(str(folder))
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>"}')
+    built = sinkjax.load(folder).tokenizer
+    assert built.bos == 0
+    assert built.encode("the cat") == backend.encode("the cat").ids
+
+
+def test_a_sentencepiece_model_alone_says_what_to_install(folder, monkeypatch):
+    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
+    monkeypatch.setattr(tokenizer, "find_spec", lambda name: None)
+    with pytest.raises(SinkjaxError, match=r"has only a tokenizer.model.*: pip install sentencepiece"):
+        sinkjax.load(folder)
+
+
+def test_a_folder_without_tokenizer_loads_and_encode_explains(folder):
+    (folder / "tokenizer.json").unlink()
+    model = sinkjax.load(folder)
+    assert model.tokenizer is None
+    with pytest.raises(SinkjaxError, match=f"the files of {folder} hold no tokenizer"):
+        sinkjax.encode(model, ["a"])
+
+
+def test_a_tokenizer_is_a_value(smollm2):
+    assert dataclasses.replace(smollm2.tokenizer, bos=None).encode("a") == smollm2.tokenizer.encode("a")
