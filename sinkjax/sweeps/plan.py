@@ -6,6 +6,7 @@ only when a chunk of a single edit does not fit the memory.
 
 from __future__ import annotations
 
+import bisect
 import math
 import os
 from collections.abc import Sequence
@@ -140,17 +141,20 @@ def plan_resolved(
     memory = device_memory() if memory is None else memory
     size = jnp.dtype(dtype).itemsize
     weights = count(config) * size // shards
-    call_bytes = _working_bytes(config, T, probe, size)
-    baseline_bytes = config.layers * T * config.width * size
-    room = memory - weights
-    prompt_block = int(min(B, room // (baseline_bytes + call_bytes)))
+    stream = config.layers * T * config.width * size  # of one prompt, the inputs of all blocks
+    fixed = weights + _block_parameters(config) * size  # a scan copies the weights of the block it is in
+
+    def need(prompts: int) -> int:
+        return fixed + prompts * stream + _run_bytes(config, prompts, T, probe, size)
+
+    prompt_block = bisect.bisect_right(range(1, B + 1), memory, key=need)
     if prompt_block < 1:
-        need = weights + baseline_bytes + call_bytes
         raise SinkjaxError(
-            f"one prompt of {T} tokens needs about {need / 1e9:.2f} GB, more than the {memory / 1e9:.2f} GB allowed"
+            f"one prompt of {T} tokens needs about {need(1) / 1e9:.2f} GB, more than the {memory / 1e9:.2f} GB allowed"
         )
     prompt_block = math.ceil(B / math.ceil(B / prompt_block))  # blocks of about one size
-    fit = (room - prompt_block * baseline_bytes) // (prompt_block * call_bytes)
+    run_bytes = _run_bytes(config, prompt_block, T, probe, size)
+    fit = (memory - fixed - prompt_block * stream) // run_bytes
     useful = TOKENS_PER_CALL[platform or jax.default_backend()] // (prompt_block * T)
     each = max(1, min(fit, useful))  # edits of a call on each device
 
@@ -182,8 +186,8 @@ def plan_resolved(
         layer_passes=layer_passes * blocks,
         bytes={
             "parameters": weights,
-            "shared baseline": prompt_block * baseline_bytes,
-            "one call": widest // devices * prompt_block * call_bytes,
+            "shared baseline": prompt_block * stream,
+            "one call": fixed - weights + widest // devices * run_bytes,
         },
         flops=float(flops_per_token) * blocks * prompt_block * T,
         result_bytes=len(resolved) * B * _record_bytes(config, T, probe),
@@ -203,22 +207,27 @@ def _describe(edits: Edits, size: int) -> str:
     return f"{terms}: {size} {'edit' if size == 1 else 'edits'}"
 
 
+def _block_parameters(config: Config) -> int:
+    """Entries of the matrices of one block."""
+    return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * config.mlp_width)
+
+
 def _block_flops(config: Config, T: int) -> int:
     """FLOPs of one block per token; attention over all T keys, as computed."""
-    H, K, D, d, F = config.heads, config.kv_heads, config.head_dim, config.width, config.mlp_width
-    return 2 * d * D * (2 * H + 2 * K) + 6 * d * F + 4 * T * H * D
+    return 2 * _block_parameters(config) + 4 * T * config.heads * config.head_dim
 
 
-def _working_bytes(config: Config, T: int, probe: Probe, size: int) -> int:
-    """Bytes alive at the widest point of one edited run, per prompt: the stream, attention or MLP, the loss, and the record."""
+def _run_bytes(config: Config, B: int, T: int, probe: Probe, size: int) -> int:
+    """Bytes alive at the widest point of one edited run of B prompts, and its record (twice: one is written meanwhile).
+
+    The counts of arrays fit what XLA reports for compiled runs (tests/sweeps/test_plan.py holds them to it).
+    """
     wide = max(size, 4)
-    stream = 4 * T * config.width * size
-    attention = (
-        T * config.head_dim * (3 * config.heads + 2 * config.kv_heads) * size + 3 * config.heads * min(T, QUERY_BLOCK) * T * wide
-    )
-    mlp = 3 * T * config.mlp_width * size
-    loss = 2 * min(T, NLL_TOKENS) * (config.vocab_size or 0) * wide if probe.nll else 0
-    return stream + max(attention, mlp, loss) + 2 * _record_bytes(config, T, probe)
+    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
+    scores = 3 * config.heads * min(T, QUERY_BLOCK) * wide
+    block = B * T * max(heads + scores, 3 * config.mlp_width * size)
+    loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if probe.nll else 0
+    return 4 * B * T * config.width * size + max(block, loss) + 2 * B * _record_bytes(config, T, probe)
 
 
 def _record_bytes(config: Config, T: int, probe: Probe) -> int:

@@ -1,0 +1,109 @@
+"""Models, prompts and edits that the tests of sweeps share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import sinkjax
+from sinkjax import Capture, Edit, Probe, Site, Statistic
+from sinkjax.checkpoints.load import Model
+
+LENGTHS = np.array([9, 12, 5, 12])
+LAYERS = 3
+
+
+def spread(x: jax.Array, view: Any) -> jax.Array:
+    """A statistic that is not built in: the standard deviation over the residual dims."""
+    return x.std(axis=-1)
+
+
+EVERYTHING = Probe(
+    attention_received=True,
+    attention_share=True,
+    row_entropy=True,
+    query_key_cosine=True,
+    resid_max=True,
+    resid_norm=True,
+    resid_median=True,
+    resid_argmax=True,
+    query_norm=True,
+    key_norm=True,
+    value_norm=True,
+    nll=True,
+    attention=(0, 2),
+    capture=(
+        Capture(Site.EMBED, positions=(0, 3)),
+        Capture(Site.LOGITS, layers=(1,), positions=(2,)),
+        Capture(Site.RESID, layers=(0, 1), dims=(1, 7)),
+        Capture(Site.KEY, name="key_vectors"),
+    ),
+    extra=(Statistic("spread", Site.RESID, spread, ("prompt", "depth", "position")),),
+)
+
+
+def model_of(config: sinkjax.Config, params: Any, dtype: str = "float32", devices: int = 1) -> Model:
+    """A model in memory, a copy on each of the first `devices`."""
+    copies = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("edit",)), PartitionSpec())
+    return Model(config, jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf, dtype), copies), params), None, {})
+
+
+def prompts(config: sinkjax.Config, count: int = len(LENGTHS), length: int = int(LENGTHS.max())) -> np.ndarray:
+    """Token ids [count, length]."""
+    return np.random.default_rng(1).integers(0, config.vocab_size, (count, length), dtype=np.int32)
+
+
+# Layers for three terms: each is the first one somewhere, at every layer, alone or not.
+FIRST_LAYERS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (1, 2, 2), (2, 1, 2), (2, 2, 1), (2, 2, 2))
+
+
+def edits_at(a: int, b: int, c: int) -> list[Edit]:
+    """Compositions of three terms, at layers a, b and c, that together act at every site, with every shape of value."""
+    some = sinkjax.per_prompt([(1, 3), (2,), (0, 4), (11,)])
+    draw = np.random.default_rng(2).standard_normal
+    triples = [
+        (
+            sinkjax.mask_key(0, layers=a),
+            sinkjax.drop_mlp(some, layers=b),
+            sinkjax.set_residual(0, 5.0, dims=(3, 30), layers=c),
+        ),
+        (
+            sinkjax.shift_positions(query=3, key=-1, layers=a),
+            sinkjax.edit(Site.KEY, "scale", 0.3, layers=b, kv_heads=1, keys=2),
+            sinkjax.edit(Site.WEIGHTS, "scale", 0.2, layers=c, keys=0, renormalise=True),
+        ),
+        (
+            sinkjax.edit(Site.QUERY, "add", 0.7, layers=a, heads=(0, 4), queries=some),
+            sinkjax.scale_head_output(2, 3.0, centre="positions", layers=b),
+            sinkjax.edit(Site.NEURON, "set", draw((LAYERS, len(LENGTHS), 48)), layers=c, queries=1),
+        ),
+        (
+            sinkjax.edit(Site.VALUE, "set", 0.1, layers=a, keys=some),
+            sinkjax.edit(Site.ATTN_OUT, "set", draw((len(LENGTHS), 32)), layers=b, queries=3),
+            sinkjax.attend_self(some, layers=c, heads=2),
+        ),
+    ]
+    return [sinkjax.compose(*triple) for triple in triples]
+
+
+EMBEDDING_EDITS = [
+    sinkjax.compose(sinkjax.swap_embeddings(np.array([0, 1, 2, 3]), 4), sinkjax.add_logit(1, 2.5, layers=layer))
+    for layer in range(LAYERS)
+]
+
+
+def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:
+    """Equal where not finite, and elsewhere to `tolerance` of the largest value; whole numbers exactly."""
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.shape == want.shape, what
+    if want.dtype.kind not in "fV":
+        np.testing.assert_array_equal(got, want, err_msg=what)
+        return
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite], err_msg=what)
+    error = np.abs(got[finite] - want[finite]).max(initial=0)
+    assert error <= tolerance * np.abs(want[finite]).max(initial=0), f"{what}: {error}"

@@ -1,0 +1,168 @@
+"""Sharing the baseline changes no number, skips what it says, and stays differentiable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import sinkjax
+from sinkjax import Probe, Site, Statistic
+from sinkjax.edits.resolve import first_layer, resolve
+from sinkjax.edits.site import SITES
+from sinkjax.sweeps.plan import plan
+from sinkjax.sweeps.shared import baseline, edited, from_start
+from tests.sweeps.cases import (
+    EMBEDDING_EDITS,
+    EVERYTHING,
+    FIRST_LAYERS,
+    LAYERS,
+    LENGTHS,
+    assert_close,
+    edits_at,
+    model_of,
+    prompts,
+)
+
+
+def assert_as_naive(model, tokens, edits, probe, lengths, tolerance):
+    """A sweep gives what one forward for each edit gives."""
+    result = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths)
+    for number, edit in enumerate(edits):
+        record = sinkjax.forward(model.params, tokens, model.config, edit, probe, lengths, logits=False).record
+        for name in probe.dims():
+            assert result[name].dims == ("edit", *record.dims[name])
+            assert_close(result[name][number], record[name], tolerance, f"{name} of {edit.label}")
+        for name in ("cells_addressed", "cells_changed"):
+            want = record[name].sum(axis=-1) if name in record else np.zeros(len(tokens))
+            np.testing.assert_array_equal(result[name][number], want, err_msg=edit.label)
+
+
+def test_every_site_and_first_layer_gives_the_naive_numbers(tiny_config, tiny_params):
+    edits = [edit for layers in FIRST_LAYERS for edit in edits_at(*layers)] + EMBEDDING_EDITS + [sinkjax.compose()]
+    assert {term.site for edit in edits for term in edit.terms} == set(Site)
+    with jax.enable_x64(True):
+        model = model_of(tiny_config, tiny_params, "float64")
+        probe = Probe(attention_received=True, resid_norm=True, nll=True)
+        assert_as_naive(model, prompts(tiny_config), edits, probe, LENGTHS, 1e-12)
+
+
+def test_in_float32_the_numbers_are_the_naive_ones_to_rounding(tiny_config, tiny_params):
+    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)] + [sinkjax.compose()]
+    probe = Probe(attention_received=True, resid_max=True, nll=True)
+    assert_as_naive(model_of(tiny_config, tiny_params), prompts(tiny_config), edits, probe, LENGTHS, 1e-5)
+
+
+def test_what_a_probe_asks_of_skipped_layers_is_the_baselines(tiny_config, tiny_params):
+    edits = [sinkjax.set_residual(1, 2.0, layers=layer) for layer in range(LAYERS)]
+    with jax.enable_x64(True):
+        model = model_of(tiny_config, tiny_params, "float64")
+        assert_as_naive(model, prompts(tiny_config), edits, EVERYTHING, LENGTHS, 1e-12)
+
+
+def test_a_window_and_a_scaling_by_length_are_shared_rightly(tiny_config, tiny_params):
+    from sinkjax.model.config import DynamicScaling, Rope
+
+    config = replace(tiny_config, windows=(4, None, 3), position=Rope(10_000.0, DynamicScaling(2.0, 8)))
+    edits = [sinkjax.add_logit(2, 3.0, layers=layer) for layer in range(LAYERS)]
+    with jax.enable_x64(True):
+        model = model_of(config, tiny_params, "float64")
+        assert_as_naive(model, prompts(config), edits, Probe(attention=(1, 2), nll=True), LENGTHS, 1e-12)
+
+
+@st.composite
+def random_edits(draw: st.DrawFn) -> sinkjax.Edit:
+    """One or two terms of any site and operation, at random layers, heads, positions and strengths."""
+    sizes = {"head": 6, "kv_head": 2}
+
+    def some(size: int) -> st.SearchStrategy:
+        return st.one_of(st.none(), st.lists(st.integers(0, size - 1), min_size=1, max_size=3).map(tuple))
+
+    def term() -> sinkjax.Edit:
+        site = draw(st.sampled_from([site for site in Site if site != Site.POSITION]))
+        op = draw(st.sampled_from([op for op in SITES[site].ops if op != "swap"]))
+        chosen = {} if site == Site.EMBED else {"layers": draw(some(LAYERS))}
+        if SITES[site].heads:
+            chosen[{"head": "heads", "kv_head": "kv_heads"}[SITES[site].heads]] = draw(some(sizes[SITES[site].heads]))
+        chosen |= {axis: draw(some(int(LENGTHS.min()))) for axis in SITES[site].positions}
+        return sinkjax.edit(site, op, draw(st.floats(-3, 3, width=16)), **chosen)
+
+    return sinkjax.compose(*(term() for _ in range(draw(st.integers(1, 2)))))
+
+
+def addresses_something(edit: sinkjax.Edit, config: sinkjax.Config) -> bool:
+    """Whether no term has all of its keys behind its queries, which is refused."""
+    try:
+        return bool(resolve(edit, config, LENGTHS, int(LENGTHS.max())))
+    except sinkjax.SinkjaxError:
+        return False
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(edit=random_edits())
+def test_random_edits_give_the_naive_numbers(tiny_config, tiny_params, edit):
+    assume(addresses_something(edit, tiny_config))
+    probe = Probe(attention_received=True, resid_norm=True)
+    with jax.enable_x64(True):
+        model = model_of(tiny_config, tiny_params, "float64")
+        assert_as_naive(model, prompts(tiny_config), [edit], probe, LENGTHS, 1e-12)
+
+
+def test_only_the_blocks_from_the_first_edited_one_on_are_run(tiny_config, tiny_params):
+    ran = []
+
+    def count(x, view):
+        jax.debug.callback(lambda _: ran.append(1), x[0, 0, 0])
+        return x.mean(axis=-1)
+
+    probe = Probe(extra=(Statistic("count", Site.MLP_OUT, count, ("prompt", "layer", "position")),))
+    tokens, model = prompts(tiny_config), model_of(tiny_config, tiny_params)
+    edits = [sinkjax.mask_key(0, layers=2), sinkjax.mask_key(1, layers=2), sinkjax.drop_mlp(1, layers=1), sinkjax.compose()]
+    sinkjax.sweep(model, tokens, edits, probe=probe)
+    jax.effects_barrier()
+    assert len(ran) == 3 + 2 * 1 + 1 * 2  # the baseline; two edits of the last block; one of the last two
+    assert len(ran) == plan(tiny_config, edits, [12] * 4, 12, probe).layer_passes
+
+
+def test_a_skipped_block_is_a_branch_that_vmap_leaves_alone(tiny_config, tiny_params):
+    tokens, lengths = jnp.asarray(prompts(tiny_config)), jnp.asarray(LENGTHS)
+    static = {"config": tiny_config, "probe": Probe(attention_received=True), "precision": "highest"}
+    edits = [resolve(sinkjax.mask_key(0, layers=layer), tiny_config, LENGTHS, 12) for layer in range(LAYERS)]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
+    base = baseline(tiny_params, tokens, lengths, **static)
+    traced = jax.make_jaxpr(lambda start: edited(tiny_params, tokens, lengths, stacked, start, base, **static))(jnp.int32(1))
+    (loop,) = [eqn for eqn in traced.eqns[0].params["jaxpr"].eqns if eqn.primitive.name == "scan"]
+    body = [eqn.primitive.name for eqn in loop.params["jaxpr"].eqns]
+    assert body.count("cond") == 1
+    assert "dot_general" not in body
+    assert "pjit" not in body
+
+
+def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_params):
+    tokens, probe = jnp.asarray(prompts(tiny_config)), Probe(attention_received=True)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64"), tiny_params)
+        lengths, static = jnp.asarray(LENGTHS), {"config": tiny_config, "probe": probe, "precision": "highest"}
+        base = baseline(params, tokens, lengths, **static)
+
+        def received(record):
+            return jnp.nanmean(record["attention_received"][..., 0])
+
+        def naive(strength):
+            edit = sinkjax.add_logit(0, strength, layers=(1, 2))
+            return received(sinkjax.forward(params, tokens, tiny_config, edit, probe, LENGTHS).record)
+
+        def shared(strength):
+            edits = resolve(sinkjax.add_logit(0, strength, layers=(1, 2)), tiny_config, LENGTHS, 12)
+            start = jnp.int32(first_layer(edits, tiny_config))
+            edits = jax.tree.map(jnp.asarray, edits)
+            return received(from_start(params, tokens, lengths, edits, start, base, **static))
+
+        got, want = jax.jit(jax.grad(shared))(0.3), jax.grad(naive)(0.3)
+        assert want > 0
+        assert float(got) == pytest.approx(float(want), rel=1e-12)
