@@ -52,29 +52,32 @@ def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: 
     """A `.gguf` file of architecture llama (Mistral included) or qwen2.
 
     ignore_keys, assume: as in `load.load`; `assume` speaks of config.json keys, and ignoring `tokenizer.ggml.pre` loads the model
-    without a tokenizer. Errors: an architecture, key, scaling kind or
-    tensor that is not understood, each by name.
+    without a tokenizer. Errors: an architecture, key, scaling kind or tensor that is not understood, each by name.
     """
+    where = str(path)
     metadata, tensors = read_gguf(path)
     architecture = str(metadata.get("general.architecture"))
     one_of(f"GGUF architecture in {path}:", architecture, ARCHITECTURES)
     if metadata.get("split.count", 1) not in (0, 1):
         raise SinkjaxError(f"{path} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
-    own = {key.removeprefix(architecture + "."): value for key, value in metadata.items() if key.startswith(architecture + ".")}
-    values = _hf_values(own, metadata, tensors, architecture, path)
-    config, assumed = read_config(values, str(path), assume=assume)
-    _check_keys(own, metadata, config.head_dim, architecture, path, ignore_keys)
+    prefix = architecture + "."
+    own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+    rest = {key: value for key, value in metadata.items() if not key.startswith(prefix)}
+    vocabulary = rest.get("tokenizer.ggml.tokens", ())
+    values = {"vocab_size": len(vocabulary) or None, **_hf_values(own, where), **_implied(architecture, own, tensors)}
+    config, assumed = read_config(values, where, assume=assume)
+    _check_keys(own, rest, config.head_dim, where, {key.removeprefix(prefix) for key in ignore_keys})
     if ROPE_FREQS in tensors:
-        config = dataclasses.replace(config, position=_llama3(config, tensors.pop(ROPE_FREQS).array(), path))
+        config = dataclasses.replace(config, position=_llama3(config, tensors.pop(ROPE_FREQS).array(), where))
     if architecture == "llama":
         heads = {names.GGUF[leaf]: config.heads for leaf in ("q", "q_bias")}
         heads |= {names.GGUF[leaf]: config.kv_heads for leaf in ("k", "k_bias")}
         for pattern, count in heads.items():
             for name in {pattern.format(layer) for layer in range(config.layers)} & tensors.keys():
                 tensors[name] = half_split(tensors[name], count)
-    tokenizer = None if PRE_TOKENIZER in ignore_keys else read_tokenizer(metadata, str(path))
-    source = {"kind": "gguf", "name": str(path), "model_type": values["model_type"], "assumed": assumed}
-    return Checkpoint(str(path), config, names.GGUF, tensors, tuple(ignore_keys), tokenizer, source)
+    tokenizer = None if PRE_TOKENIZER in ignore_keys else read_tokenizer(metadata, where)
+    source = {"kind": "gguf", "name": where, "model_type": values["model_type"], "assumed": assumed}
+    return Checkpoint(where, config, names.GGUF, tensors, tuple(ignore_keys), tokenizer, source)
 
 
 def half_split(tensor: Tensor, heads: int) -> Tensor:
@@ -83,8 +86,6 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
     llama.cpp's converter reorders the rows of each head of a llama model (no other architecture's), pairing i with i + D / 2 by
     2i, 2i + 1; this undoes it on the stored rows, before they are de-quantised. heads: query heads, or key-value heads for a key.
     """
-    if tensor.shape[0] % (2 * heads):
-        raise SinkjaxError(f"{tensor.shape[0]} rows of a rotary projection cannot be {heads} heads of even width")
 
     def decode(raw: np.ndarray) -> np.ndarray:
         rows = raw.reshape(heads, tensor.shape[0] // heads // 2, 2, -1).swapaxes(1, 2)
@@ -93,63 +94,50 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
     return dataclasses.replace(tensor, decode=decode)
 
 
-def _hf_values(
-    own: Mapping[str, Any], metadata: Mapping[str, Any], tensors: Mapping[str, Tensor], architecture: str, path: Path
-) -> dict[str, Any]:
-    """The metadata as a config.json would say it; what a GGUF leaves to its architecture (activation, biases) is filled in.
-
-    own: the metadata below the architecture's name, without that prefix.
-    """
+def _hf_values(own: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The metadata below the architecture's name as a config.json would say it."""
     values = {to: own[key] for key, to in KEYS.items() if key in own}
     if "rope.dimension_count" in own:
         values.setdefault("head_dim", own["rope.dimension_count"])  # rotary positions cover whole heads here
-    values.setdefault("vocab_size", len(metadata.get("tokenizer.ggml.tokens", ())) or None)
-    values |= {
-        "hidden_act": "silu",
-        "rope_scaling": _rope_scaling(own, path),
-        "tie_word_embeddings": names.GGUF["unembed"] not in tensors,
-    }
+    return values | {"rope_scaling": _rope_scaling(own, where)}
+
+
+def _implied(architecture: str, own: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a GGUF says by its architecture, and by the tensors that it holds."""
+    values = {"hidden_act": "silu", "tie_word_embeddings": names.GGUF["unembed"] not in tensors}
     if architecture == "qwen2":
         return values | {"model_type": "qwen2"}
-    if "sliding_window" in values:
+    if "attention.sliding_window" in own:
         return values | {"model_type": "mistral"}
-    biased = {
-        flag: names.GGUF[leaf].format(0) in tensors for flag, leaf in (("attention_bias", "q_bias"), ("mlp_bias", "up_bias"))
-    }
-    return values | biased | {"model_type": "llama"}
+    attention_bias, mlp_bias = (names.GGUF[leaf].format(0) in tensors for leaf in ("q_bias", "up_bias"))
+    return values | {"model_type": "llama", "attention_bias": attention_bias, "mlp_bias": mlp_bias}
 
 
-def _rope_scaling(own: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _rope_scaling(own: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The `rope_scaling` table; llama.cpp's kinds are none, linear and yarn, and old files have only `rope.scale_linear`."""
     linear = {"factor": own["rope.scale_linear"]} if "rope.scale_linear" in own else {}
     kind = own.get("rope.scaling.type", "linear" if linear else "none")
-    one_of(f"rope.scaling.type in {path}:", kind, ("none", "linear", "yarn"))
+    one_of(f"rope.scaling.type in {where}:", kind, ("none", "linear", "yarn"))
     table = linear | {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
     if kind == "linear":
         table.pop("original_max_position_embeddings", None)  # stated by converters, without a part in the formula
     return {} if kind == "none" else {"rope_type": kind, **table}
 
 
-def _check_keys(
-    own: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-    head_dim: int,
-    architecture: str,
-    path: Path,
-    ignore_keys: Collection[str],
-) -> None:
-    """Refuse metadata that is not understood, heads of two widths, rotary positions on a part of a head, YaRN's own factor."""
-    fields = Fields(own, str(path), read={"rope.scaling.type", "rope.scale_linear", *KEYS, *SCALING_KEYS})
+def _check_keys(own: Mapping[str, Any], rest: Mapping[str, Any], head_dim: int, where: str, ignored: Collection[str]) -> None:
+    """Refuse metadata that is not understood, heads of two widths, rotary positions on a part of a head, YaRN's own factor.
+
+    own, rest: metadata below the architecture's name (taken off) and beside it. ignored: keys as they stand in either.
+    """
+    fields = Fields(own, where, read={"rope.scaling.type", "rope.scale_linear", *KEYS, *SCALING_KEYS})
     for key in ("attention.value_length", "rope.dimension_count"):
         fields.fixed(key, head_dim)
     fields.fixed("rope.scaling.attn_factor", 1.0)
-    ignored = {key.removeprefix(architecture + ".") for key in ignore_keys}
-    fields.finish(INERT | ignored)
-    rest = {key: value for key, value in metadata.items() if not key.startswith((architecture + ".", *OTHER_NAMESPACES))}
-    Fields(rest, str(path)).finish(ignore_keys)
+    fields.finish(INERT | set(ignored))
+    Fields({key: value for key, value in rest.items() if not key.startswith(OTHER_NAMESPACES)}, where).finish(ignored)
 
 
-def _llama3(config: Config, divisors: np.ndarray, path: Path) -> Rope:
+def _llama3(config: Config, divisors: np.ndarray, where: str) -> Rope:
     """The position record behind a `rope_freqs.weight`: what each rotary frequency is divided by (float32 [head_dim / 2]).
 
     The file does not say how they were computed. Every released Llama 3.1 to 3.3 has the same constants but for the factor, the
@@ -157,13 +145,9 @@ def _llama3(config: Config, divisors: np.ndarray, path: Path) -> Rope:
     """
     plain = config.position
     scaled = Rope(plain.theta, Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192))
-    before, after = (
-        np.asarray(frequencies(rope, config.head_dim, jnp.ones(1), jnp.dtype("float32"))[0][0]) for rope in (plain, scaled)
-    )
-    if (
-        plain.scaling is not None
-        or divisors.shape != before.shape
-        or not np.allclose(divisors, before / after, rtol=1e-5, atol=0)
-    ):
-        raise SinkjaxError(f"{ROPE_FREQS} of {path} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported")
+    lengths, dtype = jnp.ones(1), jnp.dtype("float32")
+    before, after = (np.asarray(frequencies(rope, config.head_dim, lengths, dtype)[0][0]) for rope in (plain, scaled))
+    same = divisors.shape == before.shape and np.allclose(divisors, before / after, rtol=1e-5, atol=0)
+    if plain.scaling is not None or not same:
+        raise SinkjaxError(f"{ROPE_FREQS} of {where} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported")
     return scaled

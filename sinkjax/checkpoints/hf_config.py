@@ -117,8 +117,6 @@ def _llama(fields: Fields, layers: int) -> dict[str, Any]:
 
 
 def _mistral(fields: Fields, layers: int) -> dict[str, Any]:
-    if "sliding_window" not in fields.values:
-        fields.get("sliding_window")
     window = _window(fields)
     return {"windows": window and (window,) * layers}
 
@@ -126,7 +124,7 @@ def _mistral(fields: Fields, layers: int) -> dict[str, Any]:
 def _qwen2(fields: Fields, layers: int) -> dict[str, Any]:
     used = fields.flag("use_sliding_window")
     window = _window(fields) if used else None
-    fields.read |= {"sliding_window", "max_window_layers", "layer_types"}
+    fields.read |= {"sliding_window", "max_window_layers", "layer_types"}  # stated, but without effect, where no window is in use
     kinds = fields.values.get("layer_types")
     if kinds is None:
         first = fields.integer("max_window_layers", low=0) if window else layers
@@ -143,9 +141,11 @@ def _qwen2(fields: Fields, layers: int) -> dict[str, Any]:
 
 
 def _window(fields: Fields) -> int | None:
-    """The stated window; null means none."""
+    """The stated window. Null means none, but the key must be there: transformers' own default is a window of 4096."""
     fields.read.add("sliding_window")
-    return fields.integer("sliding_window") if fields.stated("sliding_window") else None
+    if "sliding_window" in fields.values and not fields.stated("sliding_window"):
+        return None
+    return fields.integer("sliding_window")
 
 
 _FAMILIES = {"llama": _llama, "mistral": _mistral, "qwen2": _qwen2}

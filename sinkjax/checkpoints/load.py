@@ -65,6 +65,8 @@ def load(
     Errors: one sentence naming the file, key, tensor or dtype that is missing, unknown, damaged or contradictory.
     """
     check_dtype(dtype)
+    if not isinstance(source, str | os.PathLike):
+        raise SinkjaxError(f"the model must be a name or a path, not {source!r}")
     ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     params, digest = load_params(checkpoint, dtype, mesh)

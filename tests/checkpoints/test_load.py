@@ -180,6 +180,8 @@ def test_a_source_that_is_not_there_is_named(source, message):
 def test_a_file_of_another_kind_and_a_needless_revision_are_refused(folder):
     with pytest.raises(SinkjaxError, match=r"neither a folder nor a \.gguf file"):
         sinkjax.load(folder / "model.safetensors")
+    with pytest.raises(SinkjaxError, match="must be a name or a path, not None"):
+        sinkjax.load(None)
     with pytest.raises(SinkjaxError, match="revision='main' is for hub ids"):
         sinkjax.load(folder, revision="main")
 
