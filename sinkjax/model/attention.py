@@ -47,8 +47,8 @@ def attend(
         back = rows_Q[:, None] - jnp.arange(T)[None, :]
         causal = (back >= 0) if window is None else (back >= 0) & (back < window)
         view = PairView(tape.lengths, rows_Q, causal[None, None], q_BQHD, k_BSHD)
-        scaled = q_BQHD * D**-0.5  # not the scores: a compiler fuses that product into the softmax, unless an edit lies between
-        scores = jnp.einsum("BQHD,BSHD->BHQS", scaled, k_BSHD, precision=precision, preferred_element_type=wide)
+        scaled = q_BQHD.astype(wide) * D**-0.5  # not the scores: that product would be fused into the softmax, but for edits
+        scores = jnp.einsum("BQHD,BSHD->BHQS", scaled, k_BSHD.astype(wide), precision=precision)
         scores, visible = inner.logits(scores, view)
         view = dataclasses.replace(view, visible=visible)
         weights = inner.weights(softmax(scores, visible), view)
