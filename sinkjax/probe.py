@@ -7,7 +7,7 @@ small function (`Statistic`); the built-in ones are in `sinkjax/statistics.py`, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.site import SITES, Site, axis_size
+from sinkjax.arrays import as_indices
+from sinkjax.edits.site import SITES, Site, as_site, axis_size
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
 
@@ -66,6 +67,7 @@ class Statistic:
     finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "site", as_site(self.site))
         if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
             self.dims[1] == "depth" and self.site != Site.RESID
         ):
@@ -90,9 +92,14 @@ class Capture:
     name: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "site", as_site(self.site))
         if self.site == Site.POSITION:
             raise SinkjaxError("POSITION holds indices, not activations; there is nothing to capture")
         object.__setattr__(self, "name", self.name or str(self.site))
+        for what in ("layers", "positions", "dims"):
+            chosen = getattr(self, what)
+            if chosen is not None:
+                object.__setattr__(self, what, _each_once(f"{what.removesuffix('s')} of {self.name}", chosen))
 
     def layer_list(self, config: Config) -> tuple[int, ...]:
         """The captured layers; EMBED has the one."""
@@ -138,9 +145,15 @@ class Probe:
     extra: tuple[Statistic, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("attention", "capture", "extra"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        names = [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
+        for name, kind in (("capture", Capture), ("extra", Statistic)):
+            entries = getattr(self, name)
+            if not isinstance(entries, Sequence) or not all(isinstance(entry, kind) for entry in entries):
+                raise SinkjaxError(f"{name} takes a sequence of {kind.__name__}, not {entries!r}")
+            object.__setattr__(self, name, tuple(entries))
+        if self.attention != ():
+            object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
+        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # what a record can hold beside them
+        names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise SinkjaxError(f"two statistics of one probe are both named {', '.join(sorted(twice))}")
@@ -169,7 +182,9 @@ class Probe:
         return maps + self.capture
 
     def check(self, config: Config, T: int) -> None:
-        """Raise an error that names a captured layer, position or dim that this model or batch does not have."""
+        """Raise an error that names a captured layer, position or dim that this model or batch does not have, or its loss."""
+        if self.nll and config.vocab_size is None:
+            raise SinkjaxError("nll is the loss of the next token, but this model has no vocabulary")
         for entry in self.captures:
             last = SITES[entry.site].dims
             limits = {"layer": (entry.layers, config.layers), "position": (entry.positions, T)}
@@ -218,7 +233,7 @@ def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> di
         if capture.name in values:
             axes = tuple(axis.removeprefix(f"{capture.name}_") for axis in capture.axes)
             axes = tuple(axis for axis in axes if axis != "layer")
-            done[capture.name] = _pad(values[capture.name], axes, lengths, capture.positions)
+            done[capture.name] = _pad(values[capture.name], axes, lengths, capture)
     return done
 
 
@@ -226,6 +241,14 @@ def query_axes(probe: Probe) -> dict[str, int]:
     """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
     joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
     return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
+
+
+def _each_once(what: str, chosen: Any) -> tuple[int, ...]:
+    """Indices as a tuple; one that is named twice is refused."""
+    indices = as_indices(what, chosen)
+    if len(set(indices)) < len(indices):
+        raise SinkjaxError(f"a {what} is named twice: {', '.join(map(str, indices))}")
+    return indices
 
 
 def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
@@ -237,15 +260,15 @@ def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
     return x if entry.dims is None else x[..., jnp.asarray(entry.dims)]
 
 
-def _pad(array: jax.Array, axes: tuple[str, ...], lengths: jax.Array, positions: tuple[int, ...] | None = None) -> jax.Array:
-    """NaN (-1) beyond each prompt's length; `positions` are those along a position or query axis, if not all."""
+def _pad(array: jax.Array, axes: tuple[str, ...], lengths: jax.Array, capture: Capture | None = None) -> jax.Array:
+    """NaN (-1) beyond each prompt's length; a capture may hold chosen positions (queries) and chosen dims (keys) only."""
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     if not floating and not jnp.issubdtype(array.dtype, jnp.signedinteger):
         return array
     for axis, name in enumerate(axes):
         if name in PADDED:
-            chosen = positions if positions is not None and name != "key" else range(array.shape[axis])
-            inside = jnp.asarray(chosen)[None, :] < lengths[:, None]
+            chosen = capture and (capture.dims if name == "key" else capture.positions)
+            inside = jnp.asarray(range(array.shape[axis]) if chosen is None else chosen)[None, :] < lengths[:, None]
             shape = [array.shape[0]] + [1] * (array.ndim - 1)
             shape[axis] = array.shape[axis]
             array = jnp.where(inside.reshape(shape), array, jnp.nan if floating else -1)

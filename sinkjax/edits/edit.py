@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.site import SITES, Site
+from sinkjax.arrays import as_indices
+from sinkjax.edits.site import SITES, Site, as_site
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
 
@@ -42,7 +43,9 @@ Select = int | Sequence[int] | slice | PerPrompt | None
 
 def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
     """Positions that differ per prompt: entry b is that (or those) of prompt b. For `queries`, `keys` and `position`."""
-    return PerPrompt(tuple(_ints("position", entry) for entry in positions))
+    if isinstance(positions, int) or len(positions) == 0:
+        raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {positions!r}")
+    return PerPrompt(tuple(as_indices("position", entry) for entry in positions))
 
 
 @struct.dataclass
@@ -113,7 +116,7 @@ def edit(
     ("positions").
     Errors: an unknown site, operation or relation; an argument that does not act at the site; a negative or empty selector.
     """
-    site = _site(site)
+    site = as_site(site)
     spec = SITES[site]
     if op not in spec.ops:
         raise unknown(f"operation at {site.name}", op, spec.ops)
@@ -163,13 +166,13 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
 
 def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     """A single edit or a sequence of edits as a tuple."""
-    edits = (edits,) if isinstance(edits, Edit) else tuple(edits)
-    for entry in edits:
+    entries: tuple[Any, ...] = tuple(edits) if isinstance(edits, Sequence) else (edits,)
+    for entry in entries:
         if not isinstance(entry, Edit):
             raise SinkjaxError(
                 f"not an edit: {entry!r}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key"
             )
-    return edits
+    return entries
 
 
 def describe(name: str, **arguments: Any) -> str:
@@ -192,25 +195,6 @@ def _show(value: Any) -> str:
     return "?"
 
 
-def _site(site: Site | str) -> Site:
-    try:
-        return Site(str(site).lower())
-    except ValueError:
-        raise unknown("site", site, [entry.name for entry in Site]) from None
-
-
-def _ints(what: str, value: Any) -> tuple[int, ...]:
-    """One int or a sequence of ints as a tuple; negative ones, booleans, fractions and emptiness are refused."""
-    entries = np.asarray(value)
-    if entries.dtype.kind not in "iu" or entries.ndim > 1:
-        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {value!r}")
-    if entries.size == 0:
-        raise SinkjaxError(f"an empty {what} selector selects nothing")
-    if entries.min() < 0:
-        raise SinkjaxError(f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
-    return tuple(int(entry) for entry in entries.reshape(-1))
-
-
 def _along(what: str, value: Select) -> Along:
     if value is None:
         return None
@@ -218,10 +202,12 @@ def _along(what: str, value: Select) -> Along:
         raise SinkjaxError(f"per_prompt selects positions, not a {what}")
     if isinstance(value, slice):
         for end in (value.start, value.stop):
-            if end is not None and end < 0:
-                raise SinkjaxError(f"{what} {end} is negative; layers, heads, positions and dims count from 0")
+            if end is not None:
+                as_indices(what, end)
+        if value.step is not None and as_indices(f"{what} step", value.step) == (0,):
+            raise SinkjaxError(f"the step of a {what} slice must be at least 1, not 0")
         return Range(value.start, value.stop, value.step)
-    return _ints(what, value)
+    return as_indices(what, value)
 
 
 def _positions(what: str, value: Select) -> Selector:

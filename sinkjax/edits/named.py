@@ -37,6 +37,8 @@ def swap_embeddings(i: Any, j: Any) -> Edit:
     for position in (i, j):
         if np.asarray(position).dtype.kind not in "iu" or np.asarray(position).ndim > 1:
             raise SinkjaxError(f"swap_embeddings takes int positions or one per prompt, not {position!r}")
+    if np.ndim(i) and np.ndim(j) and len(i) != len(j):
+        raise SinkjaxError(f"swap_embeddings takes one position per prompt on both sides, not {len(i)} and {len(j)}")
     value = np.stack(np.broadcast_arrays(i, j), axis=-1)
     return edit(Site.EMBED, "swap", value, label=describe("swap_embeddings", i=i, j=j))
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from sinkjax.arrays import as_array
 from sinkjax.edits.edit import Along, Edit, PerPrompt, Range, Selector, Term, as_edits, compose
 from sinkjax.edits.site import SITES, Site, axis_size
 from sinkjax.errors import SinkjaxError
@@ -143,7 +144,7 @@ def _positions(term: Term, lengths: np.ndarray, T: int) -> tuple[np.ndarray, np.
 
 def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -> np.ndarray:
     rows: tuple[Along, ...] = selector.positions if isinstance(selector, PerPrompt) else (selector,)
-    if len(rows) not in (1, len(lengths)):
+    if isinstance(selector, PerPrompt) and len(rows) != len(lengths):
         raise SinkjaxError(f"per_prompt gives {what} positions for {len(rows)} prompts, the batch has {len(lengths)}")
     for b, length in enumerate(lengths):
         row = rows[b % len(rows)]
@@ -156,7 +157,7 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
 def _indices(value: Any, B: int, T: int) -> Any:
     """A POSITION value as int [B or 1, T]."""
     xp = jnp if isinstance(value, jax.Array) else np
-    array = xp.asarray(value)
+    array = as_array("rotary indices", value)
     if array.dtype.kind not in "iu":
         raise SinkjaxError(f"rotary indices are integers, not {array.dtype}")
     if array.shape not in ((), (T,), (B, T)):
@@ -166,7 +167,7 @@ def _indices(value: Any, B: int, T: int) -> Any:
 
 def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
     """A swap as int [B or 1, 2]."""
-    pairs = np.atleast_2d(np.asarray(value))
+    pairs = np.atleast_2d(as_array("a swap", value))
     if pairs.dtype.kind not in "iu":
         raise SinkjaxError(f"a swap needs integer positions, not {value!r}")
     if pairs.shape not in ((1, 2), (len(lengths), 2)):
@@ -186,7 +187,7 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
     """A value in its canonical rank; traced values stay traced."""
     spec, L = SITES[term.site], config.layers
     xp = jnp if isinstance(term.value, jax.Array) else np
-    value = xp.asarray(term.value)
+    value = as_array("the value of an edit", term.value)
     if value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
         raise SinkjaxError(f"the value of an edit is a number, not {value.dtype}")
     value = value.astype(jnp.result_type(float))  # float64 where the caller enabled it, else float32
@@ -212,7 +213,7 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
             raise SinkjaxError(
                 f"a value at {term.site.name} has {size} entries over {name}; allowed: {', '.join(map(str, sorted(set(sizes))))}"
             )
-    chosen = list(dict.fromkeys(term.dims)) if isinstance(term.dims, tuple) else np.flatnonzero(dims)
+    chosen = np.array(list(dict.fromkeys(term.dims))) if isinstance(term.dims, tuple) else np.flatnonzero(dims)
     if spec.dims and 1 < value.shape[-1] == len(chosen):
         full = xp.zeros((*value.shape[:-1], dims.size), value.dtype)  # one entry per chosen dim, in the order they were named
         value = full.at[..., chosen].set(value) if xp is jnp else _put(full, chosen, value)

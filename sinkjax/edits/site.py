@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sinkjax.errors import unknown
 from sinkjax.model.config import Config
 
 
@@ -82,6 +83,14 @@ SITES: dict[Site, Spec] = {
     Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, before the residual sum"),
     Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
 }
+
+
+def as_site(name: Site | str) -> Site:
+    """A site by its name, in either case. Errors: a name that is not a site's."""
+    try:
+        return Site(str(name).lower())
+    except ValueError:
+        raise unknown("site", str(name).upper(), [entry.name for entry in Site]) from None
 
 
 def axis_size(config: Config, axis: str) -> int:

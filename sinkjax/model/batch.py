@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.arrays import as_array
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
@@ -18,7 +19,7 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
     tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. lengths: int [B] or None (T for all).
     Errors: another rank or kind; a token outside of the vocabulary; a length of 0 or beyond T; T beyond the context.
     """
-    tokens = tokens if isinstance(tokens, jax.Array) else np.asarray(tokens)
+    tokens = as_array("tokens", tokens)
     if config.vocab_size is None:
         if tokens.ndim != 3 or not jnp.issubdtype(tokens.dtype, jnp.floating) or tokens.shape[2] != config.width:
             raise SinkjaxError(
@@ -33,7 +34,7 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
         raise SinkjaxError(f"{T} positions are more than the model's context of {config.context}")
     if lengths is None:
         lengths = np.full(B, T, np.int32)
-    known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(lengths)
+    known = np.full(B, T) if isinstance(lengths, jax.core.Tracer) else np.asarray(as_array("lengths", lengths))
     if known.shape != (B,) or known.dtype.kind not in "iu":
         raise SinkjaxError(f"lengths must be int [{B}], not {known.dtype} {known.shape}")
     if known.min() < 1 or known.max() > T:

@@ -62,12 +62,20 @@ class Rope:
     theta: float
     scaling: Scaling | None = None
 
+    def __post_init__(self) -> None:
+        if not self.theta > 0:
+            raise SinkjaxError(f"the rotary base must be positive, not {self.theta}")
+
 
 @dataclass(frozen=True)
 class RMSNorm:
     """x * gain / sqrt(mean(x^2) + eps)."""
 
     eps: float
+
+    def __post_init__(self) -> None:
+        if not self.eps >= 0:
+            raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +109,8 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "kv_heads", "head_dim", "mlp_width", "context"):
-            if getattr(self, name) < 1:
-                raise SinkjaxError(f"{name} must be at least 1, not {getattr(self, name)}")
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise SinkjaxError(f"{name} must be an int of at least 1, not {getattr(self, name)!r}")
         if self.vocab_size is not None and self.vocab_size < 1:
             raise SinkjaxError(f"vocab_size must be at least 1 or None, not {self.vocab_size}")
         if self.heads % self.kv_heads:

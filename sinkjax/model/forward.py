@@ -23,15 +23,18 @@ import jax.numpy as jnp
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.edits.site import Site
+from sinkjax.errors import one_of
 from sinkjax.model import rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
+from sinkjax.model.params import check as check_params
 from sinkjax.probe import Probe, View, finish, measure
 from sinkjax.tape import Tape
 
+PRECISIONS = ("highest", "high", "default")
 ACTIVATION: dict[str, Callable] = {
     "silu": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=False),
@@ -45,7 +48,7 @@ def forward(
     tokens: Any,
     config: Config,
     edits: Edit | Sequence[Edit] = (),
-    probe: Probe = Probe(),
+    probe: Probe = Probe(attention_received=True),
     lengths: Any = None,
     logits: bool = True,
     precision: str = "highest",
@@ -56,8 +59,11 @@ def forward(
     probe: what to measure. lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
     logits: whether to compute them. precision: of every matrix product ("highest": full float32 on every device).
     May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
-    Errors: a token outside of the vocabulary; a prompt empty or longer than the context; edits that do not fit (`resolve`).
+    Errors: parameters that do not fit the config; a token outside of the vocabulary; a prompt empty or longer than the context;
+    a probe or edits that do not fit (`Probe.check`, `resolve`); an unknown precision.
     """
+    one_of("precision", precision, PRECISIONS)
+    check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
     resolved = resolve(edits, config, known_lengths, tokens.shape[1])

@@ -107,7 +107,7 @@ def count(config: Config) -> int:
 
 
 def check(params: Params, config: Config) -> None:
-    """Raise an error that names every leaf that is missing, unexpected or of the wrong shape."""
+    """Raise an error that names every leaf that is missing, unexpected, of the wrong shape or of a dtype that is not enabled."""
 
     def shapes(tree: Params) -> dict[str, tuple[int, ...]]:
         return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
@@ -120,3 +120,5 @@ def check(params: Params, config: Config) -> None:
     ]
     if wrong:
         raise SinkjaxError("the parameters do not fit the config: " + "; ".join(wrong))
+    if any(jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype for leaf in jax.tree.leaves(params)):
+        raise SinkjaxError('float64 parameters need jax.config.update("jax_enable_x64", True)')
