@@ -7,6 +7,7 @@ only when a chunk of a single edit does not fit the memory.
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -18,13 +19,13 @@ import numpy as np
 
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, first_layer, resolve
-from sinkjax.edits.site import SITES, Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.attention import QUERY_BLOCK
 from sinkjax.model.config import Config
 from sinkjax.model.output import NLL_TOKENS
-from sinkjax.model.params import count
+from sinkjax.model.params import abstract, count
 from sinkjax.probe import Probe
+from sinkjax.sweeps.shared import baseline
 
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
@@ -119,6 +120,7 @@ def plan(
     which the edits of a chunk are spread. shards: devices of a group, over which the parameters are.
     Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
     """
+    probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T) for entry in edits]
     return plan_resolved(config, resolved, len(lengths), T, probe, memory, dtype, devices, shards, platform)
 
@@ -143,9 +145,13 @@ def plan_resolved(
     weights = count(config) * size // shards
     stream = config.layers * T * config.width * size  # of one prompt, the inputs of all blocks
     fixed = weights + _block_parameters(config) * size  # a scan copies the weights of the block it is in
+    record = _record_bytes(config, T, probe, dtype)
+
+    def run_bytes(prompts: int) -> int:  # the record twice: one is written while the next is computed
+        return _run_bytes(config, prompts, T, probe.nll, size) + 2 * prompts * record
 
     def need(prompts: int) -> int:
-        return fixed + prompts * stream + _run_bytes(config, prompts, T, probe, size)
+        return fixed + prompts * stream + run_bytes(prompts)
 
     prompt_block = bisect.bisect_right(range(1, B + 1), memory, key=need)
     if prompt_block < 1:
@@ -153,8 +159,7 @@ def plan_resolved(
             f"one prompt of {T} tokens needs about {need(1) / 1e9:.2f} GB, more than the {memory / 1e9:.2f} GB allowed"
         )
     prompt_block = math.ceil(B / math.ceil(B / prompt_block))  # blocks of about one size
-    run_bytes = _run_bytes(config, prompt_block, T, probe, size)
-    fit = (memory - fixed - prompt_block * stream) // run_bytes
+    fit = (memory - fixed - prompt_block * stream) // run_bytes(prompt_block)
     useful = TOKENS_PER_CALL[platform or jax.default_backend()] // (prompt_block * T)
     each = max(1, min(fit, useful))  # edits of a call on each device
 
@@ -187,10 +192,10 @@ def plan_resolved(
         bytes={
             "parameters": weights,
             "shared baseline": prompt_block * stream,
-            "one call": fixed - weights + widest // devices * run_bytes,
+            "one call": fixed - weights + widest // devices * run_bytes(prompt_block),
         },
         flops=float(flops_per_token) * blocks * prompt_block * T,
-        result_bytes=len(resolved) * B * _record_bytes(config, T, probe),
+        result_bytes=len(resolved) * B * record,
     )
 
 
@@ -217,8 +222,8 @@ def _block_flops(config: Config, T: int) -> int:
     return 2 * _block_parameters(config) + 4 * T * config.heads * config.head_dim
 
 
-def _run_bytes(config: Config, B: int, T: int, probe: Probe, size: int) -> int:
-    """Bytes alive at the widest point of one edited run of B prompts, and its record (twice: one is written meanwhile).
+def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
+    """Bytes alive at the widest point of one edited run of B prompts, its record aside.
 
     The counts of arrays fit what XLA reports for compiled runs (tests/sweeps/test_plan.py holds them to it).
     """
@@ -226,28 +231,15 @@ def _run_bytes(config: Config, B: int, T: int, probe: Probe, size: int) -> int:
     heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
     scores = 3 * config.heads * min(T, QUERY_BLOCK) * wide
     block = B * T * max(heads + scores, 3 * config.mlp_width * size)
-    loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if probe.nll else 0
-    return 4 * B * T * config.width * size + max(block, loss) + 2 * B * _record_bytes(config, T, probe)
+    loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0
+    return 4 * B * T * config.width * size + max(block, loss)
 
 
-def _record_bytes(config: Config, T: int, probe: Probe) -> int:
-    """Bytes of one prompt's record."""
-    sizes = {
-        "layer": config.layers,
-        "depth": config.layers + 1,
-        "head": config.heads,
-        "kv_head": config.kv_heads,
-        "head_dim": config.head_dim,
-        "width": config.width,
-        "mlp_width": config.mlp_width,
-        "prompt": 1,
-    }
-    total = 4 * T if probe.nll else 0
-    for entry in probe.statistics:
-        total += 4 * math.prod(sizes.get(axis, T) for axis in entry.dims)
-    for capture in probe.captures:
-        axes = SITES[capture.site].axes[1:]
-        rows = T if capture.positions is None else len(capture.positions)
-        entries = math.prod(sizes.get(axis, T if axis == "key" else rows) for axis in axes)
-        total += 4 * entries * (1 if capture.site == Site.EMBED else len(capture.layer_list(config)))
-    return total
+def _record_bytes(config: Config, T: int, probe: Probe, dtype: str) -> int:
+    """Bytes of one prompt's record, from the shapes of an abstract run."""
+    shaped = jax.ShapeDtypeStruct
+    params = jax.tree.map(lambda leaf: shaped(leaf.shape, dtype), abstract(config))
+    tokens = shaped((1, T), "int32") if config.vocab_size else shaped((1, T, config.width), dtype)
+    run = functools.partial(baseline, config=config, probe=probe, precision="highest")
+    record = jax.eval_shape(run, params, tokens, shaped((1,), "int32")).record
+    return sum(array.size * array.dtype.itemsize for array in record.values())

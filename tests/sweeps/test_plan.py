@@ -1,0 +1,160 @@
+"""What a plan says is what happens: chunks, compilations, bytes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError
+from sinkjax.edits.resolve import resolve
+from sinkjax.model import params
+from sinkjax.sweeps.plan import Schedule, plan, stack
+from sinkjax.sweeps.shared import baseline, edited
+from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, assert_close, model_of, prompts
+
+RECEIVED = Probe(attention_received=True)
+MASKS = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
+
+
+def test_chunks_hold_every_edit_once_and_start_at_their_first_edited_layer(tiny_config):
+    edits = [sinkjax.mask_key(key, layers=layer) for key in range(4) for layer in (2, 0, 1)] + [
+        sinkjax.drop_mlp(0),
+        sinkjax.compose(),
+    ]
+    schedule = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, platform="cpu").schedule
+    assert sorted(number for chunk in schedule.chunks for number in chunk.edits) == list(range(len(edits)))
+    first = [2, 0, 1] * 4 + [0, LAYERS]
+    for chunk in schedule.chunks:
+        assert chunk.start == min(first[number] for number in chunk.edits)
+        assert len(chunk.edits) <= schedule.widths[chunk.kind]
+    starts = [chunk.start for chunk in schedule.chunks if chunk.kind == 0]
+    assert len(starts) > 1
+    assert starts == sorted(starts)
+
+
+def test_kinds_are_told_apart_by_sites_and_shapes_but_not_by_where_and_how_strongly(tiny_config):
+    same = [
+        sinkjax.add_logit(key, value, layers=layer)
+        for key, value, layer in ((0, 1.0, 0), (3, -2, (1, 2)), (1, np.float32(4), None))
+    ]
+    others = [
+        sinkjax.mask_key(0),
+        sinkjax.add_logit(sinkjax.per_prompt([0, 1, 2, 3]), 1.0),
+        sinkjax.compose(sinkjax.add_logit(0, 1.0), sinkjax.add_logit(1, 1.0)),
+        sinkjax.add_logit(0, np.ones((1, 1, 6))),
+    ]
+    found = plan(tiny_config, [*same, *others], LENGTHS, 12, RECEIVED)
+    assert [kind.rpartition(": ")[2] for kind in found.kinds] == ["3 edits", *["1 edit"] * len(others)]
+    assert found.compiles == 1 + len(found.kinds)
+    assert plan(tiny_config, [*same, *others, sinkjax.compose()], LENGTHS, 12, RECEIVED).compiles == found.compiles
+
+
+def test_a_schedule_survives_json(tiny_config):
+    schedule = plan(tiny_config, [*MASKS, sinkjax.compose()], LENGTHS, 12, RECEIVED).schedule
+    assert Schedule.from_json(json.loads(json.dumps(schedule.to_json()))) == schedule
+
+
+def least_memory(config, B, T, probe):
+    """The smallest memory in which one prompt fits."""
+    low, high = 0, 1 << 40
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            plan(config, MASKS, [T] * B, T, probe, memory=middle)
+            high = middle
+        except SinkjaxError:
+            low = middle
+    return high
+
+
+def test_any_memory_gives_the_same_numbers_in_the_same_layout(tiny_config, tiny_params):
+    model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config, count=5)
+    probe = Probe(attention_received=True, resid_argmax=True)
+    lengths = np.array([12, 7, 9, 12, 3])
+    here = sinkjax.per_prompt([1, 2, 3, 4, 2])
+    edits = [*MASKS, *(sinkjax.drop_mlp(here, layers=layer) for layer in range(LAYERS)), sinkjax.compose()]
+    whole = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths)
+    least = least_memory(tiny_config, 5, 12, probe)
+    for memory, block in ((least, 1), (int(1.4 * least), 3)):  # prompts one by one, and in uneven blocks
+        assert plan(tiny_config, edits, lengths, 12, probe, memory=memory).schedule.prompt_block == block
+        cut = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths, memory=memory)
+        assert cut.sizes == whole.sizes
+        for name in whole.variables:
+            assert cut[name].dims == whole[name].dims
+            assert cut[name].dtype == whole[name].dtype
+            assert_close(cut[name], whole[name], 1e-5, name)
+
+
+def test_prompts_are_cut_into_blocks_of_about_one_size(tiny_config):
+    least = least_memory(tiny_config, 9, 12, RECEIVED)
+    sizes = {
+        plan(tiny_config, MASKS, [12] * 9, 12, RECEIVED, memory=least + extra).schedule.prompt_block
+        for extra in range(0, 10**6, 2000)
+    }
+    assert sizes == {1, 2, 3, 5, 9}  # never 8 and a rest of 1
+
+
+def test_a_memory_too_small_is_refused_with_what_is_needed(tiny_config, tiny_params, tmp_path):
+    with pytest.raises(SinkjaxError, match=r"one prompt of 12 tokens needs about 0\.\d+ GB, more than the 0\.00 GB allowed"):
+        sinkjax.sweep(model_of(tiny_config, tiny_params), prompts(tiny_config), MASKS, memory=1000, out=tmp_path / "x.zarr")
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_edit_is_refused(tiny_config):
+    with pytest.raises(SinkjaxError, match="at least one edit"):
+        plan(tiny_config, [], LENGTHS, 12, RECEIVED)
+
+
+def test_edits_of_a_call_are_spread_evenly_over_devices(tiny_config):
+    edits = [sinkjax.mask_key(key, layers=layer) for key in range(7) for layer in range(LAYERS)]
+    one = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, platform="cpu")
+    four = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, platform="cpu", devices=4)
+    assert one.schedule.widths == (4,)
+    assert four.schedule.widths == (16,)
+    assert four.bytes == one.bytes  # of each device
+
+
+def test_a_model_in_shards_fits_where_it_does_not_fit_whole(tiny_config):
+    config = replace(tiny_config, vocab_size=100_000)
+    memory = params.count(config) * 4
+    with pytest.raises(SinkjaxError, match="one prompt"):
+        plan(config, MASKS, LENGTHS, 12, RECEIVED, memory=memory)
+    assert plan(config, MASKS, LENGTHS, 12, RECEIVED, memory=memory, shards=2).bytes["parameters"] == memory // 2
+
+
+@pytest.mark.parametrize(
+    ("B", "T", "probe"),
+    [
+        (4, 64, Probe(attention_received=True, resid_max=True)),
+        (1, 600, Probe(attention_received=True, row_entropy=True)),
+        (8, 64, Probe(nll=True)),
+        (2, 96, Probe(attention=(0, 1, 2))),
+    ],
+    ids=["statistics", "blocks of queries", "loss", "maps"],
+)
+def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, probe):
+    config = replace(tiny_config, width=128, head_dim=32, mlp_width=352, vocab_size=2000, context=1024)
+    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
+    planned = plan(config, edits, [T] * B, T, probe, memory=10**9, platform="gpu")
+    assert planned.schedule.widths == (3,)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
+    batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")
+    static = {"config": config, "probe": probe, "precision": "highest"}
+    base = jax.eval_shape(lambda *args: baseline(*args, **static), shapes, *batch)
+    stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits])
+    start = jax.ShapeDtypeStruct((), "int32")
+    used = edited.lower(shapes, *batch, stacked, start, base, **static).compile().memory_analysis()
+    bytes_used = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes
+    assert 0.9 * bytes_used < planned.peak_bytes < 2.0 * bytes_used
+
+
+def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):
+    static = {"config": tiny_config, "probe": EVERYTHING, "precision": "highest"}
+    base = jax.eval_shape(lambda *args: baseline(*args, **static), tiny_params, prompts(tiny_config), LENGTHS)
+    measured = sum(array.size * array.dtype.itemsize for array in base.record.values())
+    assert plan(tiny_config, MASKS, LENGTHS, 12, EVERYTHING).result_bytes == len(MASKS) * measured
