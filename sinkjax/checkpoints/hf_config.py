@@ -69,7 +69,7 @@ INERT = frozenset(
 # fmt: on
 
 # Keys of which one value is supported, with which they are without effect.
-FIXED = {"rope_interleaved": False, "is_decoder": False, "is_encoder_decoder": False, "add_cross_attention": False}
+FIXED = dict.fromkeys(("rope_interleaved", "use_mrope", "is_decoder", "is_encoder_decoder", "add_cross_attention"), False)
 
 
 def read_config(
