@@ -118,7 +118,8 @@ def create(
         scratch.rename(path)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise SinkjaxError(f"cannot make the store {path}: {error.strerror or error}") from error
+        reason = ": ".join(str(part) for part in (error.strerror or error, error.filename) if part)
+        raise SinkjaxError(f"cannot make the store {path}: {reason}") from error
     return Store(path)
 
 

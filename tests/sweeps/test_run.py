@@ -1,0 +1,177 @@
+"""A sweep as a user sees it: one compile per kind, any number of devices, every edit accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError, Site
+from sinkjax.checkpoints.load import Model
+from sinkjax.model import params as parameters
+from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.sweeps.store import Store
+from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
+
+PROBE = Probe(attention_received=True, resid_max=True)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config, tiny_params):
+    return model_of(tiny_config, tiny_params)
+
+
+def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(tiny_config, model):
+    rng = np.random.default_rng(0)
+    strengths = [1, -2.5, np.float32(0.5), jnp.asarray(3.0), np.array(1, np.int64)]
+    edits = [
+        sinkjax.add_logit(
+            int(rng.integers(4)), strengths[n % 5], layers=sorted(rng.choice(LAYERS, 1 + n % 2)), heads=n % 6 if n % 3 else None
+        )
+        for n in range(50)
+    ]
+    edits += [sinkjax.drop_mlp(position, layers=layer) for position in range(5) for layer in range(LAYERS)] + [sinkjax.compose()]
+    probe = Probe(attention_received=True, key_norm=True)  # no other test has it, so that nothing is compiled yet
+    before = baseline._cache_size(), edited._cache_size()
+    result = sinkjax.sweep(model, prompts(tiny_config, count=9, length=40), edits, probe=probe)
+    assert max(len(chunk[2]) for chunk in result.attrs["schedule"]["chunks"]) < 10  # several chunks of each kind
+    assert (baseline._cache_size() - before[0], edited._cache_size() - before[1]) == (1, 2)
+
+
+def test_results_stand_in_the_order_of_the_list(tiny_config, model):
+    edits = [sinkjax.mask_key(0, layers=2), sinkjax.drop_mlp(0, layers=1), sinkjax.compose(), sinkjax.mask_key(0, layers=0)]
+    one_by_one = [sinkjax.sweep(model, prompts(tiny_config), [edit], probe=PROBE) for edit in edits]
+    together = sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE)
+    for number, alone in enumerate(one_by_one):
+        assert together.edit[number] == alone.edit[0]
+        for name in PROBE.dims():
+            assert_close(together[name][number], alone[name][0], 1e-5, name)
+
+
+@pytest.mark.parametrize("count", [3, 8, 11])
+def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, count):
+    assert jax.device_count() == 8
+    tokens = prompts(tiny_config)
+    masks = [sinkjax.mask_key(key, layers=layer) for key in range(4) for layer in range(LAYERS)]
+    edits = [*masks[:count], sinkjax.compose()]
+    alone = sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS)
+    everywhere = Model(tiny_config, tiny_params, None, {})  # on no mesh, so that all devices are used
+    spread = sinkjax.sweep(everywhere, tokens, edits, probe=PROBE, lengths=LENGTHS)
+    assert spread.attrs["sweep"]["mesh"] == {"edit": 8}
+    for name in alone.variables:
+        assert_close(spread[name], alone[name], 1e-5, name)
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+def test_a_model_in_shards_gives_the_numbers_of_a_whole_one(axis_type):
+    config = Config(
+        layers=3,
+        width=32,
+        heads=8,
+        kv_heads=4,
+        head_dim=8,
+        mlp_width=48,
+        vocab_size=64,
+        context=64,
+        norm=RMSNorm(1e-5),
+        position=Rope(10_000.0),
+        activation="silu",
+        tied=True,
+    )
+    whole, tokens = parameters.init(config, seed=0), prompts(config)
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(axis_type, axis_type))
+    placed = jax.tree.map(
+        lambda leaf, array: jax.device_put(array, parameters.sharding(leaf, mesh)), parameters.abstract(config), whole
+    )
+    assert placed["layers"]["q"].addressable_shards[0].data.shape[2] == 4
+    edits = [sinkjax.add_logit(0, value, layers=layer, heads=(1, 6)) for value in (1.0, -3.0) for layer in range(LAYERS)]
+    alone = sinkjax.sweep(model_of(config, whole), tokens, edits, probe=PROBE, lengths=LENGTHS)
+    sharded = sinkjax.sweep(Model(config, placed, None, {}), tokens, edits, probe=PROBE, lengths=LENGTHS)
+    assert sharded.attrs["sweep"]["parameters"] == alone.attrs["sweep"]["parameters"]  # the same weights, however placed
+    for name in alone.variables:
+        assert_close(sharded[name], alone[name], 1e-5, name)
+
+
+def test_what_an_edit_touched_is_counted(tiny_config, model):
+    edits = [
+        sinkjax.mask_key(0, layers=1, heads=2),
+        sinkjax.add_logit(3, 0.0),
+        sinkjax.drop_mlp(2, layers=(0, 1)),
+        sinkjax.swap_embeddings(1, 1),
+        sinkjax.compose(),
+    ]
+    result = sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS)
+    rows = LENGTHS - 3  # queries that see key 3
+    want = [LENGTHS, rows * LAYERS * 6, [2 * 32] * 4, [32] * 4, [0] * 4]
+    np.testing.assert_array_equal(result.cells_addressed, want)
+    np.testing.assert_array_equal(result.cells_changed, [LENGTHS - 1, [0] * 4, [2 * 32] * 4, [0] * 4, [0] * 4])
+    for name in PROBE.dims():  # neutral edits give the numbers of none
+        for neutral in (1, 3):
+            assert_close(result[name][neutral], result[name][4], 1e-6, name)
+
+
+@pytest.mark.parametrize(
+    ("edits", "words"),
+    [
+        ([sinkjax.compose(), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0)], "masks every key of query 0"),
+        (
+            [sinkjax.compose(sinkjax.mask_key((0, 1)), sinkjax.edit(Site.LOGITS, "set", -np.inf, queries=4, keys=(2, 3, 4)))],
+            "query 4",
+        ),
+        ([sinkjax.edit(Site.LOGITS, "add", 1.0, queries=2, keys=3)], "would do nothing"),
+        ([sinkjax.mask_key(0, layers=3)], "layer 3 is out of range: there are 3, 0 to 2"),
+        ([sinkjax.drop_mlp(5)], "position 5 is beyond prompt 2, which has 5 tokens"),
+        (["mask_key"], "not an edit: 'mask_key'"),
+        ([], "at least one edit"),
+    ],
+)
+def test_edits_that_do_not_fit_are_refused_before_anything_is_written(tiny_config, model, tmp_path, edits, words):
+    with pytest.raises(SinkjaxError, match=words):
+        sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_row_emptied_at_run_time_raises_and_is_not_marked_done(tiny_config, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("sinkjax.edits.resolve._refuse_empty_rows", lambda *args: None)
+    edits = [sinkjax.mask_key(0), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0, layers=1)]
+    with pytest.raises(SinkjaxError, match=r"edit 1 leaves 6 rows of attention without a key"):
+        sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    assert not Store(tmp_path / "x.zarr").done[1].any()
+
+
+def test_vectors_in_place_of_tokens_are_swept_without_a_vocabulary(tiny_config, tiny_params):
+    config = replace(tiny_config, vocab_size=None)
+    kept = {name: leaf for name, leaf in tiny_params.items() if name not in ("embed", "unembed")}
+    tokens = tiny_params["embed"][prompts(tiny_config)]
+    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
+    vectors = sinkjax.sweep(model_of(config, kept), tokens, edits, probe=PROBE, lengths=LENGTHS)
+    ids = sinkjax.sweep(model_of(tiny_config, tiny_params), prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS)
+    assert "tokens" not in vectors
+    for name in PROBE.dims():
+        assert_close(vectors[name], ids[name], 1e-5, name)
+
+
+def test_nan_beyond_a_prompt_and_overflow_are_stored_as_they_are(tiny_config, model):
+    edits = [sinkjax.set_residual(0, 3e38, layers=2), sinkjax.compose()]
+    result = sinkjax.sweep(model, prompts(tiny_config), edits, probe=Probe(resid_norm=True), lengths=LENGTHS)
+    assert np.isinf(result.resid_norm[0, :, 3, 0]).all()
+    beyond = np.arange(12)[None] >= LENGTHS[:, None]
+    np.testing.assert_array_equal(np.isnan(result.resid_norm[1]).all("depth"), beyond)
+
+
+def test_a_bar_is_shown_on_a_terminal_only(tiny_config, model, capsys):
+    sinkjax.sweep(model, prompts(tiny_config), [sinkjax.compose()], probe=PROBE)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_mesh_of_one_device_keeps_a_sweep_there(tiny_config, tiny_params):
+    copies = NamedSharding(Mesh(np.array(jax.devices()[3:4]), ("data",)), PartitionSpec())
+    placed = Model(tiny_config, jax.device_put(tiny_params, copies), None, {})
+    result = sinkjax.sweep(placed, prompts(tiny_config), [sinkjax.compose()], probe=PROBE)
+    assert result.attrs["sweep"]["mesh"] == {}

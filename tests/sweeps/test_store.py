@@ -1,0 +1,240 @@
+"""A store explains itself, resumes to the same bits, is never mixed with another sweep, and outlives a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError, Site, Statistic
+from sinkjax.checkpoints.load import Model
+from sinkjax.sweeps.store import Store
+from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
+
+PROBE = Probe(attention_received=True, resid_argmax=True)
+EDITS = [sinkjax.compose(label="no edit"), *(sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS))]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config, tiny_params):
+    return model_of(tiny_config, tiny_params)
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny_config):
+    return prompts(tiny_config)
+
+
+@pytest.fixture
+def run(model, tokens, tmp_path):
+    """The sweep of these tests, into `tmp_path / "x.zarr"`; arguments replace its own."""
+    return lambda **changes: sinkjax.sweep(
+        **{"model": model, "tokens": tokens, "edits": EDITS, "probe": PROBE, "lengths": LENGTHS, "out": tmp_path / "x.zarr"}
+        | changes
+    )
+
+
+def unmark(path: Path, *marks: tuple[int, int]) -> None:
+    """Make a store look as if a run had been killed: no marks, and rubbish where their values were."""
+    group = zarr.open_group(path, mode="r+", zarr_format=2)
+    for edit, block in marks:
+        group["done"][edit, block] = False
+        group["attention_received"][edit] = 7.0
+
+
+def test_a_store_says_what_it_holds(run, tokens, tmp_path):
+    run(labels={"prompt": ["a", "bc", "def", "é"]}, attributes={"text": {"source": "none", "bos": "none"}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = xarray.open_zarr(tmp_path / "x.zarr")
+    assert dataset.attention_received.dims == ("edit", "prompt", "layer", "head", "key")
+    assert dataset.edit.values.tolist() == [edit.label for edit in EDITS]
+    assert dataset.prompt.values.tolist() == ["a", "bc", "def", "é"]
+    assert dataset.layer.values.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(dataset.tokens, tokens)
+    np.testing.assert_array_equal(dataset.length, LENGTHS)
+    assert dataset.attrs["text"] == {"source": "none", "bos": "none"}
+    identity = dataset.attrs["sweep"]
+    assert identity["config"]["position"]["theta"] == 10_000.0
+    assert (identity["dtype"], identity["precision"]) == ("float32", "highest")
+    assert identity["versions"]["jax"] == jax.__version__
+    assert dataset.resid_argmax.dtype == np.int32
+    assert (dataset.resid_argmax.values[:, 0, :, 9:] == -1).all()
+
+
+def test_what_returns_in_memory_is_what_a_store_holds(run, tmp_path):
+    stored, kept = run(), run(out=None)
+    xarray.testing.assert_identical(kept.drop_attrs(deep=False), stored.load().drop_attrs(deep=False))
+
+
+def test_a_finished_store_is_not_computed_again(run, monkeypatch):
+    first = run().load()
+    monkeypatch.setattr("sinkjax.sweeps.run.baseline", None)
+    xarray.testing.assert_identical(run().load(), first)
+
+
+def test_an_interrupted_store_resumes_to_the_same_bits_with_its_own_plan(run, tmp_path):
+    first = run().load()
+    unmark(tmp_path / "x.zarr", (1, 0), (3, 0))
+    xarray.testing.assert_identical(run(memory=1).load(), first)  # a memory in which nothing fits: the plan is the store's
+
+
+def test_a_probe_with_functions_is_recognised_in_another_process(run, model, tokens, tmp_path):
+    def spread(power):
+        fn = partial(lambda x, view, power: (x**power).mean(axis=-1), power=power)
+        return Probe(extra=(Statistic("spread", Site.RESID, fn, ("prompt", "depth", "position")),))
+
+    first = run(probe=spread(2)).load()
+    xarray.testing.assert_identical(run(probe=spread(2)).load(), first)  # as another process has it: at another address
+    with pytest.raises(SinkjaxError, match="probe was"):
+        run(probe=spread(3))
+
+
+def other_weights(model: Model) -> Model:
+    """The same model but for one bit of one weight."""
+    q = model.params["layers"]["q"]
+    return replace(model, params=model.params | {"layers": model.params["layers"] | {"q": q.at[1, 2, 3, 4].multiply(1 + 2**-23)}})
+
+
+@pytest.mark.parametrize(
+    ("difference", "change"),
+    [
+        ("edits.sha256", lambda model, tokens: {"edits": EDITS[::-1]}),
+        ("edits.count", lambda model, tokens: {"edits": EDITS[:-1]}),
+        ("prompts.sha256", lambda model, tokens: {"tokens": tokens[::-1].copy()}),
+        ("prompts.sha256", lambda model, tokens: {"lengths": LENGTHS - 1}),
+        ("prompts.positions", lambda model, tokens: {"tokens": np.pad(tokens, ((0, 0), (0, 1)))}),
+        ("labels.edit.sha256", lambda model, tokens: {"labels": {"edit": ["a", "b", "c", "d"]}}),
+        ("labels.prompt", lambda model, tokens: {"labels": {"prompt": [4, 5, 6, 7]}}),
+        ("probe", lambda model, tokens: {"probe": Probe(attention_received=True)}),
+        ("precision", lambda model, tokens: {"precision": "default"}),
+        ("parameters", lambda model, tokens: {"model": other_weights(model)}),
+        (
+            'dtype was "float32", now "bfloat16"',
+            lambda model, tokens: {"model": model_of(model.config, model.params, "bfloat16")},
+        ),
+        ("model.name", lambda model, tokens: {"model": replace(model, source={"name": "another"})}),
+        (
+            'config.activation was "silu", now "relu"',
+            lambda model, tokens: {"model": replace(model, config=replace(model.config, activation="relu"))},
+        ),
+    ],
+)
+def test_a_store_of_another_sweep_is_refused_with_the_difference(run, model, tokens, tmp_path, difference, change):
+    before = run().load()
+    with pytest.raises(SinkjaxError, match="holds another sweep") as refused:
+        run(**change(model, tokens))
+    assert difference in str(refused.value)
+    xarray.testing.assert_identical(xarray.open_zarr(tmp_path / "x.zarr", chunks=None).drop_vars("done").load(), before)
+
+
+def test_labels_and_values_that_only_look_alike_are_told_apart(run, tmp_path):
+    run(labels={"prompt": ["ab", "c", "d", "e"]})
+    with pytest.raises(SinkjaxError, match=r"labels\.prompt\.sha256"):
+        run(labels={"prompt": ["a", "bc", "d", "e"]})
+
+
+@pytest.mark.parametrize("content", ["a file", "a folder", "another zarr", "broken attributes"])
+def test_a_path_that_is_no_sweep_is_refused_and_left_alone(run, tmp_path, content):
+    path = tmp_path / "x.zarr"
+    if content == "a file":
+        path.write_text("results")
+    elif content == "another zarr":
+        zarr.open_group(path, mode="w", zarr_format=2).create_array("x", shape=(2,), dtype="int32")
+    else:
+        path.mkdir()
+        (path / ("notes.txt" if content == "a folder" else ".zattrs")).write_text("[1, 2]")
+    before = sorted(path.rglob("*"))
+    with pytest.raises(SinkjaxError, match="exists and is not the store of a sweep"):
+        run()
+    assert sorted(path.rglob("*")) == before
+
+
+def test_an_output_that_cannot_be_made_is_one_sentence(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SinkjaxError, match=r"cannot make the store .*x\.zarr: File exists: .*file$"):
+        run(out=tmp_path / "file" / "x.zarr")
+    with pytest.raises(SinkjaxError, match=r"cannot use .*: File name too long"):
+        run(out=tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({"prompt": ["a"]}, r"labels of 'prompt' have shape \(1,\), but there are 4 entries"),
+        ({"prompts": ["a"] * 4}, "labels of 'prompts' .* no entries"),
+        ({"prompt": [None, 1, 2, "x"]}, "must be all numbers or all text"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused_before_anything_is_written(run, tmp_path, labels, words):
+    with pytest.raises(SinkjaxError, match=words):
+        run(labels=labels)
+    assert not any(tmp_path.iterdir())
+
+
+def test_attributes_that_cannot_be_stored_are_refused(run, tmp_path):
+    with pytest.raises(SinkjaxError, match="attributes must be JSON"):
+        run(attributes={"array": jnp.zeros(2)})
+    with pytest.raises(SinkjaxError, match="'schedule' is the store's own"):
+        run(attributes={"schedule": "mine"})
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_statistic_may_not_take_the_name_of_an_axis(run):
+    with pytest.raises(SinkjaxError, match="under the name 'key'"):
+        run(probe=Probe(attention_received=True, capture=(sinkjax.Capture(Site.KEY),)))
+
+
+def fill_disk(monkeypatch, after: int) -> None:
+    """Let all writes of files fail for want of room, after some have passed; zarr writes a file by opening it."""
+    import zarr.storage._local as local
+
+    put, written = local._put, []
+
+    def full(path, value, *args, **kwargs):
+        written.append(path)
+        if len(written) > after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return put(path, value, *args, **kwargs)
+
+    monkeypatch.setattr(local, "_put", full)
+
+
+def test_a_full_disk_while_the_store_is_made_leaves_nothing(run, tmp_path, monkeypatch):
+    fill_disk(monkeypatch, after=10)
+    with pytest.raises(SinkjaxError, match=r"cannot make the store .*: No space left on device"):
+        run()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, model, tokens, tmp_path, monkeypatch):
+    want = run(out=None)
+    with monkeypatch.context() as patch:
+        original = Store.write
+
+        def write(self, edits, *args):
+            if 2 in edits:
+                fill_disk(patch, after=1)
+            original(self, edits, *args)
+
+        patch.setattr(Store, "write", write)
+        patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})  # a call for each edit
+        with pytest.raises(SinkjaxError, match="No space left on device; what is done is kept, the same command resumes"):
+            run()
+    kept = np.asarray(zarr.open_group(tmp_path / "x.zarr", mode="r", zarr_format=2)["done"])
+    assert kept[:, 0].tolist() == [True, True, False, False]
+    result = run().load()
+    for name in want.variables:
+        assert_close(result[name], want[name], 1e-5, name)
+    assert Store(tmp_path / "x.zarr").done.all()
