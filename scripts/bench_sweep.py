@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_peers.report import OURS, TASKS, Measured, section
+from bench_peers.report import FLOOR, OURS, TASKS, Measured, section
 from bench_peers.worker import CORES, ROOT, Worker
 from sections import write_section
 
@@ -176,11 +176,11 @@ def compare(what: str, record: Record, reference: Record) -> dict[str, float]:
 
 
 def difference(array: np.ndarray, reference: np.ndarray) -> float:
-    """The largest relative difference, or the share of integers that differ."""
+    """The largest difference relative to max(value, FLOOR), or the share of integers that differ."""
     if np.issubdtype(reference.dtype, np.integer):
         return float((array != reference).mean())
     reference = reference.astype(np.float64)
-    return float((np.abs(array - reference) / np.maximum(np.abs(reference), np.finfo(np.float32).tiny)).max())
+    return float((np.abs(array - reference) / np.maximum(np.abs(reference), FLOOR)).max())
 
 
 def check_edits(side: str, record: Record, layers: Sequence[int]) -> None:

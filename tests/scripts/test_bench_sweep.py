@@ -109,6 +109,7 @@ def test_no_time_counts_for_other_numbers(script, statistic: str, value: float) 
     reference = {"resid_max": np.full((3, 3), 2.0, np.float32), "resid_argmax": np.full((3, 3), 5)}
     near = reference | {"resid_max": reference["resid_max"] * 1.0005}
     assert compare("a side", near, reference)["resid_max"] == pytest.approx(5e-4, rel=1e-2)
+    assert compare("a side", {"x": np.array([3e-8])}, {"x": np.array([1e-8])})["x"] == pytest.approx(2e-4)  # noise near 0
     changed = reference[statistic].copy()
     changed[1, 1] = value
     with pytest.raises(SystemExit, match=statistic):
