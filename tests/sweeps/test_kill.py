@@ -1,0 +1,119 @@
+"""A sweep that is killed at any moment and started again by the same command ends with the bits of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+pytestmark = pytest.mark.kill
+
+ROOT = Path(__file__).parents[2]
+KILLS = 14
+COMMAND = """
+import sys
+import numpy as np
+import sinkjax
+from sinkjax.checkpoints.load import Model
+from sinkjax.model import params
+from sinkjax.model.config import Config, RMSNorm, Rope
+
+config = Config(layers=3, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
+                norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
+model = Model(config, params.init(config, seed=0), None, {})
+tokens = np.random.default_rng(0).integers(0, 61, (4, 256))
+edits = [sinkjax.compose()] + [sinkjax.mask_key(key, layers=layer) for key in range(40) for layer in range(3)]
+probe = sinkjax.Probe(attention_received=True, resid_argmax=True, nll=True)
+print("ready", flush=True)
+sinkjax.sweep(model, tokens, edits, probe=probe, out=sys.argv[1])
+"""
+
+
+def start(out: Path, cache: Path) -> subprocess.Popen:
+    """The command, up to where the sweep begins."""
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_NUM_CPU_DEVICES": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, str(out)], env=environment, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def finish(out: Path, cache: Path) -> None:
+    """The command, to its end."""
+    with start(out, cache) as process:
+        assert process.wait(timeout=300) == 0
+
+
+def marks(out: Path) -> int:
+    """How many chunks of a store are marked as done; 0 while it is being made."""
+    return sum(1 for mark in (out / "done").glob("[0-9]*.[0-9]*") if not mark.name.endswith(".partial"))
+
+
+def arrays(out: Path) -> dict[str, np.ndarray]:
+    """Every array of a store."""
+    return {name: np.asarray(array) for name, array in zarr.open_group(out, mode="r", zarr_format=2).arrays()}
+
+
+def assert_same_bits(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
+    assert got.keys() == want.keys()
+    for name, array in want.items():
+        assert got[name].dtype == array.dtype
+        assert got[name].tobytes() == array.tobytes(), name
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Compiled programs, so that a second start is quick."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache):
+    """The store of a run that nobody kills."""
+    out = tmp_path_factory.mktemp("undisturbed") / "x.zarr"
+    finish(out, cache)
+    return arrays(out)
+
+
+def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(tmp_path, cache, undisturbed):
+    out, rng = tmp_path / "x.zarr", np.random.default_rng(0)
+    total, seen = undisturbed["done"].size, []
+    while len(seen) < KILLS:
+        target = (marks(out) if seen else 0) + total // (KILLS + 2)
+        with start(out, cache) as process:
+            while marks(out) < target and process.poll() is None:
+                time.sleep(0.0005)
+            time.sleep(rng.uniform(0, 0.01))  # anywhere within a chunk
+            assert process.poll() is None, "the run ended before it was killed"
+            process.kill()
+        seen.append(marks(out))
+    assert 0 < seen[0] < seen[-1] < total
+    finish(out, cache)
+    assert_same_bits(arrays(out), undisturbed)
+
+
+def test_a_sweep_killed_while_its_store_is_made_starts_afresh(tmp_path, cache, undisturbed):
+    rng, interrupted = np.random.default_rng(1), 0
+    for number in range(KILLS // 2):
+        out = tmp_path / f"{number}.zarr"
+        scratch = out.with_name(f".{out.name}.new")
+        with start(out, cache) as process:
+            while not scratch.exists() and not out.exists() and process.poll() is None:
+                time.sleep(0.0005)
+            time.sleep(rng.uniform(0, 0.03))
+            process.kill()
+        interrupted += not out.exists()
+        assert out.exists() or scratch.exists()
+    assert interrupted  # some kills came before the store was whole
+    finish(out, cache)
+    assert_same_bits(arrays(out), undisturbed)
