@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_origin
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_origin, get_type_hints
 
 import tyro
 
@@ -149,7 +149,7 @@ VERBS: dict[str, Callable[[Sequence[str]], None]] = {verb.__name__: verb for ver
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 for a mistake, 130 for an interruption."""
+    """Run one command and return its exit code: 0, 2 for a mistake, 130 for an interruption, 1 if nobody reads the output."""
     arguments = sys.argv[1:] if arguments is None else arguments
     verb, *rest = arguments or ["--help"]
     try:
@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SinkjaxError as error:
         return _fail(str(error), 2)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, and nothing is to be said to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its exit
+        return 1
     except OSError as error:
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2)
     except KeyboardInterrupt:
@@ -249,7 +250,7 @@ def cache_folder() -> Path:
 
 def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
-    out = options.out or chosen.folder or Path("results") / Path(name).with_suffix("")
+    out = options.out or chosen.folder or Path("results") / (name if name in configs() else Path(name).stem)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.experiments.results import PAGE
     from sinkjax.experiments.run import carry_out
@@ -281,17 +282,22 @@ def _bytes(gigabytes: float | None) -> int | None:
 
 
 def _option_names(cls: Any, defaults: dict[str, Any]) -> list[str]:
-    """The long options of a command: the fields of `cls` and of its config."""
-    fields = [field for field in dataclasses.fields(get_origin(cls) or cls) if field.name not in defaults]
-    fields += [field for config in defaults.values() for field in dataclasses.fields(config)]
-    return [f"--{field.name.replace('_', '-')}" for field in fields]
+    """The long options of a command: the fields of `cls` and of its config that carry no marker of tyro's."""
+    types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
+    hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
+    marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return [f"--{name.replace('_', '-')}" for name in hints if name not in marked and name not in defaults]
 
 
 def _sentence(complaint: str) -> str:
-    """What tyro prints in a box, without the box and without the help below its first rule."""
-    lines = [line.strip("│ ") for line in complaint.strip().splitlines()]
-    body = " ".join(itertools.takewhile(lambda line: set(line) != {"─"}, lines[1:])) or complaint
-    return " ".join(body.split("Got errors:")[0].removeprefix("Error parsing config: ").split())
+    """What tyro says in a box under a title, up to the rule below which it repeats the help."""
+    lines = [line.strip("╭╮╰╯│ ") for line in complaint.strip().splitlines()]
+    body = itertools.takewhile(lambda line: not _is_rule(line), itertools.dropwhile(_is_rule, lines[1:]))
+    return " ".join(" ".join(body).split("Got errors:")[0].removeprefix("Error parsing config: ").split())
+
+
+def _is_rule(line: str) -> bool:
+    return set(line) in ({"─"}, {"-"})
 
 
 def _first_line(cls: type) -> str:

@@ -67,6 +67,8 @@ def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[Job, Conf
     config = chosen.config
     check_dtype(config.dtype)
     architecture = open_checkpoint(config.model, config.revision).config
+    if config.length > architecture.context:
+        raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
     for job in recipe(chosen.experiment).jobs(config, architecture):
         T, lengths = config.length, [config.length] * job.prompts
         yield job, architecture, plan(architecture, job.edits, lengths, T, job.probe, memory=memory, dtype=config.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from sinkjax.errors import SinkjaxError
@@ -15,5 +16,6 @@ def write(path: Path, content: str | bytes) -> None:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
         scratch.replace(path)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink()
         raise SinkjaxError(f"cannot write {path}: {error.strerror}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sinkjax.report.table import table
 
@@ -17,19 +17,13 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(
-        title=title,
-        caption=caption or None,
-        box=box.SIMPLE_HEAD,
-        title_style="bold",
-        title_justify="left",
-        caption_justify="left",
-    )
+    style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
+    shown = Table(title=title, caption=caption or None, **style)
     for column in columns:
         shown.add_column(column, overflow="fold")
     for line in lines:
         shown.add_row(*(str(entry) for entry in line))
-    Console(highlight=False).print(shown)
+    Console(highlight=False, markup=False).print(shown)
 
 
 def show_section(section: Section) -> None:
@@ -38,8 +32,9 @@ def show_section(section: Section) -> None:
     print(f"{section.title}\n")
     for number, column in enumerate(summary.columns):
         block = [(label, cells[number]) for label, cells in summary.lines]
-        lines = [(label, cell.value, cell.effect, cell.rank) for label, cell in block]
-        show(column, ("edit", "value", "effect", "percentile"), lines)
+        ranked = any(cell.rank for _, cell in block)
+        lines = [(label, cell.value, cell.effect, *[cell.rank] * ranked) for label, cell in block]
+        show(column, ("edit", "value", "effect", *["percentile"] * ranked), lines)
     print("Means over prompts with bootstrap 95 % intervals; effects are paired differences from the first line of a table.\n")
     for finding in section.findings:
         print(f"- {finding}")

@@ -29,8 +29,8 @@ def drawings(
 ) -> Iterator[Drawing]:
     """Every figure. columns: title -> the arms along one x axis, by their place. measured: names of the summary's measures."""
     key, moved = config.key, config.key + 1
-    study, N = data.attrs["study"], data.sizes["prompt"]
-    origin = f"{data.attrs['sweep']['model']['name']} in {data.attrs['sweep']['dtype']}, BOS {study['bos']}, {study['text']}"
+    sweep, study, N = data.attrs["sweep"], data.attrs["study"], data.sizes["prompt"]
+    origin = f"{sweep['model']['name']} in {sweep['dtype']}, BOS {study['bos']}, {study['text'].partition(', because')[0]}"
 
     tokens = study["token_texts"][0][:TOKENS]
     values = maps["attention"].isel(prompt=0).mean("head").values

@@ -1,0 +1,96 @@
+"""kiya/mask: the arms are what the study says, and on SmolLM2 the sink moves."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.experiments.base import Arm
+from sinkjax.experiments.kiya import mask
+from sinkjax.experiments.kiya.config import Mask
+from sinkjax.experiments.measures import largest_activation, sink_rate
+from sinkjax.experiments.summary import Measured, summarise
+from sinkjax.record import Record
+
+L = 5
+
+
+def masked_layers(edit: sinkjax.Edit) -> list[int]:
+    layers = edit.terms[0].layers
+    return list(range(layers.start or 0, layers.stop)) if hasattr(layers, "start") else list(layers)
+
+
+def test_the_arms_are_no_edit_each_layer_each_prefix_and_all_layers():
+    arms = mask.arms(Mask(), L)
+    sets = [masked_layers(arm.edit) for arm in arms[1:]]
+    assert arms[0].edit.terms == ()
+    assert sets == [[layer] for layer in range(L)] + [list(range(stop)) for stop in range(2, L)] + [list(range(L))]
+    assert {arm.edit.terms[0].keys for arm in arms[1:]} == {(0,)}
+    assert len({arm.edit.label for arm in arms}) == len(arms)
+
+
+def test_controls_match_the_budget_and_never_mask_the_key_under_study():
+    config = Mask(key=2, controls=30)
+    drawn = mask.controls(config, L)
+    assert [arm.budget for arm in drawn] == [1] * 30 + [L] * 30
+    assert all(len(set(masked_layers(arm.edit))) == arm.budget for arm in drawn)
+    keys = {arm.edit.terms[0].keys[0] for arm in drawn}
+    assert keys <= set(range(config.length - 1)) - {2}
+    assert len(keys) > 20
+    assert {arm.budget for arm in mask.arms(config, L)} == {None, 1, L}
+
+
+def test_controls_depend_on_the_seed_alone():
+    labels = [[arm.edit.label for arm in mask.controls(Mask(seed=seed), L)] for seed in (0, 0, 1)]
+    assert labels[0] == labels[1] != labels[2]
+
+
+def test_a_model_of_one_layer_has_a_study_too():
+    assert [arm.edit.label for arm in mask.arms(Mask(), 1)] == ["no edit", "layer 0", "all layers"]
+    assert {arm.budget for arm in mask.controls(Mask(), 1)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"), [([3], "layer 3"), ([0, 1, 2, 11], "layers 0 to 2 and 11"), ([0, 2, 4, 5], "layers 0, 2 and 4 to 5")]
+)
+def test_layers_in_words(layers, words):
+    assert mask._listed(layers) == words
+
+
+TEXTS = (
+    "The river had risen in the night, and by morning the lower fields were under water as far as the mill and the road.",
+    "She wrote to her brother every week, long letters about the garden and the price of coal, which he never answered.",
+    "In the winter of that year the company bought two ships, and sent them north with orders to return before the frost.",
+    "A good carpenter looks at the grain before he looks at the drawing, because the wood decides what can be made of it.",
+)
+
+
+def test_on_smollm2_masking_key_0_moves_the_sink_and_the_massive_activation_to_position_1(smollm2):
+    """Measured on these texts: 82 % of heads on key 0 without an edit and 81 % on key 1 with it; |h| at 1 from 560 to 22,900."""
+    config = Mask(prompts=len(TEXTS), length=24, controls=2)
+    tokens, lengths = sinkjax.encode(smollm2, TEXTS, bos="none", length=config.length)
+    probe = sinkjax.Probe(attention_received=True, resid_max=True)
+
+    def swept(arms: list[Arm]) -> Measured:
+        run = partial(sinkjax.forward, smollm2.params, tokens, smollm2.config, probe=probe, lengths=lengths, logits=False)
+        records = [run(edits=arm.edit).record for arm in arms]
+        stacked = {name: np.stack([record[name] for record in records]) for name in ("attention_received", "resid_max")}
+        return Measured(sinkjax.to_dataset(Record(stacked, probe.dims()), {"edit": [arm.edit.label for arm in arms]}), arms)
+
+    L = smollm2.config.layers
+    chosen = {arm.edit.label: arm for arm in mask.arms(config, L)}
+    controls = swept([arm for arm in mask.controls(config, L) if arm.budget == L])
+    measures = (sink_rate(0, config.eps), sink_rate(1, config.eps), largest_activation(0), largest_activation(1))
+    table = summarise(swept([chosen[label] for label in ("no edit", "layers 0 to 11", "all layers")]), measures, 0, controls)
+    on_0, on_1, at_0, at_1 = ({arm: row for (arm, name), row in table.items() if name == measure.name} for measure in measures)
+
+    assert on_0["no edit"].value.mean > 60 > 10 > on_1["no edit"].value.mean
+    assert on_1["all layers"].value.mean > 60
+    assert on_0["all layers"].value.mean == 0
+    assert on_1["layers 0 to 11"].effect.low > 40
+    assert at_1["no edit"].value.mean < 2_000 < 10_000 < at_1["all layers"].value.mean
+    assert np.isclose(at_0["all layers"].value.mean, at_0["no edit"].value.mean, rtol=1e-3)
+    assert on_1["all layers"].percentile == at_1["all layers"].percentile == 100

@@ -1,0 +1,58 @@
+"""A model with a tokenizer and a text, small enough to run an experiment on in a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from sinkjax.experiments import documents
+from sinkjax.experiments.registry import Chosen, config_type
+from tests.checkpoints.files import LLAMA, random_weights, write_folder
+
+LAYERS = 3
+BOS = "<s>"
+SENTENCE = "the attention of a query goes to the first key and stays there whatever the text is about"
+
+
+def write_model(folder: Path) -> Path:
+    """A random Llama of three layers with a byte-level tokenizer that names a BOS."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: number for number, character in enumerate([BOS, *alphabet])}
+    values = {**LLAMA, "num_hidden_layers": LAYERS, "vocab_size": len(vocabulary), "bos_token_id": 0}
+    weights = {name: 0.3 * array for name, array in random_weights(values).items()}
+    write_folder(folder, values, weights)
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([BOS])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": BOS}))
+    return folder
+
+
+def write_text(path: Path) -> Path:
+    """Twenty different paragraphs, one a line."""
+    lines = (f"{SENTENCE[number:]} {SENTENCE[:number]}" for number in range(20))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def study(experiment: str, folder: Path, **fields: object) -> Chosen:
+    """An experiment on the model and text that were written to `folder`, on 3 prompts of 12 tokens."""
+    small = {"model": str(folder / "model"), "text": str(folder / "text.txt"), "prompts": 3, "length": 12}
+    return Chosen(experiment, documents.build(config_type(experiment), {**small, **fields}, "the test"))
+
+
+def mask(folder: Path, **fields: object) -> Chosen:
+    """kiya/mask at its smallest."""
+    return study("kiya/mask", folder, **{"controls": 4, "control_prompts": 2, "map_layers": [0, 2], **fields})
+
+
+def write_both(folder: Path) -> Path:
+    """Model and text in one folder."""
+    write_model(folder / "model")
+    write_text(folder / "text.txt")
+    return folder

@@ -1,0 +1,126 @@
+"""Figures need no display and no global state, and their panels can be compared."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from sinkjax.plots import attention, layers
+from sinkjax.plots.style import render
+from sinkjax.stats import Interval
+
+
+def point(mean: float) -> Interval:
+    return Interval(mean, mean - 1, mean + 1, 8, 0, 0.95, "BCa")
+
+
+def maps(size: int = 4) -> Figure:
+    values = np.tril(np.full((2, 3, size, size), 0.25))
+    values[1, 2, 3, 0] = 0.9
+    return attention.maps(values, ["no edit", "masked"], [0, 4, 9], ["The", " cat", "\n", "$x$"])
+
+
+def line_panels() -> Figure:
+    def panel(height: float, log: bool) -> layers.Panel:
+        series = layers.Line("key 0", [0, 1, 2], [point(height), point(2 * height), point(height)], reference=height)
+        return layers.Panel("one layer", "share (%)", [series], log)
+
+    return layers.lines([[panel(10, False), panel(40, False)], [panel(100, True), panel(9000, True)]], "edited layer")
+
+
+def received() -> Figure:
+    grid = {f"key {key}": {"one layer": np.full((3, 5), 0.1 + key), "layers 0 to l": np.full((3, 5), 0.2)} for key in (0, 0.5)}
+    return layers.received(grid, "edited layer")
+
+
+def activations(count: int = 4) -> Figure:
+    values = np.geomspace(1, 1e4, count * 6 * 5).reshape(count, 6, 5)
+    return layers.activations(values, [f"arm {number}" for number in range(count)])
+
+
+FIGURES = (maps, line_panels, received, activations)
+
+
+def images(figure: Figure) -> list:
+    return [image for axes in figure.axes for image in axes.get_images()]
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_a_figure_is_drawn_as_svg_and_png(draw):
+    figure = draw()
+    assert ElementTree.fromstring(render(figure, "svg")).tag.endswith("svg")
+    assert render(figure, "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_the_same_numbers_give_the_same_file(draw):
+    assert render(draw(), "svg") == render(draw(), "svg")
+
+
+@pytest.mark.parametrize("draw", [maps, received, activations])
+def test_all_panels_share_one_colour_scale(draw):
+    figure = draw()
+    assert len(images(figure)) >= 4
+    assert len({(image.norm.vmin, image.norm.vmax) for image in images(figure)}) == 1
+
+
+def test_the_panels_of_a_row_share_their_y_axis():
+    axes = line_panels().axes
+    assert axes[0].get_ylim() == axes[1].get_ylim() != axes[2].get_ylim() == axes[3].get_ylim()
+    assert [panel.get_yscale() for panel in axes] == ["linear", "linear", "log", "log"]
+
+
+def test_keys_that_a_query_cannot_see_are_no_zeros():
+    shown = images(maps())[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(shown), ~np.tri(4, dtype=bool))
+
+
+def test_queries_go_down_and_keys_across():
+    shown = images(maps())[5].get_array()
+    assert shown[3, 0] == 0.9
+
+
+def test_tokens_are_written_out_with_invisible_ones_made_visible():
+    labels = [label.get_text() for label in maps().axes[0].get_yticklabels()]
+    assert labels == ["The", "cat", "↵", r"\$x\$"]
+
+
+def test_layers_go_up_and_edited_layers_across():
+    values = np.arange(15.0).reshape(3, 5) / 20
+    shown = images(layers.received({"key 0": {"one layer": values}}, "edited layer"))[0]
+    assert shown.origin == "lower"
+    np.testing.assert_array_equal(shown.get_array(), values.T)
+
+
+@pytest.mark.parametrize(("count", "panels"), [(1, 1), (4, 4), (5, 6), (9, 9)])
+def test_every_arm_has_a_panel(count, panels):
+    titles = [axes.get_title() for axes in activations(count).axes if axes.get_title()]
+    assert titles == [f"arm {number}" for number in range(count)]
+    assert len(activations(count).axes) == panels + 1
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_the_settings_of_the_user_neither_matter_nor_change(draw):
+    plain = render(draw(), "svg")
+    with matplotlib.rc_context({"font.size": 31, "axes.facecolor": "red", "image.cmap": "jet"}):
+        assert render(draw(), "svg") == plain
+        assert matplotlib.rcParams["font.size"] == 31
+
+
+def test_no_display_and_no_pyplot_are_needed():
+    script = (
+        "import sys, numpy as np\n"
+        "from sinkjax.plots import layers\n"
+        "from sinkjax.plots.style import render\n"
+        "render(layers.activations(np.ones((1, 2, 3)), ['arm']), 'png')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)

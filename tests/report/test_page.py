@@ -1,0 +1,137 @@
+"""The page holds the numbers, needs nothing from outside, and lets no text of a model become markup."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from matplotlib.figure import Figure
+
+from sinkjax.experiments.base import Drawing, Section
+from sinkjax.experiments.summary import Row
+from sinkjax.report.page import page
+from sinkjax.report.table import cell, interval, number, table
+from sinkjax.report.terminal import in_words, show_section
+from sinkjax.stats import Interval
+
+
+def estimate(mean: float | None, spread: float = 0.5) -> Interval:
+    if mean is None:
+        return Interval(None, None, None, 0, 3, 0.95, "none", "no samples")
+    return Interval(mean, mean - spread, mean + spread, 8, 0, 0.95, "BCa")
+
+
+def row(arm: str, measure: str, mean: float | None, percentile: float | None = None) -> Row:
+    return Row(arm, "group", measure, estimate(mean), estimate(mean, 0.25), percentile, 20 if percentile is not None else 0)
+
+
+@pytest.fixture
+def section() -> Section:
+    arms, measures = ("none", "<b>edit</b>", "third"), ("rate (%)", "loss")
+    rows = [row(arm, measure, 10 * place + len(measure)) for place, arm in enumerate(arms) for measure in measures]
+    rows[2] = row("<b>edit</b>", "rate (%)", 12_345.6, percentile=97.5)
+    drawing = Drawing("picture", Figure(figsize=(2, 1)), "A caption with <angle> & ampersand")
+    return Section(
+        experiment="paper/name",
+        title="A title",
+        claim="A claim.",
+        findings=("A finding [in brackets].",),
+        rows=tuple(rows),
+        featured=("none", "<b>edit</b>"),
+        drawings=(drawing,),
+        notes=("A note.",),
+        provenance={"text": "<script>alert(1)</script>"},
+    )
+
+
+class Tags(HTMLParser):
+    """Counts tags and their attributes, and checks that what opens also closes."""
+
+    VOID = frozenset(("meta", "img", "br"))
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict]] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_sound_and_self_contained(section):
+    text = page([section, section], "All")
+    tags = Tags(text).seen
+    sources = [attributes[name] for _, attributes in tags for name in ("src", "href") if name in attributes]
+    assert len(sources) == 2
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in tags}
+    assert not re.search(r"url\(|@import", text)
+
+
+def test_text_never_becomes_markup(section):
+    text = page([section], "All")
+    assert "<b>" not in text
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_the_tables_hold_value_interval_effect_and_percentile(section):
+    text = page([section], "All")
+    for words in ("12,346 [12,345, 12,346]", "effect +12,346", "percentile 98 of 20 controls"):
+        assert words in text
+    short, whole = text.split("<details>")
+    assert "third" not in short
+    assert "third" in whole
+
+
+def test_the_first_arm_has_no_effect(section):
+    lines = table(section.rows).lines
+    assert [entry.effect == "" for entry in lines[0][1]] == [True, True]
+    assert all(entry.effect for entry in lines[1][1])
+
+
+def test_the_terminal_shows_the_featured_arms_and_the_findings(section, capsys):
+    show_section(section)
+    out = capsys.readouterr().out
+    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 of 20", "A finding [in brackets]."):
+        assert words in out
+    assert "third" not in out
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0, "0"),
+        (23512.4, "23,512"),
+        (-23512.4, "-23,512"),
+        (66.94, "66.9"),
+        (4.184, "4.18"),
+        (0.0123, "0.012"),
+        (-0.00001, "0.000"),
+        (1e7, "10,000,000"),
+    ],
+)
+def test_numbers_have_a_few_digits_and_no_powers_of_ten(value, words):
+    assert number(value) == words
+
+
+def test_an_interval_says_what_it_lacks():
+    assert interval(estimate(None)) == "no samples"
+    assert interval(Interval(2.0, None, None, 1, 0, 0.95, "none", "one sample")) == "2.00"
+    assert interval(Interval(2.0, 2.0, 2.0, 3, 0, 0.95, "none", "no spread")) == "2.00"
+    assert interval(estimate(3.0), signed=True) == "+3.00 [2.50, 3.50]"
+    assert interval(estimate(-3.0), signed=True) == "-3.00 [-3.50, -2.50]"
+    assert cell(row("edit", "rate", 1.0), compared=True).rank == ""
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e12, "2.0 TB")])
+def test_bytes_in_words(count, words):
+    assert in_words(count) == words
