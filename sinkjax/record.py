@@ -44,7 +44,8 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
 
     record: its arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a sweep.
     labels: dimension -> values along it (`prompt`, `edit`, `layer`, ...); dimensions without labels count from 0.
-    Errors: an array whose rank fits neither its dims nor edit + dims; labels of another length than their dimension.
+    Errors: an array whose rank fits neither its dims nor edit + dims, or that is named like an axis; labels of another length than
+    their dimension.
     """
     import xarray
 
@@ -56,6 +57,9 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
         if array.ndim != len(axes):
             raise SinkjaxError(f"{name} has {array.ndim} axes, but is measured over {', '.join(axes)}")
         variables[name] = (axes, array)
+    shadowed = variables.keys() & {axis for axes, _ in variables.values() for axis in axes}
+    if shadowed:
+        raise SinkjaxError(f"{', '.join(sorted(shadowed))} is an axis: give the capture or statistic of that name another one")
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(size) for axis, size in dataset.sizes.items()}
     for axis, values in (labels or {}).items():
