@@ -44,8 +44,8 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
 
     record: its arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a sweep.
     labels: dimension -> values along it (`prompt`, `edit`, `layer`, ...); dimensions without labels count from 0.
-    Errors: an array whose rank fits neither its dims nor edit + dims, or that is named like an axis; labels of another length than
-    their dimension.
+    Errors: an array named like an axis, or whose rank fits neither its dims nor edit + dims; labels of another length than their
+    dimension.
     """
     import xarray
 
