@@ -13,6 +13,8 @@ from sinkjax.report.table import Cell, Table, table
 if TYPE_CHECKING:
     from sinkjax.experiments.base import Drawing, Section
 
+KEY = "In each cell: the mean and its 95 % interval; Δ, the difference from the first line; its percentile among random controls."
+
 
 def page(sections: Sequence[Section], title: str) -> str:
     """The page of one or more sections."""
@@ -31,7 +33,7 @@ def _section(section: Section) -> str:
         f'<p class="name">{escape(section.experiment)}</p>',
         f'<p class="claim">{escape(section.claim)}</p>',
         "<h2>What was found</h2>" + _list(section.findings, "findings") if section.findings else "",
-        "<h2>Summary</h2>" + _table(table(section.rows, section.featured)),
+        f"<h2>Summary</h2><p>{KEY}</p>" + _table(table(section.rows, section.featured)),
         _everything(section),
         "<h2>Figures</h2>" + "".join(map(_figure, section.drawings)) if section.drawings else "",
         "<h2>How to read this</h2>" + _list(section.notes, "notes"),
@@ -55,8 +57,8 @@ def _table(summary: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    effect = f"<span>effect {escape(cell.effect)}</span>" if cell.effect else ""
-    rank = f"<span>percentile {escape(cell.rank)} controls</span>" if cell.rank else ""
+    effect = f"<span>Δ {escape(cell.effect)}</span>" if cell.effect else ""
+    rank = f"<span>percentile {escape(cell.rank)}</span>" if cell.rank else ""
     return f'<td><span class="value">{escape(cell.value)}</span>{effect}{rank}</td>'
 
 

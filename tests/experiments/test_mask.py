@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import pytest
 
 import sinkjax
 from sinkjax.experiments.base import Arm
@@ -51,13 +50,6 @@ def test_controls_depend_on_the_seed_alone():
 def test_a_model_of_one_layer_has_a_study_too():
     assert [arm.edit.label for arm in mask.arms(Mask(), 1)] == ["no edit", "layer 0", "all layers"]
     assert {arm.budget for arm in mask.controls(Mask(), 1)} == {1}
-
-
-@pytest.mark.parametrize(
-    ("layers", "words"), [([3], "layer 3"), ([0, 1, 2, 11], "layers 0 to 2 and 11"), ([0, 2, 4, 5], "layers 0, 2 and 4 to 5")]
-)
-def test_layers_in_words(layers, words):
-    assert mask._listed(layers) == words
 
 
 TEXTS = (

@@ -85,7 +85,7 @@ def test_text_never_becomes_markup(section):
 
 def test_the_tables_hold_value_interval_effect_and_percentile(section):
     text = page([section], "All")
-    for words in ("12,346 [12,345, 12,346]", "effect +12,346", "percentile 98 of 20 controls"):
+    for words in ("12,346 [12,345, 12,346]", "Δ +12,346 [12,345, 12,346]", "percentile 98 of 20"):
         assert words in text
     short, whole = text.split("<details>")
     assert "third" not in short

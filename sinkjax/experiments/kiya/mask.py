@@ -17,7 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import measures, results
 from sinkjax.experiments.base import Arm, Job, Section
 from sinkjax.experiments.kiya.config import Mask
-from sinkjax.experiments.kiya.mask_figures import drawings
+from sinkjax.experiments.kiya.mask_figures import Results, drawings
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 STORES = ("sweep", "controls", "maps")
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax", "nll")
 NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
+MOST_LISTED = 6  # layers in one sentence
 CLAIM = (
     "Kiya et al. 2026: with the logits towards the first token at minus infinity in all layers, or in an early one, the sink"
     " moves to the second token and the massive activation appears on both; an edit in the early layers decides where later"
@@ -105,17 +106,18 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         findings=_findings(config, data, chosen, table, names),
         rows=tuple(table.values()),
         featured=featured,
-        drawings=tuple(drawings(config, data, maps, columns, table, names, featured)),
+        drawings=drawings(Results(config, data, maps, columns, table, names, featured)),
         notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
         provenance=results.provenance(data),
     )
 
 
 def _featured(table: Table, chosen: Sequence[Arm], measure: str) -> tuple[str, ...]:
-    """The arms of the short table: none, layer 0, the one layer that does most, two prefixes, all layers."""
+    """The arms of the short table: none, layer 0, the one layer that does most, the first tenth and half of layers, all."""
     single = [arm for arm in chosen if arm.group == SINGLE]
     strongest = max(single, key=lambda arm: _size(table[arm.edit.label, measure]))
-    wanted = ("layer 0", strongest.edit.label, f"layers 0 to {strongest.place}", f"layers 0 to {len(single) // 2 - 1}")
+    L = len(single)
+    wanted = ("layer 0", strongest.edit.label, f"layers 0 to {L // 10 - 1}", f"layers 0 to {L // 2 - 1}")
     labels = [arm.edit.label for arm in chosen]
     return tuple(label for label in dict.fromkeys((NONE, *wanted, ALL)) if label in labels)
 
@@ -166,10 +168,12 @@ def _single_layers(chosen: Sequence[Arm], table: Table, measure: str, moved: int
     test = "an interval above zero and a larger effect than every control"
     if not strong:
         return f"No single layer's mask brings a sink to key {moved} with {test}."
-    best = max(strong, key=lambda layer: _size(effects[layer]))
+    ordered = sorted(strong, key=lambda layer: -_size(effects[layer]))
+    listed = ", ".join(f"layer {layer} ({interval(effects[layer].effect, signed=True)})" for layer in ordered[:MOST_LISTED])
+    rest = f" and {len(ordered) - MOST_LISTED} more" if len(ordered) > MOST_LISTED else ""
     return (
-        f"Of {len(effects)} single layers, a mask in {_listed(strong)} brings a sink to key {moved} with {test}; the strongest is"
-        f" layer {best} ({interval(effects[best].effect, signed=True)} percentage points)."
+        f"In {len(strong)} of {len(effects)} single layers a mask raises the percentage of heads that sink on key {moved} with"
+        f" {test}: {listed}{rest}."
     )
 
 
@@ -187,19 +191,6 @@ def _first_layers(config: Mask, data: xarray.Dataset, chosen: Sequence[Arm]) -> 
         f"Masking layers 0 to {place} is enough for key {config.key + 1} to receive more attention than any other key, over all"
         f" layers and heads, in most prompts ({share:.0%})."
     )
-
-
-def _listed(layers: Sequence[int]) -> str:
-    """Layers in words, runs joined: "layers 0 to 2 and 11"."""
-    runs: list[list[int]] = []
-    for layer in layers:
-        if runs and layer == runs[-1][-1] + 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    words = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    joined = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-    return f"layer{'s' if len(layers) > 1 else ''} {joined}"
 
 
 def _notes(config: Mask, N: int, control_prompts: int) -> tuple[str, ...]:
