@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from sinkjax.model.forward import forward as forward
     from sinkjax.probe import Capture as Capture
     from sinkjax.probe import Probe as Probe
-    from sinkjax.probe import Statistic as Statistic
     from sinkjax.record import Record as Record
     from sinkjax.record import to_dataset as to_dataset
+    from sinkjax.statistics import Statistic as Statistic
     from sinkjax.sweeps.run import sweep as sweep
 
 __version__ = "0.1.0"
@@ -57,7 +57,8 @@ _HOME = {
     "sinkjax.errors": ("SinkjaxError",),
     "sinkjax.model.config": ("Config",),
     "sinkjax.model.forward": ("forward",),
-    "sinkjax.probe": ("Capture", "Probe", "Statistic"),
+    "sinkjax.probe": ("Capture", "Probe"),
+    "sinkjax.statistics": ("Statistic",),
     "sinkjax.record": ("Record", "to_dataset"),
     "sinkjax.sweeps.run": ("sweep",),
 }

@@ -1,81 +1,23 @@
 """What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
 
 Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
-small function (`Statistic`); the built-in ones are in `sinkjax/statistics.py`, and `extra=` takes others, no file touched.
+small function; `sinkjax/statistics.py` has the built-in ones, `extra=` takes others, and `sinkjax/measure.py` applies them.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
 from sinkjax.arrays import as_indices
 from sinkjax.edits.site import SITES, Site, as_site, axis_size
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
-
-PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
-
-
-@struct.dataclass
-class View:
-    """What a statistic sees beside its array. lengths: int [B]."""
-
-    lengths: jax.Array
-
-
-@struct.dataclass
-class PairView(View):
-    """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
-
-    rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, Q, H, D] and key [B, S, H, D],
-    rotated.
-    """
-
-    rows: jax.Array
-    visible: jax.Array
-    query: jax.Array
-    key: jax.Array
-
-    @property
-    def real_rows(self) -> jax.Array:
-        """Queries within their prompt: bool [B, 1, Q, 1]."""
-        return (self.rows[None, :] < self.lengths[:, None])[:, None, :, None]
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """A reduction of the array at a site.
-
-    name: its name in the record. site: where. fn(x, view) -> array with the axes `dims` less layer or depth; x is at least
-    float32. dims: begins with "prompt" and then "layer", or, at RESID, "depth" (depth 0 is the embedding). At LOGITS and WEIGHTS,
-    fn sees a block of queries: outputs over "query" are joined, all others are added up. finish(array, lengths) is applied after
-    that. Along "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
-    """
-
-    name: str
-    site: Site
-    fn: Callable[[jax.Array, Any], jax.Array]
-    dims: tuple[str, ...]
-    finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "site", as_site(self.site))
-        if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
-            self.dims[1] == "depth" and self.site != Site.RESID
-        ):
-            raise SinkjaxError(
-                f"the dims of {self.name} must begin with prompt, layer (or prompt, depth at RESID), not {self.dims}"
-            )
-        if self.site in (Site.EMBED, Site.POSITION):
-            raise SinkjaxError(f"{self.name}: statistics are taken in blocks; depth 0 of RESID is the embedding")
+from sinkjax.statistics import BUILT_IN, Statistic
 
 
 @dataclass(frozen=True)
@@ -171,8 +113,6 @@ class Probe:
     @functools.cached_property
     def statistics(self) -> tuple[Statistic, ...]:
         """The reductions asked for, built-in and extra."""
-        from sinkjax.statistics import BUILT_IN
-
         return tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
 
     @functools.cached_property
@@ -211,65 +151,9 @@ class Probe:
         return named | ({"nll": ("prompt", "position")} if self.nll else {})
 
 
-def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
-    """All that a probe asks for at a site. The barrier keeps these reductions out of the fusions of what they watch."""
-    wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
-    raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
-    if not wanted and not raw:
-        return {}
-    x, view = jax.lax.optimization_barrier((x, view))
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    return {entry.name: entry.fn(wide, view) for entry in wanted} | {entry.name: _select(entry, x, view) for entry in raw}
-
-
-def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> dict[str, jax.Array]:
-    """Complete one layer's statistics: means over rows, and NaN (-1) beyond each prompt's length."""
-    done = dict(values)
-    for entry in probe.statistics:
-        if entry.name in values:
-            array = entry.finish(values[entry.name], lengths) if entry.finish else values[entry.name]
-            done[entry.name] = _pad(array, (entry.dims[0], *entry.dims[2:]), lengths)
-    for capture in probe.captures:
-        if capture.name in values:
-            axes = tuple(axis.removeprefix(f"{capture.name}_") for axis in capture.axes)
-            axes = tuple(axis for axis in axes if axis != "layer")
-            done[capture.name] = _pad(values[capture.name], axes, lengths, capture)
-    return done
-
-
-def query_axes(probe: Probe) -> dict[str, int]:
-    """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
-    joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
-    return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
-
-
 def _each_once(what: str, chosen: Any) -> tuple[int, ...]:
     """Indices as a tuple; one that is named twice is refused."""
     indices = as_indices(what, chosen)
     if len(set(indices)) < len(indices):
         raise SinkjaxError(f"a {what} is named twice: {', '.join(map(str, indices))}")
     return indices
-
-
-def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
-    """The captured dims (and positions, except of blocks of queries, which are chosen once they are joined)."""
-    if isinstance(view, PairView) and entry.site == Site.LOGITS:
-        x = jnp.where(view.visible, x, -jnp.inf)
-    if entry.positions is not None and entry.site not in (Site.LOGITS, Site.WEIGHTS):
-        x = x[:, jnp.asarray(entry.positions)]
-    return x if entry.dims is None else x[..., jnp.asarray(entry.dims)]
-
-
-def _pad(array: jax.Array, axes: tuple[str, ...], lengths: jax.Array, capture: Capture | None = None) -> jax.Array:
-    """NaN (-1) beyond each prompt's length; a capture may hold chosen positions (queries) and chosen dims (keys) only."""
-    floating = jnp.issubdtype(array.dtype, jnp.floating)
-    if not floating and not jnp.issubdtype(array.dtype, jnp.signedinteger):
-        return array
-    for axis, name in enumerate(axes):
-        if name in PADDED:
-            chosen = capture and (capture.dims if name == "key" else capture.positions)
-            inside = jnp.asarray(range(array.shape[axis]) if chosen is None else chosen)[None, :] < lengths[:, None]
-            shape = [array.shape[0]] + [1] * (array.ndim - 1)
-            shape[axis] = array.shape[axis]
-            array = jnp.where(inside.reshape(shape), array, jnp.nan if floating else -1)
-    return array

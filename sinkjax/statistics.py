@@ -1,15 +1,74 @@
-"""The built-in statistics: one small function each, and the table that gives its site, axes and meaning."""
+"""Statistics: what one is (`Statistic`), what it sees (`View`), and the built-in ones, a small function each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from flax import struct
 
-from sinkjax.edits.site import Site
-from sinkjax.probe import PairView, Statistic, View
+from sinkjax.edits.site import Site, as_site
+from sinkjax.errors import SinkjaxError
 
 KEYS = ("prompt", "layer", "head", "key")
 DEPTHS = ("prompt", "depth", "position")
+
+
+@struct.dataclass
+class View:
+    """What a statistic sees beside its array. lengths: int [B]."""
+
+    lengths: jax.Array
+
+
+@struct.dataclass
+class PairView(View):
+    """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
+
+    rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, Q, H, D] and key [B, S, H, D],
+    rotated.
+    """
+
+    rows: jax.Array
+    visible: jax.Array
+    query: jax.Array
+    key: jax.Array
+
+    @property
+    def real_rows(self) -> jax.Array:
+        """Queries within their prompt: bool [B, 1, Q, 1]."""
+        return (self.rows[None, :] < self.lengths[:, None])[:, None, :, None]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A reduction of the array at a site.
+
+    name: its name in the record. site: where. fn(x, view) -> array with the axes `dims` less layer or depth; x is at least
+    float32. dims: begins with "prompt" and then "layer", or, at RESID, "depth" (depth 0 is the embedding). At LOGITS and WEIGHTS,
+    fn sees a block of queries: outputs over "query" are joined, all others are added up. finish(array, lengths) is applied after
+    that. Along "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
+    """
+
+    name: str
+    site: Site
+    fn: Callable[[jax.Array, Any], jax.Array]
+    dims: tuple[str, ...]
+    finish: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "site", as_site(self.site))
+        if self.dims[:2] not in (("prompt", "layer"), ("prompt", "depth")) or (
+            self.dims[1] == "depth" and self.site != Site.RESID
+        ):
+            raise SinkjaxError(
+                f"the dims of {self.name} must begin with prompt, layer (or prompt, depth at RESID), not {self.dims}"
+            )
+        if self.site in (Site.EMBED, Site.POSITION):
+            raise SinkjaxError(f"{self.name}: statistics are taken in blocks; depth 0 of RESID is the embedding")
 
 
 def column_sums(weights: jax.Array, view: PairView) -> jax.Array:

@@ -12,7 +12,9 @@ import jax
 from sinkjax.edits import apply
 from sinkjax.edits.resolve import Edits, Resolved
 from sinkjax.edits.site import Site
-from sinkjax.probe import PairView, Probe, View, measure
+from sinkjax.measure import measure
+from sinkjax.probe import Probe
+from sinkjax.statistics import PairView, View
 
 
 class Tape:

@@ -16,8 +16,7 @@ from hypothesis.extra import numpy as hnp
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site, Statistic, compose, edit, mask_key, set_residual
 from sinkjax.edits.site import SITES
-from sinkjax.probe import View
-from sinkjax.statistics import BUILT_IN, abs_argmax, abs_median
+from sinkjax.statistics import BUILT_IN, View, abs_argmax, abs_median
 
 LENGTHS = np.array([10, 7])
 SITES_WITH_VALUES = tuple(site for site in Site if site != Site.POSITION)

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
-from sinkjax.probe import PairView, query_axes
+from sinkjax.measure import query_axes
+from sinkjax.statistics import PairView
 from sinkjax.tape import Tape
 
 QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for

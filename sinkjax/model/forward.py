@@ -24,6 +24,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.edits.site import Site
 from sinkjax.errors import one_of
+from sinkjax.measure import finish, measure
 from sinkjax.model import rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
@@ -31,7 +32,8 @@ from sinkjax.model.config import Config
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
-from sinkjax.probe import Probe, View, finish, measure
+from sinkjax.probe import Probe
+from sinkjax.statistics import View
 from sinkjax.tape import Tape
 
 PRECISIONS = ("highest", "high", "default")
