@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents
 from sinkjax.experiments.registry import CONFIG_FILE, Chosen, read, read_text
@@ -45,12 +47,13 @@ def store_path(folder: Path, job: str) -> Path:
 def open_store(path: Path) -> xarray.Dataset:
     """The finished store of a sweep. Errors: none there, not a store, or one whose sweep was interrupted."""
     import xarray
+    import zarr
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the experiment first")
     try:
         dataset = xarray.open_zarr(path, chunks=None)
-        done = dataset["done"].values
+        done = np.asarray(zarr.open_group(path, mode="r")["done"])  # xarray takes a False that was never written for missing
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
     if not done.all():

@@ -87,7 +87,7 @@ def test_a_label_renames_one_edit():
         ("- {mask_key: {key: {each: [0, 1]}}, label: x}", "cannot name 2 edits"),
         ("- mask_key: {key: 0}\n- mask_key: {key: 0}", "two edits have the label"),
         ("- compose: {mask_key: {key: 0}}", "compose takes a list"),
-        ("- edit: {site: residual, op: add, value: 1}", "unknown site 'residual'"),
+        ("- edit: {site: residual, op: add, value: 1}", "unknown site 'RESIDUAL' .did you mean 'RESID'"),
         ("[]", "edits is empty"),
     ],
 )

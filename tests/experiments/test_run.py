@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
+import zarr
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
@@ -149,9 +151,18 @@ def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sen
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unfinished_store_has_no_page(files, finished, tmp_path):
+def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
     with pytest.raises(SinkjaxError, match=r"no store .*sweep.zarr"):
         run.build(mask(files), tmp_path)
+    shutil.copytree(finished / "sweep.zarr", tmp_path / "sweep.zarr")
+    zarr.open_group(tmp_path / "sweep.zarr", mode="r+")["done"][0] = False
+    with pytest.raises(SinkjaxError, match=r"not finished .*the command that began it resumes it"):
+        run.build(mask(files), tmp_path)
+    shutil.rmtree(tmp_path / "sweep.zarr")
+    (tmp_path / "sweep.zarr").mkdir()
+    with pytest.raises(SinkjaxError, match=r"sweep.zarr is not the store of a sweep"):
+        run.build(mask(files), tmp_path)
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_python_runs_a_shipped_experiment_with_other_fields(files, tmp_path):
