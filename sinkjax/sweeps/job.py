@@ -69,11 +69,15 @@ class Job:
     def params(self) -> Params:
         """The parameters on the mesh: as the model was placed on it, or a copy on each device."""
 
+        mesh = self.mesh
+        if mesh is None:
+            return self.model.params
+
         def place(leaf: jax.Array) -> jax.Array:
             spec = leaf.sharding.spec if isinstance(leaf.sharding, NamedSharding) else PartitionSpec()
-            return jax.device_put(leaf, NamedSharding(self.mesh, spec))
+            return jax.device_put(leaf, NamedSharding(mesh, spec))
 
-        return jax.tree.map(place, self.model.params) if self.mesh else self.model.params
+        return jax.tree.map(place, self.model.params)
 
     def place(self, tree: Any, axes: tuple[str, ...] = ()) -> Any:
         """Put arrays on the job's devices, their first axis spread over mesh axes, or a copy on each."""
@@ -138,7 +142,7 @@ class Job:
                 raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
             if values.dtype.kind not in "biufU":
                 raise SinkjaxError(f"labels of {axis!r} must be all numbers or all text, not {values.dtype}")
-        fixed = {axis: ((axis,), values) for axis, values in coordinates.items()}
+        fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         for name in variables.keys() & {*fixed, "length", "tokens", "done"}:
             raise SinkjaxError(
                 f"a sweep stores something else under the name {name!r}; give the statistic or capture another one"

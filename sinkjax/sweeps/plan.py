@@ -10,7 +10,7 @@ import bisect
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -141,62 +141,97 @@ def plan_resolved(
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
     memory = device_memory() if memory is None else memory
-    size = jnp.dtype(dtype).itemsize
-    weights = count(config) * size // shards
-    stream = config.layers * T * config.width * size  # of one prompt, the inputs of all blocks
-    fixed = weights + _block_parameters(config) * size  # a scan copies the weights of the block it is in
-    record = _record_bytes(config, T, probe, dtype)
-
-    def run_bytes(prompts: int) -> int:  # the record twice: one is written while the next is computed
-        return _run_bytes(config, prompts, T, probe.nll, size) + 2 * prompts * record
-
-    def need(prompts: int) -> int:
-        return fixed + prompts * stream + run_bytes(prompts)
-
-    prompt_block = bisect.bisect_right(range(1, B + 1), memory, key=need)
-    if prompt_block < 1:
-        raise SinkjaxError(
-            f"one prompt of {T} tokens needs about {need(1) / 1e9:.2f} GB, more than the {memory / 1e9:.2f} GB allowed"
-        )
-    prompt_block = math.ceil(B / math.ceil(B / prompt_block))  # blocks of about one size
-    fit = (memory - fixed - prompt_block * stream) // run_bytes(prompt_block)
-    useful = TOKENS_PER_CALL[platform or jax.default_backend()] // (prompt_block * T)
-    each = max(1, min(fit, useful))  # edits of a call on each device
+    cost = Cost.of(config, T, probe, dtype, shards)
+    prompt_block = cost.prompts_that_fit(B, memory)
+    tokens = prompt_block * T
+    each = max(1, min(cost.edits_that_fit(prompt_block, memory), TOKENS_PER_CALL[platform or jax.default_backend()] // tokens))
 
     groups: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
         groups.setdefault(kind_of(entry), []).append(number)
-    kinds = tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values())
-    widths, chunks = [], []
-    for kind, numbers in enumerate(groups.values()):
-        width = devices * min(each, math.ceil(len(numbers) / devices))
-        starts = {number: first_layer(resolved[number], config) for number in numbers}
-        numbers.sort(key=lambda number: (starts[number], number))
-        chunks += [Chunk(kind, tuple(part := numbers[i : i + width]), starts[part[0]]) for i in range(0, len(numbers), width)]
-        widths.append(width)
+    widths = tuple(devices * min(each, math.ceil(len(numbers) / devices)) for numbers in groups.values())
+    starts = [first_layer(entry, config) for entry in resolved]
+    chunks = tuple(
+        Chunk(kind, edits, starts[edits[0]])
+        for kind, numbers in enumerate(groups.values())
+        for edits in _cut(sorted(numbers, key=lambda number: starts[number]), widths[kind])
+    )
 
     blocks = math.ceil(B / prompt_block)
     computed = [chunk for chunk in chunks if chunk.start < config.layers]  # an edit without terms is the baseline itself
+    runs = 1 + sum(widths[chunk.kind] for chunk in computed)
     layer_passes = config.layers + sum(widths[chunk.kind] * (config.layers - chunk.start) for chunk in computed)
-    unembeddings = (1 + sum(widths[chunk.kind] for chunk in computed)) if probe.nll else 0
-    flops_per_token = layer_passes * _block_flops(config, T) + unembeddings * 2 * config.width * (config.vocab_size or 0)
-    widest = max((widths[chunk.kind] for chunk in computed), default=devices)
+    unembedding = 2 * config.width * (config.vocab_size or 0) if probe.nll else 0
+    widest = max((widths[chunk.kind] for chunk in computed), default=devices) // devices
     return Plan(
         edits=len(resolved),
         prompts=B,
         positions=T,
-        kinds=kinds,
-        schedule=Schedule(prompt_block, tuple(widths), tuple(chunks)),
+        kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values()),
+        schedule=Schedule(prompt_block, widths, chunks),
         compiles=1 + len({chunk.kind for chunk in computed}),
         layer_passes=layer_passes * blocks,
         bytes={
-            "parameters": weights,
-            "shared baseline": prompt_block * stream,
-            "one call": fixed - weights + widest // devices * run_bytes(prompt_block),
+            "parameters": cost.weights,
+            "shared baseline": prompt_block * cost.stream,
+            "one call": cost.block + widest * cost.run(prompt_block),
         },
-        flops=float(flops_per_token) * blocks * prompt_block * T,
-        result_bytes=len(resolved) * B * record,
+        flops=float(layer_passes * _block_flops(config, T) + runs * unembedding) * blocks * tokens,
+        result_bytes=len(resolved) * B * cost.record,
     )
+
+
+def _cut(numbers: Sequence[int], width: int) -> list[tuple[int, ...]]:
+    """Consecutive parts of at most `width`."""
+    return [tuple(numbers[i : i + width]) for i in range(0, len(numbers), width)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes that a sweep takes on a device.
+
+    positions: T, of each prompt. weights: the parameters. block: those of one block, which a scan copies. stream: of one prompt,
+    the inputs of all blocks. record: of one prompt. run(B): one edited run of B prompts.
+    """
+
+    positions: int
+    weights: int
+    block: int
+    stream: int
+    record: int
+    run: Callable[[int], int]
+
+    @classmethod
+    def of(cls, config: Config, T: int, probe: Probe, dtype: str, shards: int) -> Cost:
+        """The cost of prompts of T positions, with the parameters spread over `shards` devices."""
+        size = jnp.dtype(dtype).itemsize
+        record = _record_bytes(config, T, probe, dtype)
+        return cls(
+            positions=T,
+            weights=count(config) * size // shards,
+            block=_block_parameters(config) * size // shards,
+            stream=config.layers * T * config.width * size,
+            record=record,
+            run=lambda B: _run_bytes(config, B, T, probe.nll, size) + 2 * B * record,  # one is written meanwhile
+        )
+
+    def prompts_that_fit(self, B: int, memory: int) -> int:
+        """Prompts per call, in blocks of about one size. Errors: a memory in which not one fits."""
+
+        def need(prompts: int) -> int:
+            return self.weights + self.block + prompts * self.stream + self.run(prompts)
+
+        most = bisect.bisect_right(range(1, B + 1), memory, key=need)
+        if not most:
+            raise SinkjaxError(
+                f"one prompt of {self.positions} tokens needs about {need(1) / 1e9:.2f} GB,"
+                f" more than the {memory / 1e9:.2f} GB allowed"
+            )
+        return math.ceil(B / math.ceil(B / most))
+
+    def edits_that_fit(self, prompts: int, memory: int) -> int:
+        """Edited runs of so many prompts that fit beside the parameters and the baseline."""
+        return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
 
 
 def device_memory() -> int:

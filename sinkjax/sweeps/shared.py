@@ -92,10 +92,10 @@ def from_start(
     untouched = {number: (no_cells, no_cells) for number, term in enumerate(edits) if term.site != Site.EMBED}
 
     def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
-        layer, of_baseline = xs
+        (h, slots), (layer, of_baseline) = carry, xs
 
         def run() -> tuple[tuple, dict]:  # the parameters are sliced in here, so that a skipped block does not even read them
-            return step(*carry, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
+            return step(h, slots, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
 
         return jax.lax.cond(layer < start, lambda: (carry, of_baseline | {"counts": untouched}), run)
 

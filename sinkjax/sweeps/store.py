@@ -32,9 +32,11 @@ class Store:
     def __init__(self, path: Path):
         import zarr
 
-        self.path, self.group = path, zarr.open_group(path, mode="r+", zarr_format=2)
-        self.schedule = Schedule.from_json(self.group.attrs[SCHEDULE])
-        self.done = np.asarray(self.group["done"][:])
+        group = zarr.open_group(path, mode="r+", zarr_format=2)
+        attributes: dict[str, Any] = group.attrs.asdict()
+        self.path, self.arrays = path, dict(group.arrays())
+        self.schedule = Schedule.from_json(attributes[SCHEDULE])
+        self.done = np.asarray(self.arrays["done"])
 
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
         """Write the values [len(edits), prompts of the block, ...] of some edits for one block of prompts, then mark them."""
@@ -43,9 +45,9 @@ class Store:
         try:
             for name, array in values.items():
                 for row, edit in enumerate(edits):
-                    self.group[name][edit, prompts] = array[row]
+                    self.arrays[name][edit, prompts] = array[row]
             for edit in edits:
-                self.group["done"][edit, block] = True
+                self.arrays["done"][edit, block] = True
         except OSError as error:
             raise SinkjaxError(
                 f"cannot write to {self.path}: {error.strerror or error}; what is done is kept, the same command resumes"

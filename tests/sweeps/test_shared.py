@@ -103,7 +103,7 @@ def addresses_something(edit: sinkjax.Edit, config: sinkjax.Config) -> bool:
         return False
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(edit=random_edits())
 def test_random_edits_give_the_naive_numbers(tiny_config, tiny_params, edit):
     assume(addresses_something(edit, tiny_config))
