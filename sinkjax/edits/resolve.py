@@ -263,17 +263,18 @@ def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.nda
     masks = [term for term in edits if _masks(term)]
     if not masks or all(term.relation == "others" for term in masks):  # a query's own key stays
         return
-    hit = np.stack([np.broadcast_to(term.layer_head & _masked_at(term), term.layer_head.shape) for term in masks], axis=-1)
+    hit = np.stack([_masked_at(term, len(lengths)) for term in masks], axis=-1)  # [L, H, B, masks]
     patterns: dict[tuple, tuple[int, int]] = {}
-    for layer, head in np.argwhere(hit.any(axis=-1)):
+    for layer, head in np.argwhere(hit.any(axis=(2, 3))):
         window = config.windows[layer] if config.windows else None
-        patterns.setdefault((window, *hit[layer, head]), (int(layer), int(head)))
-    for (_, *active), (layer, head) in patterns.items():
+        patterns.setdefault((window, hit[layer, head].tobytes()), (int(layer), int(head)))
+    for layer, head in patterns.values():
         for start in range(0, T, 256):
             rows = np.arange(start, min(start + 256, T))
             visible = _visible(config, layer, rows, T)[None]
-            for term in (term for term, on in zip(masks, active, strict=True) if on):
-                visible = visible & ~(term.query[:, rows, None] & term.key[:, None, :] & _related(term.relation, rows, T))
+            for term, prompts in zip(masks, hit[layer, head].T, strict=True):
+                cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term.relation, rows, T)
+                visible = visible & ~(cells & prompts[:, None, None])
             empty = ~visible.any(axis=-1) & (rows < lengths[:, None])
             if empty.any():
                 prompt, row = np.argwhere(empty)[0]
@@ -289,9 +290,10 @@ def _masks(term: Resolved) -> bool:
     )
 
 
-def _masked_at(term: Resolved) -> np.ndarray:
-    """Where a LOGITS value is -inf for some prompt: bool [L or 1, H or 1]."""
-    return (np.asarray(term.value) == -np.inf).any(axis=1)
+def _masked_at(term: Resolved, B: int) -> np.ndarray:
+    """Where a LOGITS term puts -inf: bool [L, H, B]."""
+    masked = np.moveaxis(np.asarray(term.value) == -np.inf, 1, 2)
+    return np.broadcast_to(term.layer_head[:, :, None] & masked, (*term.layer_head.shape, B))
 
 
 def _related(relation: str, rows: np.ndarray, T: int) -> np.ndarray:

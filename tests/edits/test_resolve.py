@@ -97,6 +97,15 @@ def test_legitimate_without_effect(tiny_config) -> None:
         harmless.resolve(tiny_config, LENGTHS, T)
 
 
+def test_masks_of_different_prompts_do_not_add_up(tiny_config) -> None:
+    """Prompt 0 loses its first keys, prompt 1 the others: every row of both keeps a key, until a mask is of both prompts."""
+    first = lambda *prompts: edit("logits", "add", np.reshape(prompts, (1, 2, 1)), queries=4, keys=[0, 1])  # noqa: E731
+    others = edit("logits", "add", np.reshape([0.0, -INF], (1, 2, 1)), queries=4, keys=[2, 3, 4])
+    compose(first(-INF, 0.0), others).resolve(tiny_config, LENGTHS, T)
+    with pytest.raises(SinkjaxError, match=r"masks every key of query 4 \(prompt 1, layer 0, head 0\)"):
+        compose(first(-INF, -INF), others).resolve(tiny_config, LENGTHS, T)
+
+
 def test_a_window_narrows_what_is_visible(tiny_config) -> None:
     windowed = dataclasses.replace(tiny_config, windows=(None, 2, 2))
     far = edit("logits", "add", 1.0, queries=5, keys=2)
