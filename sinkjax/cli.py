@@ -27,6 +27,7 @@ from sinkjax.resources import configs
 C = TypeVar("C")
 GIGABYTE = 10**9
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+SHORTEST_COMPILATION = 0.1  # seconds; what compiled faster is not worth a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +232,7 @@ def start_jax(backend: str, dtype: str) -> None:
 
     if not os.environ.get(CACHE_VARIABLE):
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
     if dtype == "float64":
         jax.config.update("jax_enable_x64", True)
     if backend == "cpu":

@@ -45,7 +45,7 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
                 f"map_layers has layer {layer}, but the model has {architecture.layers}, 0 to {architecture.layers - 1}"
             )
     chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS)
-    drawn = tuple(arm for arm in chosen if arm.group in (NONE, ALL) or (arm.group == SINGLE and arm.place == 0))
+    drawn = tuple(arm for arm in chosen if arm.edit.label in (NONE, _early(architecture.layers), ALL))
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
@@ -112,12 +112,17 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
     )
 
 
+def _early(L: int) -> str:
+    """The label of the arm that masks the first tenth of the layers, at least two."""
+    return f"layers 0 to {max(L // 10, 2) - 1}"
+
+
 def _featured(table: Table, chosen: Sequence[Arm], measure: str) -> tuple[str, ...]:
     """The arms of the short table: none, layer 0, the one layer that does most, the first tenth and half of layers, all."""
     single = [arm for arm in chosen if arm.group == SINGLE]
     strongest = max(single, key=lambda arm: _size(table[arm.edit.label, measure]))
     L = len(single)
-    wanted = ("layer 0", strongest.edit.label, f"layers 0 to {L // 10 - 1}", f"layers 0 to {L // 2 - 1}")
+    wanted = ("layer 0", strongest.edit.label, _early(L), f"layers 0 to {L // 2 - 1}")
     labels = [arm.edit.label for arm in chosen]
     return tuple(label for label in dict.fromkeys((NONE, *wanted, ALL)) if label in labels)
 

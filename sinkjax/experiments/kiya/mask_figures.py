@@ -57,13 +57,13 @@ def drawings(found: Results) -> tuple[Drawing, ...]:
 def attention_maps(found: Results) -> Drawing:
     """Maps of one prompt before and after."""
     values = found.maps["attention"].isel(prompt=0).mean("head").values
-    arms = [str(label) for label in found.maps["edit"].values]
+    none, *edited = (str(label) for label in found.maps["edit"].values)
     tokens = found.data.attrs["study"]["token_texts"][0][:TOKENS]
     caption = (
         f"Attention maps of one prompt, mean over heads, first {len(tokens)} tokens, on one colour scale; grey: keys that a query"
         f" cannot see. A bright column is a sink. {found.origin}."
     )
-    figure = attention.maps(values, arms, found.maps["attention_layer"].values.tolist(), tokens)
+    figure = attention.maps(values, [none, *map(_masked, edited)], found.maps["attention_layer"].values.tolist(), tokens)
     return Drawing("attention-maps", figure, caption)
 
 
@@ -75,7 +75,7 @@ def by_edited_layer(found: Results) -> Drawing:
         names = [f"{name} {key}{' (masked)' if key == found.config.key else ''}" for key in found.keys]
         return [
             layers.Panel(
-                f"masked: {title}",
+                _masked(title),
                 ylabel,
                 [_line(found, arms, measure, label) for measure, label in zip(measures, names, strict=True)],
                 log,
@@ -108,7 +108,7 @@ def attention_by_layer(found: Results) -> Drawing:
         return chosen.mean(["prompt", "head"]).values
 
     grid = {
-        f"attention to key {key}": {f"masked: {title}": received(arms, key) for title, arms in found.columns.items()}
+        f"attention to key {key}": {_masked(title): received(arms, key) for title, arms in found.columns.items()}
         for key in found.keys
     }
     masked, moved = found.keys
@@ -128,4 +128,8 @@ def largest_activation(found: Results) -> Drawing:
         f"Largest absolute value of the residual stream by depth and position (first {shown.shape[-1]} positions), mean over"
         f" {found.data.sizes['prompt']} prompts, one logarithmic colour scale. {found.origin}."
     )
-    return Drawing("largest-activation", layers.activations(shown, [none, *(f"masked: {label}" for label in edited)]), caption)
+    return Drawing("largest-activation", layers.activations(shown, [none, *map(_masked, edited)]), caption)
+
+
+def _masked(where: str) -> str:
+    return f"masked: {where}"
