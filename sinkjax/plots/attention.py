@@ -36,13 +36,13 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
         for column, layer in enumerate(layers):
             panel = axes[row, column]
             image = panel.imshow(shown[row, column], norm=scale, cmap=colours, interpolation="nearest")
-            panel.set_title(f"{name}, read at layer {layer}")
+            panel.set_title(f"read at layer {layer}" if row == 0 else "")
             panel.spines[:].set_visible(False)
             panel.set_xticks(range(size), names, rotation=90, fontsize=6.5)
             panel.set_yticks(range(size), names, fontsize=6.5)
             panel.tick_params(length=0, pad=2)
+        axes[row, 0].set_ylabel(f"{name}\nquery token")
     figure.supxlabel("key token", fontsize=10)
-    figure.supylabel("query token", fontsize=10)
     bar = figure.colorbar(image, ax=axes, shrink=0.6, pad=0.02)
     bar.set_label("attention, mean over heads (square-root scale)")
     return figure
