@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_COLUMNS = 3
+TITLE_WIDTH = 36  # characters of a title's line above one of three columns
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
 
@@ -111,7 +113,7 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
     colours = colormaps[MAP].with_extremes(bad=MISSING)
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
         image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
-        panel.set_title(title)
+        panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
         panel.spines[:].set_visible(False)
     for panel in list(axes.flat)[len(titles) :]:
         panel.set_axis_off()
