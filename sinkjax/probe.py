@@ -19,12 +19,15 @@ from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
 from sinkjax.statistics import BUILT_IN, Statistic
 
+DEFAULT_NAMES = {Site.QUERY: "queries", Site.KEY: "keys", Site.VALUE: "values"}  # "query" and "key" are names of axes
+
 
 @dataclass(frozen=True)
 class Capture:
     """Raw values at a site, after its edits. Positions are the same for all prompts; at LOGITS and WEIGHTS they choose queries.
 
-    layers, positions, dims: tuples of ints, or None for all. name: its name in the record, by default that of the site.
+    layers, positions, dims: tuples of ints, or None for all. name: its name in the record, by default that of the site in lower
+    case, or "queries", "keys" and "values".
     """
 
     site: Site
@@ -37,7 +40,7 @@ class Capture:
         object.__setattr__(self, "site", as_site(self.site))
         if self.site == Site.POSITION:
             raise SinkjaxError("POSITION holds indices, not activations; there is nothing to capture")
-        object.__setattr__(self, "name", self.name or str(self.site))
+        object.__setattr__(self, "name", self.name or DEFAULT_NAMES.get(self.site, str(self.site)))
         for what in ("layers", "positions", "dims"):
             chosen = getattr(self, what)
             if chosen is not None:

@@ -94,15 +94,15 @@ def test_statistics_of_the_residual_stream(raw, measured) -> None:
 
 def test_norms_of_queries_keys_and_values(raw, measured) -> None:
     for name in ("query", "key", "value"):
-        norms = np.sqrt((raw[name].astype(np.float64) ** 2).sum(axis=-1)).swapaxes(2, 3)
+        norms = np.sqrt((raw[Capture(Site(name)).name].astype(np.float64) ** 2).sum(axis=-1)).swapaxes(2, 3)
         np.testing.assert_allclose(measured[f"{name}_norm"], norms, rtol=1e-6)
 
 
 def test_cosine_of_queries_with_a_key(raw, measured) -> None:
     """From the scores: their cosine is score / (scale |q| |k|), as the rotation keeps norms."""
-    norms = {name: np.sqrt((raw[name].astype(np.float64) ** 2).sum(axis=-1)).swapaxes(2, 3) for name in ("query", "key")}
-    keys = np.repeat(norms["key"], 3, axis=2)
-    cosine = raw["logits"] * np.sqrt(8) / norms["query"][..., :, None] / keys[..., None, :]
+    norms = {name: np.sqrt((raw[name].astype(np.float64) ** 2).sum(axis=-1)).swapaxes(2, 3) for name in ("queries", "keys")}
+    keys = np.repeat(norms["keys"], 3, axis=2)
+    cosine = raw["logits"] * np.sqrt(8) / norms["queries"][..., :, None] / keys[..., None, :]
     want = over_later_queries(0, cosine[0])[[0, 2]]  # the masked layer has scores of -inf
     np.testing.assert_allclose(measured["query_key_cosine"][0][[0, 2]], want, rtol=1e-4, atol=1e-6)
 
@@ -181,7 +181,7 @@ def test_a_capture_holds_the_chosen_layers_positions_and_dims(run, raw, site: Si
     layers, positions, dims = (2, 0), (8, 3), (5, 1)
     capture = Capture(site, layers=None if site == Site.EMBED else layers, positions=positions, dims=dims, name="seen")
     out = run(Probe(capture=(capture,)), mask_key(1, layers=1)).record
-    whole = raw[str(site)]
+    whole = raw[Capture(site).name]
     if site != Site.EMBED:
         whole = whole[:, list(layers)]
     axes = [axis for axis in SITES[site].axes if axis not in ("head", "kv_head")]
@@ -275,7 +275,7 @@ def test_refusals(message: str) -> None:
     ("capture", "message"),
     [
         (Capture(Site.RESID, layers=3), "resid: layer 3 is out of range: there are 3, 0 to 2"),
-        (Capture(Site.QUERY, positions=(0, 10)), "query: position 10 is out of range: there are 10, 0 to 9"),
+        (Capture(Site.QUERY, positions=(0, 10)), "queries: position 10 is out of range: there are 10, 0 to 9"),
         (Capture(Site.NEURON, dims=48), "neuron: dim 48 is out of range: there are 48, 0 to 47"),
         (Capture(Site.WEIGHTS, dims=10), "weights: dim 10 is out of range: there are 10, 0 to 9"),
     ],

@@ -56,7 +56,8 @@ def load(
     a hub id first in the local cache, then online).
     dtype: of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
     revision: branch, tag or commit of a hub id.
-    mesh: devices to spread the parameters over, by `params.RULES`; None: the default device.
+    mesh: devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given; None:
+    the default device.
     ignore_keys: config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they are
     not understood.
     assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings, hidden_act,

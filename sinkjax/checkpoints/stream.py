@@ -41,8 +41,6 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
         tensor = checkpoint.tensors[name]
         digest.update(tensor.raw.data)
         arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, f"{name} of {checkpoint.where}")
-    if mesh:
-        arrays = {name: jax.device_put(array, params.sharding(leaves[name], mesh)) for name, array in arrays.items()}
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[path[-1].key], tree), digest.hexdigest()
 
 
