@@ -22,10 +22,11 @@ QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T o
 def softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
     """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
 
-    Infinities never enter, so gradients are finite under any mask.
+    -inf enters nothing but exp, whose derivative there is 0, so gradients are finite under any mask.
     """
-    top = jax.lax.stop_gradient(jnp.where(visible, scores, jnp.finfo(scores.dtype).min).max(axis=-1, keepdims=True))
-    powers = jnp.where(visible, jnp.exp(jnp.where(visible, scores - top, 0)), 0)
+    seen = jnp.where(visible, scores, -jnp.inf)
+    top = jax.lax.stop_gradient(seen.max(axis=-1, keepdims=True))
+    powers = jnp.exp(seen - jnp.where(top > -jnp.inf, top, 0))
     total = powers.sum(axis=-1, keepdims=True)
     return powers / jnp.where(total > 0, total, 1)
 
@@ -39,44 +40,47 @@ def attend(
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
     B, T, H, D = q_BTHD.shape
-    group = H // k_BSKD.shape[2]
-    k_BSHD, v_BSHD = jnp.repeat(k_BSKD, group, axis=2), jnp.repeat(v_BSKD, group, axis=2)
+    K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
+    q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
 
-    def block(rows_Q: jax.Array, q_BQHD: jax.Array) -> tuple:
+    def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
+        Q = rows_Q.size
         back = rows_Q[:, None] - jnp.arange(T)[None, :]
         causal = (back >= 0) if window is None else (back >= 0) & (back < window)
-        view = PairView(tape.lengths, rows_Q, causal[None, None], q_BQHD, k_BSHD)
-        scaled = q_BQHD.astype(wide) * D**-0.5  # not the scores: that product would be fused into the softmax, but for edits
-        scores = jnp.einsum("BQHD,BSHD->BHQS", scaled, k_BSHD.astype(wide), precision=precision)
+        view = PairView(tape.lengths, rows_Q, causal[None, None], q_BHQD, k_BKSD)
+        # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
+        # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
+        stacked_BKRD = (q_BHQD * D**-0.5).reshape(B, K, -1, D)
+        scores = jnp.einsum("BKRD,BKSD->BKRS", stacked_BKRD, k_BKSD, precision=precision).reshape(B, H, Q, T)
         scores, visible = inner.logits(scores, view)
         view = dataclasses.replace(view, visible=visible)
         weights = inner.weights(softmax(scores, visible), view)
-        out = jnp.einsum("BHQS,BSHD->BQHD", weights, v_BSHD.astype(wide), precision=precision)
+        out = jnp.einsum("BKRS,BKSD->BKRD", weights.reshape(B, K, -1, T), v_BKSD, precision=precision).reshape(B, H, Q, D)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
-        return out.astype(v_BSKD.dtype), jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
+        return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
     if T <= QUERY_BLOCK:
-        out, empty, record, counts = block(jnp.arange(T), q_BTHD)
+        out, empty, record, counts = block(jnp.arange(T), q_BHTD)
     else:
-        out, empty, record, counts = _in_blocks(block, q_BTHD, tape)
+        out, empty, record, counts = _in_blocks(block, q_BHTD, tape)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
-    return out, empty
+    return out.swapaxes(1, 2).astype(v_BSKD.dtype), empty
 
 
-def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BTHD: jax.Array, tape: Tape) -> tuple:
+def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHTD: jax.Array, tape: Tape) -> tuple:
     """Run `block` over blocks of queries: outputs over queries are joined, all others added up as they come."""
-    T = q_BTHD.shape[1]
+    T = q_BHTD.shape[2]
     blocks = -(-T // QUERY_BLOCK)
-    padded = jnp.pad(q_BTHD, ((0, 0), (0, blocks * QUERY_BLOCK - T), (0, 0), (0, 0)))
+    padded = jnp.pad(q_BHTD, ((0, 0), (0, 0), (0, blocks * QUERY_BLOCK - T), (0, 0)))
     first = jnp.arange(blocks) * QUERY_BLOCK
 
     axes = query_axes(tape.probe)
 
     def run(start: jax.Array) -> tuple[tuple, tuple]:
-        queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=1)
+        queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=2)
         out, empty, record, counts = block(start + jnp.arange(QUERY_BLOCK), queries)
         joined = {name: x for name, x in record.items() if name in axes}
         return (out, joined), (empty, {name: x for name, x in record.items() if name not in axes}, counts)
@@ -92,7 +96,7 @@ def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BTHD: jax.Array
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
     (empty, summed, counts), (out, joined) = jax.lax.scan(step, zeros, first)
-    return join(out, 1), empty, summed | {name: join(x, axes[name]) for name, x in joined.items()}, counts
+    return join(out, 2), empty, summed | {name: join(x, axes[name]) for name, x in joined.items()}, counts
 
 
 def _choose_queries(record: dict[str, jax.Array], tape: Tape) -> dict[str, jax.Array]:
