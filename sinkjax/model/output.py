@@ -14,7 +14,7 @@ from sinkjax.edits.site import Site
 from sinkjax.probe import Probe
 from sinkjax.record import Record
 
-NLL_TOKENS = 512  # tokens whose vocabulary logits exist at one time when only their loss is asked for
+NLL_TOKENS = 128  # tokens whose vocabulary logits exist at one time when only their loss is asked for
 
 
 @struct.dataclass
