@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
 from sinkjax.checkpoints.folder import read_folder
@@ -19,11 +18,9 @@ from sinkjax.checkpoints.presets import PRESETS, find_preset
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import Checkpoint
 from sinkjax.checkpoints.tokenizer import Tokenizer
-from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
-from sinkjax.model.params import Params
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+from sinkjax.model.params import Params, check_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +95,6 @@ def open_checkpoint(
         snapshot = find_snapshot(source, revision)
         return _renamed(read_folder(snapshot, ignore_keys, assume), "hub", source, revision=snapshot.name)
     raise unknown("model", source, PRESETS, "; or an existing folder, a .gguf file, or a hub id owner/name")
-
-
-def check_dtype(dtype: str) -> None:
-    """Raise unless parameters can have this dtype here."""
-    one_of("dtype", dtype, DTYPES)
-    if dtype == "float64" and jax.dtypes.canonicalize_dtype(dtype) != dtype:
-        raise SinkjaxError('dtype "float64" needs jax.config.update("jax_enable_x64", True) (or JAX_ENABLE_X64=1) before loading')
 
 
 def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:

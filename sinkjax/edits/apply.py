@@ -26,7 +26,8 @@ def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.A
         cells = position[:, :, None, None] & term.layer_head[layer][None, None, :, None] & term.dims[None, None, None, :]
         value = _at_layer(term.value, layer)[:, None]  # [B or 1, 1, (H or 1,) D or 1]
         cells = cells if per_head else cells[:, :, 0]
-        new = _operate(term, x, value.astype(x.dtype))
+        wide = jnp.promote_types(x.dtype, jnp.float32)
+        new = _operate(term, x.astype(wide), value.astype(wide))
     new = jnp.where(cells, new.astype(x.dtype), x)
     real = _real(lengths, x.shape[1]).reshape(x.shape[0], x.shape[1], *[1] * (x.ndim - 2))
     addressed = jnp.broadcast_to(cells & real, x.shape)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
-from sinkjax.checkpoints.load import Model, check_dtype, open_checkpoint
+from sinkjax.checkpoints.load import Model, open_checkpoint
 from sinkjax.data.corpora import passages
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents, results
@@ -15,6 +15,7 @@ from sinkjax.experiments.base import Job, Section
 from sinkjax.experiments.registry import Chosen, choose, config_type, recipe
 from sinkjax.experiments.summary import to_csv
 from sinkjax.model.config import Config
+from sinkjax.model.params import check_dtype
 from sinkjax.report.files import write
 from sinkjax.sweeps.plan import Plan, plan
 

@@ -117,6 +117,8 @@ class Config:
             raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
         if self.head_dim % 2:
             raise SinkjaxError(f"rotary positions need an even head_dim, not {self.head_dim}")
+        if isinstance(self.position.scaling, DynamicScaling) and self.head_dim < 4:  # its base has the exponent D / (D - 2)
+            raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {self.head_dim}")
         if self.windows is not None and len(self.windows) != self.layers:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.edits.site import Site
-from sinkjax.errors import one_of
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.measure import finish, measure
 from sinkjax.model import rope
 from sinkjax.model.attention import attend
@@ -65,6 +65,8 @@ def forward(
     a probe or edits that do not fit (`Probe.check`, `resolve`); an unknown precision.
     """
     one_of("precision", precision, PRECISIONS)
+    if not isinstance(probe, Probe):
+        raise SinkjaxError(f"probe must be a Probe, not {probe!r}; Probe.of(*names) makes one from names")
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])

@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
 
 Params = dict[str, Any]
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 # Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
 RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
@@ -81,7 +82,11 @@ def abstract(config: Config) -> Params:
 
 
 def init(config: Config, seed: int, dtype: str = "float32") -> Params:
-    """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence."""
+    """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
+
+    Errors: a dtype that is unknown or not enabled.
+    """
+    check_dtype(dtype)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
         if leaf.init != "normal":
@@ -90,6 +95,13 @@ def init(config: Config, seed: int, dtype: str = "float32") -> Params:
         return (jax.random.normal(key, leaf.shape, jnp.float32) / math.sqrt(leaf.fan_in)).astype(dtype)
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise unless parameters can have this dtype here."""
+    one_of("dtype", dtype, DTYPES)
+    if dtype == "float64" and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise SinkjaxError('dtype "float64" needs jax.config.update("jax_enable_x64", True) (or JAX_ENABLE_X64=1) beforehand')
 
 
 def sharding(leaf: Leaf, mesh: Mesh) -> NamedSharding:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.checkpoints.hf_config import DEFAULTS
-from sinkjax.checkpoints.load import check_dtype, open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, find_preset
 from sinkjax.edits.site import SITES, Site
 from sinkjax.errors import SinkjaxError
@@ -40,7 +40,7 @@ def show_model(source: str) -> None:
 
 def show_sites(source: str, prompts: int, length: int, dtype: str) -> None:
     """Print each site's axes, shape, bytes and operations for a batch, from an abstract evaluation."""
-    check_dtype(dtype)
+    params.check_dtype(dtype)
     config = open_checkpoint(source).config
     arrays = site_arrays(config, prompts, length, dtype)
     lines = []

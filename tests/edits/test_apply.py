@@ -25,6 +25,7 @@ from sinkjax import (
     shift_positions,
     swap_embeddings,
 )
+from sinkjax.edits.apply import vectors
 from tests.edits.conftest import LENGTHS
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
@@ -121,6 +122,17 @@ def test_centred_scaling_multiplies_the_distance_from_the_mean(run, centre: str)
         mean = plain[i, 3].mean() if centre == "dims" else plain[: i + 1, 3].mean(axis=0)
         want[i, 3] = mean + 1.5 * (plain[i, 3] - mean)
     np.testing.assert_allclose(edited, want, **TIGHT)
+
+
+@pytest.mark.parametrize("centre", ["dims", "positions"])
+def test_in_bfloat16_an_edit_rounds_its_result_once(tiny_config, rng, centre: str) -> None:
+    x = jnp.asarray(5 + rng.standard_normal((1, 60, 6, 8)), jnp.bfloat16)
+    (term,) = scale_head_output(ALL, 1.3, centre=centre).resolve(tiny_config, [60], 60)
+    with jax.enable_x64(False):
+        edited, _ = vectors(term, x, 0, jnp.asarray([60]))
+    exact = np.asarray(x, np.float64)
+    mean = exact.mean(-1, keepdims=True) if centre == "dims" else exact.cumsum(1) / np.arange(1, 61)[:, None, None]
+    np.testing.assert_allclose(np.asarray(edited, np.float64), exact + 0.3 * (exact - mean), rtol=2**-8)
 
 
 def test_swapped_embeddings_are_swapped_tokens_but_for_the_targets(run, params64, tiny_config, tokens) -> None:

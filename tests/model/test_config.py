@@ -13,7 +13,7 @@ import pytest
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.config import RMSNorm, Rope
+from sinkjax.model.config import DynamicScaling, RMSNorm, Rope
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "layers must be an int of at least 1, not 0": {"layers": 0},
@@ -23,6 +23,10 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "an even head_dim, not 7": {"head_dim": 7},
     "windows has 2 entries for 3 layers": {"windows": (4, 4)},
     "a window must hold at least 1 key": {"windows": (4, None, 0)},
+    "dynamic rotary scaling needs a head_dim of at least 4, not 2": {
+        "head_dim": 2,
+        "position": Rope(10_000.0, DynamicScaling(2.0, 32)),
+    },
     "unknown activation 'silo' .*did you mean 'silu'.*allowed: gelu, gelu_tanh, relu, silu": {"activation": "silo"},
 }
 
@@ -95,6 +99,8 @@ def test_vectors_for_a_model_without_a_vocabulary(tiny_params, tiny_config) -> N
 def test_other_wrong_arguments(tiny_params, tiny_config) -> None:
     with pytest.raises(SinkjaxError, match=r"unknown precision 'hihg' .*did you mean 'high'"):
         sinkjax.forward(tiny_params, TOKENS, tiny_config, precision="hihg")
+    with pytest.raises(SinkjaxError, match=r"probe must be a Probe, not 'nll'; Probe.of\(\*names\) makes one"):
+        sinkjax.forward(tiny_params, TOKENS, tiny_config, probe="nll")
     with pytest.raises(SinkjaxError, match=r"not an edit: 3; make one with sinkjax.edit"):
         sinkjax.forward(tiny_params, TOKENS, tiny_config, 3)
     with pytest.raises(SinkjaxError, match="attention: layer 5 is out of range"):
@@ -113,6 +119,10 @@ def test_float64_is_refused_where_it_is_not_enabled(tiny_params, tiny_config) ->
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tiny_params)
     with pytest.raises(SinkjaxError, match=r"float64 parameters need .*jax_enable_x64"):
         sinkjax.forward(wide, TOKENS, tiny_config)
+    with pytest.raises(SinkjaxError, match=r"dtype \"float64\" needs .*jax_enable_x64"):
+        params.init(tiny_config, seed=0, dtype="float64")
+    with pytest.raises(SinkjaxError, match=r"unknown dtype 'float23' .*did you mean 'float32'"):
+        params.init(tiny_config, seed=0, dtype="float23")
     with jax.enable_x64(True):
         assert sinkjax.forward(wide, TOKENS, tiny_config).logits.dtype == np.float64
 
