@@ -1,7 +1,7 @@
 """A sweep before it runs: how edits are grouped into kinds and chunks, and what that costs in compilations, bytes and FLOPs.
 
-Edits of one kind are sorted by their first layer and cut into chunks; a chunk starts at its smallest first layer. Prompts are cut
-only when a chunk of a single edit does not fit the memory.
+Edits of one kind and one base are sorted by the block at which they start from it and cut into chunks; a chunk starts at its
+smallest block. Prompts are cut only when a chunk of a single edit does not fit the memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.edit import Edit
-from sinkjax.edits.resolve import Edits, first_layer, resolve
+from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.attention import QUERY_BLOCK
 from sinkjax.model.config import Config
@@ -26,6 +26,7 @@ from sinkjax.model.output import NLL_TOKENS
 from sinkjax.model.params import abstract, count
 from sinkjax.probe import Probe
 from sinkjax.sweeps.shared import baseline
+from sinkjax.sweeps.sharing import Origin, origins
 
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
@@ -34,19 +35,23 @@ TOKENS_PER_CALL = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
 
 @dataclass(frozen=True)
 class Chunk:
-    """Edits run in one call: their numbers in the list, and the block they start from."""
+    """Edits run in one call: their numbers in the list, the block they start from, and in whose run (an edit, None: unedited).
+
+    A chunk that starts behind the last block has nothing to run: its record is that of its base.
+    """
 
     kind: int
     edits: tuple[int, ...]
     start: int
+    base: int | None = None
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Who runs with whom; fixed when a store is made, so that a resumed sweep repeats the same calls.
 
-    prompt_block: prompts per call. widths: edits per call of each kind (the last chunk of a kind is filled up). chunks: the calls
-    for each block of prompts.
+    prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is filled up). chunks: the calls for each
+    block of prompts, those of one base in a row.
     """
 
     prompt_block: int
@@ -55,13 +60,13 @@ class Schedule:
 
     def to_json(self) -> dict:
         """As plain lists and numbers."""
-        chunks = [[chunk.kind, chunk.start, list(chunk.edits)] for chunk in self.chunks]
+        chunks = [[chunk.kind, chunk.start, list(chunk.edits), chunk.base] for chunk in self.chunks]
         return {"prompt_block": self.prompt_block, "widths": list(self.widths), "chunks": chunks}
 
     @classmethod
     def from_json(cls, data: dict) -> Schedule:
         """The schedule that `to_json` wrote."""
-        chunks = tuple(Chunk(kind, tuple(edits), start) for kind, start, edits in data["chunks"])
+        chunks = tuple(Chunk(kind, tuple(edits), start, base) for kind, start, edits, base in data["chunks"])
         return cls(data["prompt_block"], tuple(data["widths"]), chunks)
 
 
@@ -70,7 +75,7 @@ class Plan:
     """What a sweep will do.
 
     edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. compiles: jitted programs.
-    layer_passes: blocks times edits times prompt blocks that are computed, the baseline included. bytes: peak estimate of each
+    layer_passes: blocks times edits times prompt blocks that are computed, bases included. bytes: peak estimate of each
     device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
     """
 
@@ -141,7 +146,9 @@ def plan_resolved(
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
     memory = device_memory() if memory is None else memory
-    cost = Cost.of(config, T, probe, dtype, shards)
+    starts = origins(resolved, config)
+    bases = {origin.base for origin in starts} - {None}
+    cost = Cost.of(config, T, probe, dtype, shards, streams=2 if bases else 1)  # the unedited run and one base at a time
     prompt_block = cost.prompts_that_fit(B, memory)
     tokens = prompt_block * T
     each = max(1, min(cost.edits_that_fit(prompt_block, memory), TOKENS_PER_CALL[platform or jax.default_backend()] // tokens))
@@ -150,17 +157,13 @@ def plan_resolved(
     for number, entry in enumerate(resolved):
         groups.setdefault(kind_of(entry), []).append(number)
     widths = tuple(devices * min(each, math.ceil(len(numbers) / devices)) for numbers in groups.values())
-    starts = [first_layer(entry, config) for entry in resolved]
-    chunks = tuple(
-        Chunk(kind, edits, starts[edits[0]])
-        for kind, numbers in enumerate(groups.values())
-        for edits in _cut(sorted(numbers, key=lambda number: starts[number]), widths[kind])
-    )
+    chunks = _chunks(list(groups.values()), widths, starts, config.layers)
 
     blocks = math.ceil(B / prompt_block)
-    computed = [chunk for chunk in chunks if chunk.start < config.layers]  # an edit without terms is the baseline itself
-    runs = 1 + sum(widths[chunk.kind] for chunk in computed)
-    layer_passes = config.layers + sum(widths[chunk.kind] * (config.layers - chunk.start) for chunk in computed)
+    computed = [chunk for chunk in chunks if chunk.start < config.layers]
+    whole = {chunk.base for chunk in chunks}
+    runs = len(whole) + sum(widths[chunk.kind] for chunk in computed)
+    layer_passes = len(whole) * config.layers + sum(widths[chunk.kind] * (config.layers - chunk.start) for chunk in computed)
     unembedding = 2 * config.width * (config.vocab_size or 0) if probe.nll else 0
     widest = max((widths[chunk.kind] for chunk in computed), default=devices) // devices
     return Plan(
@@ -169,15 +172,29 @@ def plan_resolved(
         positions=T,
         kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values()),
         schedule=Schedule(prompt_block, widths, chunks),
-        compiles=1 + len({chunk.kind for chunk in computed}),
+        compiles=len({None if chunk.base is None else chunk.kind for chunk in chunks}) + len({chunk.kind for chunk in computed}),
         layer_passes=layer_passes * blocks,
         bytes={
             "parameters": cost.weights,
-            "shared baseline": prompt_block * cost.stream,
+            "shared runs": prompt_block * cost.stream,
             "one call": cost.block + widest * cost.run(prompt_block),
         },
         flops=float(layer_passes * _block_flops(config, T) + runs * unembedding) * blocks * tokens,
         result_bytes=len(resolved) * B * cost.record,
+    )
+
+
+def _chunks(groups: Sequence[list[int]], widths: Sequence[int], starts: Sequence[Origin], L: int) -> tuple[Chunk, ...]:
+    """Edits of one kind and base, in the order of their starts; those with nothing to run apart from the others."""
+    parts: dict[tuple, list[int]] = {}
+    for kind, numbers in enumerate(groups):
+        for number in sorted(numbers, key=lambda number: starts[number].block):
+            base, block = starts[number].base, starts[number].block
+            parts.setdefault((base is not None, base, kind, block == L), []).append(number)
+    return tuple(
+        Chunk(kind, edits, starts[edits[0]].block, base)
+        for (_, base, kind, _), numbers in sorted(parts.items(), key=lambda part: (part[0][0], part[0][1] or 0, *part[0][2:]))
+        for edits in _cut(numbers, widths[kind])
     )
 
 
@@ -191,7 +208,7 @@ class Cost:
     """Bytes that a sweep takes on a device.
 
     positions: T, of each prompt. weights: the parameters. block: those of one block, which a scan copies. stream: of one prompt,
-    the inputs of all blocks. record: of one prompt. run(B): one edited run of B prompts.
+    the inputs of all blocks of the runs that are shared. record: of one prompt. run(B): one edited run of B prompts.
     """
 
     positions: int
@@ -202,15 +219,15 @@ class Cost:
     run: Callable[[int], int]
 
     @classmethod
-    def of(cls, config: Config, T: int, probe: Probe, dtype: str, shards: int) -> Cost:
-        """The cost of prompts of T positions, with the parameters spread over `shards` devices."""
+    def of(cls, config: Config, T: int, probe: Probe, dtype: str, shards: int, streams: int) -> Cost:
+        """The cost of prompts of T positions, with the parameters spread over `shards` devices and `streams` shared runs kept."""
         size = jnp.dtype(dtype).itemsize
         record = _record_bytes(config, T, probe, dtype)
         return cls(
             positions=T,
             weights=count(config) * size // shards,
             block=_block_parameters(config) * size // shards,
-            stream=config.layers * T * config.width * size,
+            stream=streams * config.layers * T * config.width * size,
             record=record,
             run=lambda B: _run_bytes(config, B, T, probe.nll, size) + 2 * B * record,  # one is written meanwhile
         )

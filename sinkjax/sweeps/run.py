@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -96,35 +97,38 @@ def fill(store: Store, job: Job, progress: bool) -> None:
 
 
 def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:
-    """The record of each chunk of edits and block of prompts; the baseline is run once a block."""
+    """The record of each chunk of edits, with a leading axis over edits, and block of prompts; a base is run once a block."""
     for block, chunks in itertools.groupby(todo, key=lambda entry: entry[0]):
         prompts = np.arange(block * schedule.prompt_block, (block + 1) * schedule.prompt_block)
-        prompts = np.where(
-            prompts < len(job.lengths), prompts, 0
-        )  # the last block is filled up with a prompt that is not written
+        prompts = np.where(prompts < len(job.lengths), prompts, 0)  # what fills up the last block is not written
         tokens, lengths = job.place((job.tokens[prompts], job.lengths[prompts]))
-        base = baseline(job.params, tokens, lengths, **job.static)
-        for _, chunk in chunks:
-            if chunk.start == job.model.config.layers:  # edits without a term
-                yield block, chunk, base.record
-                continue
-            width = schedule.widths[chunk.kind]
-            numbers = (chunk.edits + chunk.edits[-1:] * width)[:width]
-            stacked = stack([tuple(term.for_prompts(prompts) for term in job.resolved[number]) for number in numbers])
-            stacked = job.place(stacked, job.edit_axes)
-            yield block, chunk, edited(job.params, tokens, lengths, stacked, jnp.int32(chunk.start), base, **job.static)
+        for number, of_base in itertools.groupby((chunk for _, chunk in chunks), key=lambda chunk: chunk.base):
+            of_edit = () if number is None else (job.place(_for_prompts(job.resolved[number], prompts)),)
+            base = baseline(job.params, tokens, lengths, *of_edit, **job.static)
+            for chunk in of_base:
+                if chunk.start == job.model.config.layers:
+                    yield block, chunk, jax.tree.map(lambda array: array[None], base.record)
+                    continue
+                width = schedule.widths[chunk.kind]
+                numbers = (chunk.edits + chunk.edits[-1:] * width)[:width]
+                stacked = stack([_for_prompts(job.resolved[entry], prompts) for entry in numbers])
+                stacked = job.place(stacked, job.edit_axes)
+                yield block, chunk, edited(job.params, tokens, lengths, stacked, jnp.int32(chunk.start), base, **job.static)
+
+
+def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:
+    return tuple(term.for_prompts(prompts) for term in edits)
 
 
 def _write(store: Store, job: Job, block: int, chunk: Chunk, record: Record) -> int:
     """Check and write one chunk; returns the number of (edit, block) pairs written."""
     size = store.schedule.prompt_block
     prompts = min(size, len(job.lengths) - block * size)
-    terms = CELLS[0] in record
     shape = (len(chunk.edits), prompts)
     values = {}
     for name, array in record.items():
-        array = np.asarray(array)
-        array = array[: shape[0], :prompts] if terms else np.broadcast_to(array[:prompts], (shape[0], *array[:prompts].shape))
+        array = np.asarray(array)[: shape[0], :prompts]
+        array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # what the base gives serves all edits of a chunk
         values[name] = array.sum(axis=-1) if name in CELLS else array
     empty = values.pop("empty_rows", np.zeros(shape))
     if empty.any():

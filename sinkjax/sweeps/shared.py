@@ -1,7 +1,8 @@
-"""The two jitted functions of a sweep: the baseline, and a stack of edits that start from the baseline's residual stream.
+"""The two jitted functions of a sweep: a base, and a stack of edits that start from the base's residual stream.
 
-Blocks before an edit's first layer would repeat the baseline. The scan skips them by a `lax.cond` on a *start that is not
-batched*, so that vmap keeps it a branch, one compilation serves every start, and reverse mode still works.
+The base is the unedited run, or that of an edit. Blocks before the first one in which an edit differs from it would repeat it.
+The scan skips them by a `lax.cond` on a *start that is not batched*, so that vmap keeps it a branch, one compilation serves every
+start, and reverse mode still works.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ STATIC = ("config", "probe", "precision")
 
 
 @struct.dataclass
-class Baseline:
-    """The unedited run: inputs [L, B, T, d], the residual stream that enters each block; what was measured; its record."""
+class Base:
+    """A run that others start from: inputs [L, B, T, d], the residual stream before each block; what was measured; its record."""
 
     inputs: jax.Array
     trace: Trace
@@ -35,10 +36,19 @@ class Baseline:
 
 
 @partial(jax.jit, static_argnames=STATIC)
-def baseline(params: Params, tokens: jax.Array, lengths: jax.Array, *, config: Config, probe: Probe, precision: str) -> Baseline:
-    """Run the model unedited, and keep what edited runs share with it."""
-    h, start = embed(params, tokens, (), probe, lengths)
-    step = block_step(config, probe, lengths, (), tokens.shape[1], h.dtype, precision)
+def baseline(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    edits: Edits = (),
+    *,
+    config: Config,
+    probe: Probe,
+    precision: str,
+) -> Base:
+    """Run the model unedited, or with the one edit given, and keep what other runs share with it."""
+    h, start = embed(params, tokens, edits, probe, lengths)
+    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
 
     def keep_input(carry: tuple, xs: tuple) -> tuple[tuple, tuple]:
         after, measured = step(*carry, *xs)
@@ -47,8 +57,8 @@ def baseline(params: Params, tokens: jax.Array, lengths: jax.Array, *, config: C
     xs = (jnp.arange(config.layers), params["layers"])
     (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, config, probe)), xs)
     trace = Trace(start, layers, slots)
-    out = complete(params, h, tokens, trace, (), config, probe, lengths, logits=False, precision=precision)
-    return Baseline(inputs, trace, out.record)
+    out = complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision)
+    return Base(inputs, trace, out.record)
 
 
 @partial(jax.jit, static_argnames=STATIC)
@@ -58,13 +68,13 @@ def edited(
     lengths: jax.Array,
     edits: Edits,
     start: jax.Array,
-    base: Baseline,
+    base: Base,
     *,
     config: Config,
     probe: Probe,
     precision: str,
 ) -> Record:
-    """The records of a stack of edits of one kind, none of which changes a block before `start` (int, one for all).
+    """The records of a stack of edits of one kind, none of which differs from the base before block `start` (int, one for all).
 
     edits: resolved, each leaf with a leading axis over edits. Returns a record whose arrays have that leading axis.
     """
@@ -77,28 +87,29 @@ def from_start(
     lengths: jax.Array,
     edits: Edits,
     start: jax.Array,
-    base: Baseline,
+    base: Base,
     config: Config,
     probe: Probe,
     precision: str,
 ) -> Record:
-    """The record of one edited run that takes everything before block `start` from the baseline."""
+    """The record of one edited run that takes everything before block `start` from the base."""
     if any(term.site == Site.EMBED for term in edits):
         h, begin = visit_embedding(base.inputs[0], edits, probe, lengths)
     else:
         h, begin = base.inputs[start], base.trace.start
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
-    no_cells = jnp.zeros(lengths.shape, jnp.float32)
+    no_cells = jnp.zeros((config.layers, *lengths.shape), jnp.float32)
     untouched = {number: (no_cells, no_cells) for number, term in enumerate(edits) if term.site != Site.EMBED}
+    of_base = base.trace.layers if base.trace.layers["counts"] else base.trace.layers | {"counts": untouched}
 
     def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
-        (h, slots), (layer, of_baseline) = carry, xs
+        (h, slots), (layer, of_base) = carry, xs
 
         def run() -> tuple[tuple, dict]:  # the parameters are sliced in here, so that a skipped block does not even read them
             return step(h, slots, layer, jax.tree.map(lambda leaf: leaf[layer], params["layers"]))
 
-        return jax.lax.cond(layer < start, lambda: (carry, of_baseline | {"counts": untouched}), run)
+        return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
 
-    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(config.layers), base.trace.layers))
+    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(config.layers), of_base))
     trace = Trace(begin, layers, slots)
     return complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision).record

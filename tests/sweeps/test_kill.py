@@ -24,11 +24,11 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
 from sinkjax.model.config import Config, RMSNorm, Rope
 
-config = Config(layers=3, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
+config = Config(layers=6, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
                 norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
 model = Model(config, params.init(config, seed=0), None, {})
 tokens = np.random.default_rng(0).integers(0, 61, (4, 256))
-edits = [sinkjax.compose()] + [sinkjax.mask_key(key, layers=layer) for key in range(40) for layer in range(3)]
+edits = [sinkjax.compose()] + [sinkjax.mask_key(key, layers=range(last)) for key in range(20) for last in range(1, 7)]
 probe = sinkjax.Probe(attention_received=True, resid_argmax=True, nll=True)
 print("ready", flush=True)
 sinkjax.sweep(model, tokens, edits, probe=probe, out=sys.argv[1])

@@ -1,0 +1,148 @@
+"""Edits that differ only in their layers start from one of themselves: fewer blocks are run, and the numbers are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError, Site, Statistic
+from sinkjax.edits.resolve import Edits, first_layer, resolve
+from sinkjax.model import params
+from sinkjax.sweeps.plan import plan
+from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.sweeps.sharing import WORTH, Origin, origins
+from sinkjax.sweeps.store import Store
+from tests.sweeps.cases import LENGTHS, model_of, prompts
+from tests.sweeps.test_shared import assert_as_naive
+
+L = 8
+PROBE = Probe(attention_received=True, resid_norm=True, nll=True)
+FIRST = [sinkjax.mask_key(0, layers=range(last)) for last in range(1, L + 1)]
+OTHERS = [sinkjax.compose(), sinkjax.mask_key(1, layers=2), sinkjax.mask_key(0, layers=5), sinkjax.drop_mlp(0, layers=range(3))]
+
+
+@pytest.fixture(scope="module")
+def config(tiny_config):
+    return replace(tiny_config, layers=L)
+
+
+@pytest.fixture(scope="module")
+def weights(config):
+    return params.init(config, seed=0)
+
+
+def found(config, edits) -> list[Origin]:
+    return origins([resolve(edit, config, LENGTHS, 12) for edit in edits], config)
+
+
+def test_masks_of_the_first_layers_start_from_one_of_the_last_of_them(config):
+    base = L - 2  # the mask of all layers would serve as well, and stands behind it
+    assert found(config, FIRST) == [*[Origin(base, last) for last in range(1, L - 1)], Origin(base, L), Origin(base, L - 1)]
+    alone = [Origin(None, 0), *[Origin(None, layer) for layer in (L, 2, 5, 0)]]
+    assert found(config, [FIRST[-1], *OTHERS]) == alone
+
+
+def test_a_base_has_to_save_more_than_it_costs(config):
+    saved = np.cumsum(range(1, L + 1))
+    enough = int(np.argmax(saved >= (1 + WORTH) * L)) + 1
+    assert {origin.base for origin in found(config, FIRST[:enough])} == {enough - 2}
+    assert {origin.base for origin in found(config, FIRST[: enough - 1])} == {None}
+
+
+def test_what_differs_in_more_than_its_layers_shares_only_the_unedited_run(config):
+    edits = [sinkjax.add_logit(0, float(last), layers=range(last)) for last in range(1, L + 1)]
+    edits += [sinkjax.compose(sinkjax.swap_embeddings(0, 1), edit) for edit in FIRST]
+    assert {origin.base for origin in found(config, edits)} == {None}
+
+
+def blocks(edits: Edits, layer: int) -> list[bytes]:
+    """All that an edit does in a block."""
+    return [np.asarray(term.layer_head)[layer].tobytes() for term in edits]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(chosen=st.lists(st.tuples(st.sets(st.integers(0, L - 1), min_size=1), st.sampled_from([None, 2])), max_size=40))
+def test_an_edit_does_what_its_base_does_in_every_block_that_they_share(config, chosen):
+    resolved = [
+        resolve(sinkjax.add_logit(0, 2.0, layers=sorted(layers), heads=heads), config, LENGTHS, 12) for layers, heads in chosen
+    ]
+    for edits, origin in zip(resolved, origins(resolved, config), strict=True):
+        assert origin.block >= first_layer(edits, config)
+        if origin.base is not None:
+            base = resolved[origin.base]
+            assert all(blocks(edits, layer) == blocks(base, layer) for layer in range(origin.block))
+            assert origin.block == L or blocks(edits, origin.block) != blocks(base, origin.block)
+
+
+FAMILIES = {
+    "masks": lambda layers: sinkjax.mask_key(0, layers=layers),
+    "heads": lambda layers: sinkjax.attend_self(3, layers=layers, heads=(0, 4)),
+    "composed": lambda layers: sinkjax.compose(sinkjax.drop_mlp(1, layers=layers), sinkjax.add_logit(2, 1.5, layers=layers)),
+    "rotary": lambda layers: sinkjax.shift_positions(query=3, layers=layers),
+    "donors": lambda layers: sinkjax.edit(
+        Site.RESID, "set", np.linspace(-1, 1, L * 4 * 32).reshape(L, 4, 32), layers=layers, queries=2
+    ),
+    "prompts": lambda layers: sinkjax.drop_mlp(sinkjax.per_prompt([0, 1, 2, 3]), layers=layers),
+}
+
+
+def test_a_base_of_a_kind_compiles_once_whatever_the_edits(config, weights):
+    families = [sinkjax.mask_key(key, layers=range(last)) for key in range(3) for last in range(1, L + 1)]
+    probe = Probe(resid_norm=True, value_norm=True)  # no other test has it, so that nothing is compiled yet
+    planned = plan(config, families + OTHERS, LENGTHS, 12, probe)
+    assert len({chunk.base for chunk in planned.schedule.chunks}) == 4
+    before = baseline._cache_size() + edited._cache_size()
+    sinkjax.sweep(model_of(config, weights), prompts(config), families + OTHERS, probe=probe, lengths=LENGTHS)
+    assert baseline._cache_size() + edited._cache_size() - before == planned.compiles == 1 + 1 + 2
+
+
+@pytest.mark.parametrize(("family", "edits_per_call"), [*((family, 3) for family in FAMILIES), ("masks", 1)])
+def test_every_site_gives_the_naive_numbers(config, weights, monkeypatch, family, edits_per_call):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": edits_per_call * 4 * 12})
+    edits = [FAMILIES[family](range(last)) for last in range(1, L + 1)] + OTHERS
+    with jax.enable_x64(True):
+        model = model_of(config, weights, "float64")
+        assert {chunk.base for chunk in plan(config, edits, LENGTHS, 12, PROBE).schedule.chunks} == {None, L - 2}
+        assert_as_naive(model, prompts(config), edits, PROBE, LENGTHS, 1e-12)
+
+
+def test_the_blocks_that_are_run_are_those_planned(config, weights, monkeypatch):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+    ran = []
+
+    def count(x, view):
+        jax.debug.callback(lambda _: ran.append(1), x[0, 0, 0])
+        return x.mean(axis=-1)
+
+    probe = Probe(extra=(Statistic("count", Site.MLP_OUT, count, ("prompt", "layer", "position")),))
+    planned = plan(config, FIRST, [12] * 4, 12, probe, platform="cpu")
+    sinkjax.sweep(model_of(config, weights), prompts(config), FIRST, probe=probe)
+    jax.effects_barrier()
+    assert len(ran) == planned.layer_passes == L + sum(L - last for last in range(1, L - 1)) + 1
+
+
+@pytest.mark.parametrize("written", range(1, 9, 2))
+def test_a_sweep_cut_short_at_any_chunk_resumes_to_the_same_bits(config, weights, monkeypatch, tmp_path, written):
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+    model, tokens, edits = model_of(config, weights), prompts(config), FIRST + OTHERS
+    whole = sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS)
+    write, left = Store.write, iter(range(written))
+
+    def fail(store, *values):
+        if next(left, None) is None:
+            raise SinkjaxError("the disk is full")
+        write(store, *values)
+
+    monkeypatch.setattr(Store, "write", fail)
+    with pytest.raises(SinkjaxError, match="disk"):
+        sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    monkeypatch.setattr(Store, "write", write)
+    again = sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    for name, array in whole.data_vars.items():
+        assert again[name].values.tobytes() == array.values.tobytes(), name
