@@ -72,7 +72,7 @@ class Side:
         width = planned.schedule.widths[0]
         stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits[:width]])
         options = {"config": config, "probe": PROBE, "precision": PRECISION}
-        shared = jax.eval_shape(partial(baseline, **options), weights, tokens, lengths)
+        shared = jax.eval_shape(lambda *args: baseline(*args, **options)[0].counting(stacked), weights, tokens, lengths)
         start = jax.ShapeDtypeStruct((), jnp.int32)
         programs = {
             "forward": lambda: run.lower(weights, tokens, lengths, (), logits=False, **options),

@@ -124,7 +124,7 @@ class Job:
         that has the name of a dimension.
         """
         B, T = self.tokens.shape[:2]
-        record = jax.eval_shape(lambda *args: baseline(*args, **self.static).record, self.params, self.tokens, self.lengths)
+        record = jax.eval_shape(lambda *args: baseline(*args, **self.static)[1], self.params, self.tokens, self.lengths)
         variables = {
             name: (("edit", *record.dims[name]), (len(self.resolved), *array.shape), array.dtype)
             for name, array in record.items()

@@ -293,5 +293,5 @@ def _record_bytes(config: Config, T: int, probe: Probe, dtype: str) -> int:
     params = jax.tree.map(lambda leaf: shaped(leaf.shape, dtype), abstract(config))
     tokens = shaped((1, T), "int32") if config.vocab_size else shaped((1, T, config.width), dtype)
     run = functools.partial(baseline, config=config, probe=probe, precision="highest")
-    record = jax.eval_shape(run, params, tokens, shaped((1,), "int32")).record
+    record = jax.eval_shape(run, params, tokens, shaped((1,), "int32"))[1]
     return sum(array.size * array.dtype.itemsize for array in record.values())

@@ -104,16 +104,17 @@ def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iter
         tokens, lengths = job.place((job.tokens[prompts], job.lengths[prompts]))
         for number, of_base in itertools.groupby((chunk for _, chunk in chunks), key=lambda chunk: chunk.base):
             of_edit = () if number is None else (job.place(_for_prompts(job.resolved[number], prompts)),)
-            base = baseline(job.params, tokens, lengths, *of_edit, **job.static)
+            base, record = baseline(job.params, tokens, lengths, *of_edit, **job.static)
             for chunk in of_base:
                 if chunk.start == job.model.config.layers:
-                    yield block, chunk, jax.tree.map(lambda array: array[None], base.record)
+                    yield block, chunk, jax.tree.map(lambda array: array[None], record)
                     continue
                 width = schedule.widths[chunk.kind]
                 numbers = (chunk.edits + chunk.edits[-1:] * width)[:width]
                 stacked = stack([_for_prompts(job.resolved[entry], prompts) for entry in numbers])
                 stacked = job.place(stacked, job.edit_axes)
-                yield block, chunk, edited(job.params, tokens, lengths, stacked, jnp.int32(chunk.start), base, **job.static)
+                start, counting = jnp.int32(chunk.start), base.counting(stacked)
+                yield block, chunk, edited(job.params, tokens, lengths, stacked, start, counting, **job.static)
 
 
 def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:

@@ -7,6 +7,7 @@ start, and reverse mode still works.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -28,11 +29,19 @@ STATIC = ("config", "probe", "precision")
 
 @struct.dataclass
 class Base:
-    """A run that others start from: inputs [L, B, T, d], the residual stream before each block; what was measured; its record."""
+    """A run that others start from: inputs [L, B, T, d], the residual stream before each block, and what was measured."""
 
     inputs: jax.Array
     trace: Trace
-    record: Record
+
+    def counting(self, edits: Edits) -> Base:
+        """The base with cells counted for each term of these edits, 0 in the unedited run: now its tree is that of their kind."""
+        layers = self.trace.layers
+        if layers["counts"]:
+            return self
+        none = 0 * layers["empty_rows"].astype(jnp.float32)  # on the devices of the base, so that nothing compiles anew
+        counts = {number: (none, none) for number, term in enumerate(edits) if term.site != Site.EMBED}
+        return dataclasses.replace(self, trace=dataclasses.replace(self.trace, layers=layers | {"counts": counts}))
 
 
 @partial(jax.jit, static_argnames=STATIC)
@@ -45,8 +54,8 @@ def baseline(
     config: Config,
     probe: Probe,
     precision: str,
-) -> Base:
-    """Run the model unedited, or with the one edit given, and keep what other runs share with it."""
+) -> tuple[Base, Record]:
+    """Run the model unedited, or with the one edit given: what other runs share with it, and its record."""
     h, start = embed(params, tokens, edits, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
 
@@ -58,7 +67,7 @@ def baseline(
     (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, config, probe)), xs)
     trace = Trace(start, layers, slots)
     out = complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision)
-    return Base(inputs, trace, out.record)
+    return Base(inputs, trace), out.record
 
 
 @partial(jax.jit, static_argnames=STATIC)
@@ -76,7 +85,7 @@ def edited(
 ) -> Record:
     """The records of a stack of edits of one kind, none of which differs from the base before block `start` (int, one for all).
 
-    edits: resolved, each leaf with a leading axis over edits. Returns a record whose arrays have that leading axis.
+    edits: resolved, each leaf with a leading axis over edits. base: `counting` them. Returns a record with that leading axis.
     """
     return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, config, probe, precision))(edits)
 
@@ -98,9 +107,6 @@ def from_start(
     else:
         h, begin = base.inputs[start], base.trace.start
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
-    no_cells = jnp.zeros((config.layers, *lengths.shape), jnp.float32)
-    untouched = {number: (no_cells, no_cells) for number, term in enumerate(edits) if term.site != Site.EMBED}
-    of_base = base.trace.layers if base.trace.layers["counts"] else base.trace.layers | {"counts": untouched}
 
     def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
         (h, slots), (layer, of_base) = carry, xs
@@ -110,6 +116,6 @@ def from_start(
 
         return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
 
-    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(config.layers), of_base))
+    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(config.layers), base.trace.layers))
     trace = Trace(begin, layers, slots)
     return complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision).record
