@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(section(measure(Case(2, 16, (0, 12, LAYERS - 1), dict.fromkeys(rounds, 1)), options.skip_transformerlens)))
     else:
         measured = measure(Case(16, 64, tuple(range(LAYERS)), rounds), options.skip_transformerlens)
-        write_section(options.page, "bench_sweep", section(measured), HEAD)
+        write_section(options.page, options.section, section(measured), HEAD)
         print(f"written: {options.page}")
 
 
@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--skip-transformerlens", action="store_true", help="leave TransformerLens out")
     parser.add_argument("--forward-rounds", type=int, default=5, metavar="N", help="rounds of one forward (default 5)")
     parser.add_argument("--sweep-rounds", type=int, default=3, metavar="N", help="rounds of the sweep (default 3)")
+    parser.add_argument("--section", default="bench_sweep", metavar="NAME", help="of the page; one for each machine")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
     return parser
 

@@ -68,6 +68,7 @@ def test_a_goal_is_reached_from_its_value_on(script, measured, seconds: float, v
     table = rows(report.verdicts(changed))
     assert [row[0] for row in table] == ["one forward, transformers", "the sweep, transformers"]  # no goal for who did not run
     assert table[1][3] == verdict
+    assert float(table[1][4]) == pytest.approx(seconds / (500 * 5e9 / 100e9), abs=0.01)  # the products alone take 25 s
 
 
 def test_the_rate_counts_the_blocks_that_are_computed(script, measured) -> None:
