@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import xarray
 
 LEVEL = 0.95
+NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row that stands for itself
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Measure:
 class Row:
     """One measure of one arm.
 
-    value: mean over prompts. effect: mean paired difference from the first arm (0 for that one). percentile: where the effect
+    value: mean over prompts. effect: mean paired difference from the first arm (0 for that one), NOT_COMPARED where nothing
+    is. percentile: where the effect
     lies among those of `controls` random edits of the same budget, None without controls.
     """
 
@@ -42,9 +44,9 @@ class Row:
     group: str
     measure: str
     value: Interval
-    effect: Interval
-    percentile: float | None
-    controls: int
+    effect: Interval = NOT_COMPARED
+    percentile: float | None = None
+    controls: int = 0
 
 
 Table = dict[tuple[str, str], Row]

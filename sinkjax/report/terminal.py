@@ -32,9 +32,9 @@ def show_section(section: Section) -> None:
     print(f"{section.title}\n")
     for number, column in enumerate(summary.columns):
         block = [(label, cells[number]) for label, cells in summary.lines]
-        ranked = any(cell.rank for _, cell in block)
-        lines = [(label, cell.value, cell.effect, *[cell.rank] * ranked) for label, cell in block]
-        show(column, ("edit", "value", "effect", *["percentile"] * ranked), lines)
+        compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
+        lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
+        show(column, ("edit", "value", *["effect"] * compared, *["percentile"] * ranked), lines)
     print("Means over prompts with bootstrap 95 % intervals; effects are paired differences from the first line of a table.\n")
     for finding in section.findings:
         print(f"- {finding}")
