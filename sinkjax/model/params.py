@@ -80,14 +80,18 @@ def abstract(config: Config) -> Params:
     return tree
 
 
-def init(config: Config, seed: int, dtype: str = "float32") -> Params:
-    """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence."""
+def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None) -> Params:
+    """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
+
+    std: of every "normal" leaf, None: 1 / sqrt(fan_in).
+    """
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
         if leaf.init != "normal":
             return getattr(jnp, leaf.init)(leaf.shape, dtype)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
-        return (jax.random.normal(key, leaf.shape, jnp.float32) / math.sqrt(leaf.fan_in)).astype(dtype)
+        noise = jax.random.normal(key, leaf.shape, jnp.float32)
+        return (noise / math.sqrt(leaf.fan_in) if std is None else noise * std).astype(dtype)
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
 
