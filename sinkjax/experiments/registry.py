@@ -20,6 +20,7 @@ CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
 
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
+    "gu/sink-rate": ("sinkjax.experiments.gu.config", "SinkRate", "sinkjax.experiments.gu.sink_rate"),
     "kiya/mask": ("sinkjax.experiments.kiya.config", "Mask", "sinkjax.experiments.kiya.mask"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
 }

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, panels, styled
+from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, panels, styled
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_COLUMNS = 3
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
@@ -28,24 +27,28 @@ class Line:
     """A series over x with an interval at each point. reference: the value without an edit, drawn dashed, or None."""
 
     name: str
-    x: Sequence[int]
+    x: Sequence[float]
     values: Sequence[Interval]
     reference: float | None = None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share axes. log: whether y is logarithmic."""
+    """Lines that share axes. log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn."""
 
     title: str
     ylabel: str
     lines: Sequence[Line]
     log: bool = False
+    signed: bool = False
 
 
 @styled
-def lines(grid: Sequence[Sequence[Panel]], xlabel: str) -> Figure:
-    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all."""
+def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False) -> Figure:
+    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
+
+    legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
+    """
     figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
     for row, entries in enumerate(grid):
         for column, panel in enumerate(entries):
@@ -55,7 +58,10 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str) -> Figure:
             if row == len(grid) - 1:
                 axes[row, column].set_xlabel(xlabel)
         axes[row, 0].set_ylabel(entries[0].ylabel)
-        axes[row, 0].legend(loc="best")
+        if not legend_above:
+            axes[row, 0].legend(loc="best")
+    if legend_above:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=MOST_COLUMNS)
     return figure
 
 
@@ -69,6 +75,8 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
             axes.axhline(line.reference, color=colour, linestyle=(0, (4, 3)), linewidth=1)
     if panel.log:
         axes.set_yscale("log")
+    elif panel.signed:
+        axes.axhline(0, color="#888888", linewidth=0.8)
     else:
         axes.set_ylim(bottom=0)
 

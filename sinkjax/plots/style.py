@@ -18,6 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, MISSING = "viridis", "#eeeeee"
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
+MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
 SETTINGS: Any = {
     "font.size": 10,
     "axes.titlesize": 10,

@@ -124,3 +124,17 @@ def test_no_display_and_no_pyplot_are_needed():
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+
+
+def test_one_legend_can_stand_above_all_panels():
+    panel = layers.Panel("one layer", "share (%)", [layers.Line("key 0", [0, 1], [point(2), point(3)])])
+    figure = layers.lines([[panel, panel]], "layer", legend_above=True)
+    assert [[text.get_text() for text in legend.get_texts()] for legend in figure.legends] == [["key 0"]]
+    assert not any(axes.get_legend() for axes in figure.axes)
+
+
+def test_a_signed_panel_shows_what_lies_below_zero():
+    line = layers.Line("gap", [0, 1], [point(-4), point(3)])
+    signed, plain = (layers.lines([[layers.Panel("", "", [line], signed=sign)]], "layer").axes[0] for sign in (True, False))
+    assert signed.get_ylim()[0] < -4
+    assert plain.get_ylim()[0] == 0
