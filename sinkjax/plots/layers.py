@@ -44,15 +44,18 @@ class Panel:
 
 
 @styled
-def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False) -> Figure:
+def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False, log_x: bool = False) -> Figure:
     """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
 
     legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
+    log_x: whether x is logarithmic.
     """
     figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
     for row, entries in enumerate(grid):
         for column, panel in enumerate(entries):
             _draw_lines(axes[row, column], panel)
+            if log_x:
+                axes[row, column].set_xscale("log")
             if row == 0:
                 axes[row, column].set_title(panel.title)
             if row == len(grid) - 1:
