@@ -18,9 +18,15 @@ from sinkjax.resources import config_path, configs
 
 CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
 
+ALL = "all"  # the experiment of a config that runs all those of a family (`experiments/suite.py`)
+
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
+    "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
+    "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),
     "gu/sink-rate": ("sinkjax.experiments.gu.config", "SinkRate", "sinkjax.experiments.gu.sink_rate"),
+    "kiya/baseline": ("sinkjax.experiments.kiya.config", "Baseline", "sinkjax.experiments.kiya.baseline"),
+    "kiya/bos-swap": ("sinkjax.experiments.kiya.config", "BosSwap", "sinkjax.experiments.kiya.bos_swap"),
     "kiya/mask": ("sinkjax.experiments.kiya.config", "Mask", "sinkjax.experiments.kiya.mask"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
 }
@@ -42,6 +48,8 @@ class Chosen:
 
 def config_type(experiment: str) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
+    if experiment == ALL:
+        return importlib.import_module("sinkjax.experiments.config").All
     module, name, _ = _entry(experiment)
     return cast(type, getattr(importlib.import_module(module), name))
 

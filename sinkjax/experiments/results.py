@@ -15,7 +15,7 @@ from sinkjax.report.files import write
 if TYPE_CHECKING:
     import xarray
 
-PAGE, SUMMARY, FIGURES = "report.html", "summary.csv", "figures"
+PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
 
 
 def claim(folder: Path, chosen: Chosen) -> None:

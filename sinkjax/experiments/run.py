@@ -14,8 +14,8 @@ from sinkjax.experiments import documents, results
 from sinkjax.experiments.base import Batch, Calculation, Job, Section
 from sinkjax.experiments.calculation import calculate
 from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.registry import Chosen, choose, config_type, recipe
-from sinkjax.experiments.summary import to_csv
+from sinkjax.experiments.registry import ALL, Chosen, choose, config_type, recipe
+from sinkjax.experiments.summary import claims_csv, to_csv
 from sinkjax.model.config import Config
 from sinkjax.report.files import write
 from sinkjax.sweeps.plan import Plan, plan
@@ -25,25 +25,35 @@ def run(experiment: str, out: str | Path, **fields: Any) -> Section:
     """Run a shipped experiment from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
 
     fields: those of its config that differ from the shipped one. Returns what it found; the folder `out` holds the rest.
-    Errors: an unknown experiment or field, a value that does not fit, a folder with other content.
+    Errors: an unknown experiment or field, a value that does not fit, a folder with other content, a config of many experiments
+    (`suite.carry_out` runs those).
     """
     shipped = choose(experiment)
+    if shipped.experiment == ALL:
+        raise SinkjaxError(f"{experiment} is many experiments; run one of them, or all with: sinkjax run {experiment}")
     values = {**documents.fields(shipped.config), **fields}
     config: Any = documents.build(config_type(shipped.experiment), values, experiment)
     return carry_out(Chosen(shipped.experiment, config), Path(out))
 
 
-def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callable[[str], None] = lambda line: None) -> Section:
+def carry_out(
+    chosen: Chosen,
+    out: Path,
+    memory: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    load: Callable[..., Model] | None = None,
+) -> Section:
     """Run an experiment into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
-    memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next.
+    memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next. load: gives
+    the model, by default `sinkjax.load`.
     """
     for _ in plans(chosen, memory):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
     config: Any = chosen.config
     say(f"loading {config.model}")
-    model = sinkjax.load(config.model, dtype=config.dtype, revision=config.revision)
+    model = (load or sinkjax.load)(config.model, dtype=config.dtype, revision=config.revision)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     for job in recipe(chosen.experiment).jobs(config, model.config):
         batch, store = batches(job.inputs, job.prompts), results.store_path(out, job.name)
@@ -93,12 +103,19 @@ def build(chosen: Chosen, folder: Path) -> Section:
     """Rebuild the summary, figures and page of a finished run from its stores; the model is not needed."""
     from sinkjax.report.page import page
 
-    study = recipe(chosen.experiment)
-    stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
-    section = study.section(chosen.config, stores)
+    section = section_of(chosen, folder)
     for drawing in section.drawings:
         write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
     write(folder / results.SUMMARY, to_csv(section.rows))
+    if section.claims:
+        write(folder / results.CLAIMS, claims_csv(section.claims))
     write(folder / results.PAGE, page([section], title=section.title))
     return section
+
+
+def section_of(chosen: Chosen, folder: Path) -> Section:
+    """What a finished run found, from its stores; nothing is written."""
+    study = recipe(chosen.experiment)
+    stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
+    return study.section(chosen.config, stores)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sinkjax import stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Arm
+from sinkjax.experiments.base import Arm, Claim
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
@@ -110,6 +110,15 @@ def to_csv(rows: Sequence[Row]) -> str:
     for row in rows:
         ranks = ("" if row.percentile is None else row.percentile, row.controls)
         table.writerow([row.arm, row.group, row.measure, *_bounds(row.value), row.value.n, *_bounds(row.effect), *ranks])
+    return out.getvalue()
+
+
+def claims_csv(claims: Sequence[Claim]) -> str:
+    """A paper's statements and their verdicts as CSV."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["statement", "verdict", "evidence", "paper"])
+    table.writerows([claim.statement, claim.verdict, claim.evidence, claim.paper] for claim in claims)
     return out.getvalue()
 
 
