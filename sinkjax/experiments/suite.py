@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,12 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
 
 def build(chosen: Chosen, out: Path) -> Report:
     """Rebuild the pages of a suite, and of each experiment in it that is finished, from their stores."""
+    report = gather(chosen, out, run.build)
+    return _write(chosen.config, out, report.sections, report.skipped)
+
+
+def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section] = run.section_of) -> Report:
+    """What the finished experiments of a suite found, and why the others have no section. section: gives one from its folder."""
     config: All = chosen.config
     refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
     sections, skipped = [], dict(refused)
@@ -86,10 +92,15 @@ def build(chosen: Chosen, out: Path) -> Report:
         if name not in refused:
             try:
                 one = member(config, name, out)
-                sections.append(run.build(one, one.folder or out))
+                sections.append(section(one, one.folder or out))
             except SinkjaxError as error:
                 skipped[name] = str(error)
-    return _write(config, out, sections, skipped)
+    return Report(title(config), tuple(sections), skipped)
+
+
+def title(config: All) -> str:
+    """The title of a suite's page."""
+    return f"{config.family or 'All papers'} on {config.model}"
 
 
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
@@ -110,9 +121,9 @@ def _check(config: All) -> None:
     open_checkpoint(config.model, config.revision)
 
 
-def _write(config: All, out: Path, sections: list[Section], skipped: Mapping[str, str]) -> Report:
+def _write(config: All, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
     from sinkjax.report.page import page
 
-    report = Report(f"{config.family or 'All papers'} on {config.model}", tuple(sections), skipped)
+    report = Report(title(config), tuple(sections), skipped)
     write(out / results.PAGE, page(report.sections, report.title, skipped))
     return report
