@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "kiya/baseline": ("sinkjax.experiments.kiya.config", "Baseline", "sinkjax.experiments.kiya.baseline"),
     "kiya/bos-swap": ("sinkjax.experiments.kiya.config", "BosSwap", "sinkjax.experiments.kiya.bos_swap"),
     "kiya/mask": ("sinkjax.experiments.kiya.config", "Mask", "sinkjax.experiments.kiya.mask"),
+    "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
 }
 
