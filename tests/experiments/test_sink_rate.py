@@ -13,7 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.gu import sink_rate
 from sinkjax.experiments.gu.config import SinkRate
-from sinkjax.experiments.gu.first_token import control_positions, ranked
+from sinkjax.experiments.gu.first_token import control_positions, ranked, stretches
 from sinkjax.experiments.gu.rates import measure
 from sinkjax.experiments.inputs import drawn
 from sinkjax.experiments.summary import Row
@@ -86,6 +86,11 @@ def test_a_rank_counts_the_control_positions_below_the_first():
     first, second = ranked(("a", "b"), "group", "measure", values, seed=0)
     assert (first.value.mean, first.percentile, first.controls) == (3, 50, 4)
     assert (second.value.mean, second.percentile) == (0.5, 100)
+
+
+def test_numbers_that_follow_each_other_are_said_as_a_stretch():
+    assert stretches([2, 3, 4, 9, 11, 12]) == "2 to 4, 9, 11 to 12"
+    assert stretches([]) == ""
 
 
 @pytest.mark.parametrize(

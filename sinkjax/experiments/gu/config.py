@@ -22,15 +22,12 @@ class FirstToken(Study):
 
     prompts: int = 64
     """passages of text"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink"""
     controls: int = 20
     """other positions of the first half of a prompt, drawn at random, among which the first one is ranked"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, controls=1, length=SHORTEST)
-        share(self, "eps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +36,8 @@ class SinkRate(FirstToken):
 
     prompts: int = 100
     """sequences of each kind"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink"""
     other_eps: tuple[float, ...] = (0.2, 0.8)
     """further thresholds (0.8: Barbero et al. 2025)"""
     published: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = ()
@@ -46,6 +45,7 @@ class SinkRate(FirstToken):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        share(self, "eps")
         for eps in self.other_eps:
             if not 0 < eps < 1 or eps == self.eps:
                 raise SinkjaxError(f"other_eps must lie between 0 and 1 and differ from eps, and holds {eps}")
@@ -69,12 +69,15 @@ class Norms(FirstToken):
 class Angles(FirstToken):
     """The scores of the first key split into norms and cosines, and how few directions its vectors take."""
 
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink"""
     rank: int = 1
     """directions of the other half of the prompts into which keys are projected"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, rank=1, prompts=2)
+        share(self, "eps")
         if self.rank > self.prompts // 2:
             raise SinkjaxError(
                 f"rank {self.rank} needs at least {2 * self.rank} prompts, not {self.prompts}: half find directions"
@@ -85,6 +88,8 @@ class Angles(FirstToken):
 class RopePositions(FirstToken):
     """Rotary indices of the first token replaced and swapped: what Table 7 does to the position vectors of GPT2-XL."""
 
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink"""
     places: tuple[int, ...] = (5, 10, 15, 20, 25, 30)
     """positions t whose index the first token takes or swaps with its own, counted from 0"""
     shift: int = 100
@@ -97,6 +102,7 @@ class RopePositions(FirstToken):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, repeat_prompts=1, control_prompts=1, shift=1)
+        share(self, "eps")
         if not self.places:
             raise SinkjaxError("places is empty: at least one position is needed")
         for place in self.places:

@@ -68,6 +68,17 @@ def spread(values: NDArray) -> Interval:
     return Interval(float(values.mean()), float(values.min()), float(values.max()), len(values), 0, 1.0, "range")
 
 
+def stretches(numbers: Sequence[int]) -> str:
+    """Ascending whole numbers in words: "2 to 9, 12, 14 to 30"."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ", ".join(" to ".join(map(str, part)) for part in parts)
+
+
 def _end(value: Interval, bound: float | None) -> float:
     if value.mean is None:
         return float("nan")
