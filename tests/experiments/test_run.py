@@ -46,6 +46,8 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
         "sweep.zarr",
         "controls.zarr",
         "maps.zarr",
+        "heads.zarr",
+        "head-controls.zarr",
         "summary.csv",
         "figures",
         "report.html",
@@ -53,7 +55,13 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
     figures = {path.name for path in (finished / "figures").iterdir()}
     assert figures == {
         f"{name}.{kind}"
-        for name in ("attention-maps", "sink-by-edited-layer", "attention-by-layer", "largest-activation")
+        for name in (
+            "attention-maps",
+            "sink-by-edited-layer",
+            "attention-by-layer",
+            "largest-activation",
+            "sink-by-masked-heads",
+        )
         for kind in ("png", "svg")
     }
 
@@ -61,7 +69,8 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
 def test_the_page_holds_the_numbers_of_the_summary(finished):
     page = (finished / "report.html").read_text(encoding="utf-8")
     lines = list(csv.DictReader(io.StringIO((finished / "summary.csv").read_text())))
-    assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1)
+    sets_of_heads = 4  # two sizes, each in the heads that sink most and in the first layers
+    assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1 + sets_of_heads)
     for line in lines:
         assert number(float(line["mean"])) in page
         assert number(float(line["effect_low"])) in page
