@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, panels, styled
+from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, logarithmic, panels, styled
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
         for column, panel in enumerate(entries):
             _draw_lines(axes[row, column], panel)
             if log_x:
-                axes[row, column].set_xscale("log")
+                logarithmic(axes[row, column], "x")
             if row == 0:
                 axes[row, column].set_title(panel.title)
             if row == len(grid) - 1:

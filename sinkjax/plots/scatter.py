@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MARKERS, panels, styled
+from sinkjax.plots.style import COLOURS, MARKERS, logarithmic, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def scatter(
             if cloud.faint:
                 style = {"color": "#999999", "marker": ".", "s": 9, "alpha": 0.45}
             else:
-                style = {"color": COLOURS[bright], "marker": MARKERS[bright], "s": 22, "alpha": 0.85}
+                style = {"color": COLOURS[bright], "marker": MARKERS[bright], "s": 20, "alpha": 0.7}
                 bright += 1
             panel.scatter(cloud.x, cloud.y, label=cloud.name, linewidths=0, **style)
             for x, y, name in zip(cloud.x, cloud.y, cloud.names or (), strict=False):
@@ -53,11 +53,12 @@ def scatter(
         panel.set_title(textwrap.fill(title, TITLE_WIDTH))
         panel.set_xlabel(xlabel)
         if log:
-            panel.set_xscale("log")
-            panel.set_yscale("log")
+            logarithmic(panel, "x")
+            logarithmic(panel, "y")
         if limits:
             panel.set_xlim(*limits[0])
             panel.set_ylim(*limits[1])
     axes[0, 0].set_ylabel(ylabel)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    if max(map(len, columns.values())) > 1:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
