@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import Study, at_least, below, share
 
 
@@ -41,3 +42,40 @@ class Massive(Background):
         super().__post_init__()
         at_least(self, position=0, dims=1, layer_prompts=1)
         below(self, "position", "length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streaming(Background):
+    """A sliding window of keys that keeps the first 0, 1, 2 or 4 tokens (Xiao et al. 2024, StreamingLLM).
+
+    Positions stay those of the whole text, where StreamingLLM counts them inside its cache.
+    """
+
+    prompts: int = 32
+    """passages of text"""
+    length: int = 128
+    """tokens of each passage, BOS included"""
+    cache: int = 16
+    """keys that a query sees, first ones and last ones together; the claims and the controls are about this size"""
+    other_caches: tuple[int, ...] = (8, 32)
+    """further sizes, without controls"""
+    first: tuple[int, ...] = (0, 1, 2, 4)
+    """how many first tokens are kept, the rest of the cache being the last ones"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, cache=2)
+        for name, values in (("other_caches", (self.cache, *self.other_caches)), ("first", self.first)):
+            if len(set(values)) < len(values):
+                raise SinkjaxError(f"{name} names a size twice: {', '.join(map(str, values))}")
+        if self.first[:1] != (0,) or len(self.first) < 2 or min(self.first) < 0:
+            raise SinkjaxError(f"first must begin with 0, what the others are compared with, and go on, not {self.first}")
+        if max(self.first) >= min(self.caches):
+            raise SinkjaxError(f"a cache of {min(self.caches)} keys cannot keep {max(self.first)} first ones and a last one")
+        if max(self.caches) + 2 > self.length:
+            raise SinkjaxError(f"a cache of {max(self.caches)} keys is never full in {self.length} tokens")
+
+    @property
+    def caches(self) -> tuple[int, ...]:
+        """All sizes, ascending."""
+        return tuple(sorted({self.cache, *self.other_caches}))

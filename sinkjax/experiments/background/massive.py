@@ -194,7 +194,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
         Claim(
             "Massive activations exist: |h| above 100 and 1,000 times the median of the hidden state, on the first token"
             " (Sun et al. 2024, section 2).",
-            "confirmed" if holds and facts["share"] > 0.5 else "not confirmed",
+            words.verdict(holds and facts["share"] > 0.5),
             f"Largest |h| {interval(facts['top'])} after layer {found.levels.layer}, {interval(facts['ratio'])} times the median;"
             f" at position {found.config.position} in {facts['share']:.0%} of prompts. Rule: it obeys the definition after some"
             " layer"
@@ -203,7 +203,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
         ),
         Claim(
             "They appear all at once in an early layer and stay nearly constant until the last (Sun et al. 2024, section 3).",
-            ("confirmed" if steady and early else "not confirmed") if holds else "not applicable",
+            words.verdict(steady and early, holds),
             f"By the definition {unedited}; there the largest |h| is between"
             f" {number(top[inside].min())} and {number(top[inside].max())}. Rule: one stretch of layers that begins in the first"
             " quarter, with values within a factor of 2."
@@ -213,29 +213,25 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
         ),
         Claim(
             "Setting the massive activations to zero destroys the model (Sun et al. 2024, Table 3).",
-            _verdict(holds, words.low(zero) > DAMAGE and zero.percentile == 100),
+            words.verdict(words.low(zero) > DAMAGE and zero.percentile == 100, holds),
             f"Loss {words.effect(zero, ' nats')}. Rule: the interval lies above {DAMAGE} nats, and the effect above every"
             " control.",
             "Llama-2-7B: perplexity 5.47 to infinity; 13B: 5,729",
         ),
         Claim(
             "Setting them to their mean changes nothing (Sun et al. 2024, Table 3).",
-            _verdict(holds, _within(mean.effect, HARMLESS)),
+            words.verdict(_within(mean.effect, HARMLESS), holds),
             f"Loss {words.effect(mean, ' nats')}. Rule: the interval lies within {HARMLESS} nats of zero.",
             "Llama-2-7B: perplexity 5.47 to 5.47",
         ),
         Claim(
             "Zeroing as many activations of median size changes nothing (Sun et al. 2024, section 3).",
-            _verdict(holds, _within(table[MEDIAN, loss].effect, HARMLESS) and largest_control < HARMLESS),
+            words.verdict(_within(table[MEDIAN, loss].effect, HARMLESS) and largest_control < HARMLESS, holds),
             f"Loss {words.effect(table[MEDIAN, loss], ' nats')} with dims of median size, and at most {number(largest_control)}"
             " nats in any"
             f" of the random controls. Rule: both within {HARMLESS} nats of zero.",
         ),
     )
-
-
-def _verdict(applies: bool, holds: bool) -> Any:
-    return ("confirmed" if holds else "not confirmed") if applies else "not applicable"
 
 
 def _within(effect: stats.Interval, bound: float) -> bool:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sinkjax.experiments.summary import Row
 from sinkjax.report.table import interval
 from sinkjax.stats import Interval
+
+Verdict = Literal["confirmed", "not confirmed", "not applicable"]
+
+
+def verdict(holds: bool, applies: bool = True) -> Verdict:
+    """The verdict on a statement that holds or not, where it has a meaning."""
+    return ("confirmed" if holds else "not confirmed") if applies else "not applicable"
 
 
 def measured(row: Row) -> str:
