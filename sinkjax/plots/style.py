@@ -16,7 +16,7 @@ P = ParamSpec("P")
 # Okabe and Ito's palette, the order in which series take it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MAP, MISSING = "viridis", "#eeeeee"
+MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
 MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
