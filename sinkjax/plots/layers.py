@@ -48,14 +48,19 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
     """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
 
     legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
-    log_x: whether x is logarithmic.
+    log_x: whether x is logarithmic. Where every x is a whole number, so is every tick.
     """
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
+    whole = all(isinstance(x, int) for row in grid for panel in row for line in panel.lines for x in line.x)
     for row, entries in enumerate(grid):
         for column, panel in enumerate(entries):
             _draw_lines(axes[row, column], panel)
             if log_x:
                 logarithmic(axes[row, column], "x")
+            elif whole:
+                axes[row, column].xaxis.set_major_locator(MaxNLocator(integer=True))
             if row == 0:
                 axes[row, column].set_title(panel.title)
             if row == len(grid) - 1:

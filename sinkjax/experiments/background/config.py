@@ -55,9 +55,9 @@ class Streaming(Background):
     """passages of text"""
     length: int = 128
     """tokens of each passage, BOS included"""
-    cache: int = 16
+    cache: int = 32
     """keys that a query sees, first ones and last ones together; the claims and the controls are about this size"""
-    other_caches: tuple[int, ...] = (8, 32)
+    other_caches: tuple[int, ...] = (8, 16)
     """further sizes, without controls"""
     first: tuple[int, ...] = (0, 1, 2, 4)
     """how many first tokens are kept, the rest of the cache being the last ones"""
