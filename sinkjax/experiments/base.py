@@ -7,10 +7,12 @@ rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from sinkjax.errors import SinkjaxError
 
 if TYPE_CHECKING:
     import xarray
@@ -118,6 +120,34 @@ class Drawing:
 
 
 @dataclass(frozen=True)
+class View:
+    """Maps of one quantity that the reader of a page steps through, one shown at a time, on a colour scale common to all.
+
+    name: unique on the page. values: float[*choices, row, column], at least 0, NaN where there is nothing. choices: what the
+    reader chooses, name -> labels, in the order of the leading axes; a choice "prompt" chooses the tokens too. tokens: text of
+    each position, one list for each prompt. Columns are positions; rows are too (row_tokens), or they count from 0, upwards.
+    quantity: what a colour means, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
+    """
+
+    name: str
+    caption: str
+    quantity: str
+    values: NDArray
+    choices: Mapping[str, Sequence[str]]
+    tokens: Sequence[Sequence[str]]
+    row_title: str
+    column_title: str
+    row_tokens: bool = True
+    log: bool = False
+    row_note: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = tuple(len(labels) for labels in self.choices.values())
+        if self.values.shape[:-2] != sizes:
+            raise SinkjaxError(f"the view {self.name} has values of shape {self.values.shape}, but choices of {sizes}")
+
+
+@dataclass(frozen=True)
 class Claim:
     """A statement of a paper, and what was found here.
 
@@ -137,7 +167,7 @@ class Section:
 
     findings: plain sentences made from the numbers. rows: the summary, one for each arm and measure. featured: labels of the
     arms that the short table shows. notes: what the numbers mean. provenance: name -> value. claims: the paper's statements, each
-    with its verdict.
+    with its verdict. views: maps to step through.
     """
 
     experiment: str
@@ -150,6 +180,7 @@ class Section:
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
+    views: tuple[View, ...] = ()
 
 
 class Recipe(Protocol):

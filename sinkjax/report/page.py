@@ -1,4 +1,4 @@
-"""A self-contained page: text, tables and figures in one HTML file that needs no network and no script."""
+"""A self-contained page: text, tables, figures and maps in one HTML file that needs no network, and a script for maps alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from sinkjax.report import viewer
 from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
     from sinkjax.experiments.base import Claim, Drawing, Section
+
+
+# Nothing may be fetched from anywhere: what a page shows, it holds.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
 def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | None = None) -> str:
@@ -20,12 +25,14 @@ def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | N
     skipped: experiment -> why it has no section; given for a page of several experiments, empty if each has one.
     """
     style = files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
+    script = viewer.script() if any(section.views for section in sections) else ""
     contents = "" if skipped is None else _contents(sections, title, skipped)
     body = "\n".join([contents, *(_section(section) for section in sections)])
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
     )
 
 
@@ -80,6 +87,7 @@ def _section(section: Section) -> str:
         _claims(section.claims),
         _summary(section),
         _everything(section),
+        "<h2>Maps to step through</h2>" + "".join(map(viewer.figure, section.views)) if section.views else "",
         "<h2>Figures</h2>" + "".join(map(_figure, section.drawings)) if section.drawings else "",
         "<h2>How to read this</h2>" + _list(section.notes, "notes"),
         "<h2>Where the numbers come from</h2>" + _provenance(section),
