@@ -24,6 +24,7 @@ ALL = "all"  # the experiment of a config that runs all those of a family (`expe
 EXPERIMENTS = {
     "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
     "background/streaming": ("sinkjax.experiments.background.config", "Streaming", "sinkjax.experiments.background.streaming"),
+    "gu/angles": ("sinkjax.experiments.gu.config", "Angles", "sinkjax.experiments.gu.angles"),
     "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),
     "gu/sink-rate": ("sinkjax.experiments.gu.config", "SinkRate", "sinkjax.experiments.gu.sink_rate"),
     "kiya/baseline": ("sinkjax.experiments.kiya.config", "Baseline", "sinkjax.experiments.kiya.baseline"),
