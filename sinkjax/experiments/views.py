@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sinkjax.edits.site import Site
 from sinkjax.experiments.base import View
+from sinkjax.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray
@@ -18,20 +20,27 @@ EDITS = 6
 MEAN = "mean over heads"
 
 
+def probe(length: int) -> Probe:
+    """What `attention` shows: the weights of all layers and heads, for the first TOKENS queries of prompts of this length."""
+    return Probe(capture=(Capture(Site.WEIGHTS, positions=tuple(range(min(TOKENS, length))), name="attention"),))
+
+
 def attention(name: str, maps: xarray.Dataset, edits: Mapping[str, str] | None = None, tokens: int = TOKENS) -> View:
     """Attention of each query to each key, for a choice of edit, prompt, layer and head.
 
-    maps: a store with `attention` (edit, prompt, attention_layer, head, query, key). edits: labels of those shown -> names for
+    maps: a store of `attention` as `probe` or `Probe(attention=layers)` measures it. edits: labels of those shown -> names for
     readers; None: the first EDITS. tokens: positions shown.
     """
     chosen, prompts = _edits(maps, edits), _prompts(maps)
-    data = maps["attention"].sel(edit=list(chosen)).isel(prompt=prompts, query=slice(tokens), key=slice(tokens))
-    values = data.transpose("edit", "prompt", "attention_layer", "head", "query", "key").values.astype(np.float32)
+    renamed = {f"attention_{axis}": axis for axis in ("layer", "query") if f"attention_{axis}" in maps["attention"].dims}
+    data = maps["attention"].drop_vars("layer", errors="ignore") if "layer" in renamed.values() else maps["attention"]
+    data = data.rename(renamed).sel(edit=list(chosen)).isel(prompt=prompts, query=slice(tokens), key=slice(tokens))
+    values = data.transpose("edit", "prompt", "layer", "head", "query", "key").values.astype(np.float32)
     texts, lengths = _texts(maps, tokens), maps["length"].values[prompts]
     size = values.shape[-1]
     causal = np.tri(size, dtype=bool) & (np.arange(size)[:, None] < lengths[:, None, None])
     values = np.where(causal[None, :, None, None], values, np.nan)
-    layers = data["attention_layer"].values.tolist()
+    layers = data["layer"].values.tolist()
     return View(
         name=name,
         caption=(

@@ -49,6 +49,7 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
         "heads.zarr",
         "head-controls.zarr",
         "summary.csv",
+        "claims.csv",
         "figures",
         "report.html",
     }
@@ -93,14 +94,15 @@ def test_stores_say_how_they_were_made(finished):
     assert attributes["study"]["config"]["prompts"] == 3
 
 
-def test_a_finished_run_comes_back_from_its_folder_without_computing(finished, monkeypatch):
+def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(finished):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.suffix != ".html"}
+    written = {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")}
     (finished / "report.html").unlink()
-    monkeypatch.setattr("sinkjax.sweeps.run.compute", lambda job, schedule, todo: iter(()))
     chosen = choose(str(finished))
     run.carry_out(chosen, chosen.folder)
     assert (finished / "report.html").is_file()
     assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")} == written
 
 
 def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):

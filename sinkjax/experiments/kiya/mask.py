@@ -14,8 +14,8 @@ import numpy as np
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments import measures, results, views
+from sinkjax.experiments.base import Arm, Claim, Job, Section, View
 from sinkjax.experiments.kiya import mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.kiya.mask_figures import Results, drawings
@@ -39,7 +39,7 @@ CLAIM = (
 
 
 def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
-    """The sweeps over layers and heads on all prompts, their controls on some, and full maps of a few arms on the first one."""
+    """The sweeps over layers and heads on all prompts, their controls on some, and maps of a few arms on the first ones."""
     for layer in config.map_layers:
         if layer >= architecture.layers:
             raise SinkjaxError(
@@ -50,7 +50,7 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
-        Job("maps", drawn, Probe(attention=config.map_layers), prompts=1),
+        Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
         *mask_heads.jobs(config, architecture, probe),
     )
 
@@ -114,7 +114,18 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         notes=(*_notes(config, data.sizes["prompt"], random.sizes["prompt"]), heads.note),
         provenance=results.provenance(data),
         claims=_claims(config, data, table, names),
+        views=_views(data, maps, featured),
     )
+
+
+def _views(data: xarray.Dataset, maps: xarray.Dataset, featured: Sequence[str]) -> tuple[View, ...]:
+    """Attention in every layer and head, and activations, of a few arms on a few prompts."""
+
+    def named(labels: Sequence[str]) -> dict[str, str]:
+        return {label: label if label == NONE else f"masked: {label}" for label in labels}
+
+    drawn = named([str(label) for label in maps["edit"].values])
+    return (views.attention("mask-attention", maps, drawn), views.activation("mask-activation", data, named(featured)))
 
 
 def _early(L: int) -> str:
