@@ -65,6 +65,8 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
                 axes[row, column].set_title(panel.title)
             if row == len(grid) - 1:
                 axes[row, column].set_xlabel(xlabel)
+        if not (entries[0].log or entries[0].signed):
+            axes[row, 0].set_ylim(bottom=0)  # once all panels are drawn: it ends the search for a top that they share
         axes[row, 0].set_ylabel(entries[0].ylabel)
         if not legend_above:
             axes[row, 0].legend(loc="best")
@@ -85,8 +87,6 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
         axes.set_yscale("log")
     elif panel.signed:
         axes.axhline(0, color="#888888", linewidth=0.8)
-    else:
-        axes.set_ylim(bottom=0)
 
 
 @styled

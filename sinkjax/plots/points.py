@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_HEIGHT, MARGINS = 0.3, 1.2  # inches
+DODGE = 0.24  # of the distance between lines, from one point to the next of the same name
 TITLE_WIDTH = 24
 
 
@@ -28,7 +29,10 @@ class Point:
 
 @styled
 def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[float, float] | None = None) -> Figure:
-    """Panels side by side with the same names down and the same scale across; a name without a point has none in that panel."""
+    """Panels side by side with the same names down and the same scale across; a name without a point has none in that panel.
+
+    Points of one name that share a panel stand beside its line, in their order.
+    """
     names = list(dict.fromkeys(point.name for column in columns.values() for point in column))
     kinds = list(dict.fromkeys(point.kind for column in columns.values() for point in column))
     figure, axes = panels(1, len(columns), MARGINS + LINE_HEIGHT * len(names), sharex=True, sharey=True)
@@ -38,7 +42,7 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
                 continue
             number = kinds.index(point.kind)
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-            place = names.index(point.name)
+            place = names.index(point.name) + _beside(point, column)
             if point.value.low is not None:
                 panel.plot([point.value.low, point.value.high], [place, place], color=colour, linewidth=1.6)
             panel.plot(point.value.mean, place, color=colour, marker=marker, markersize=6, linestyle="none")
@@ -57,3 +61,9 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
         )
     figure.legend(loc="outside upper center", ncols=len(kinds))
     return figure
+
+
+def _beside(point: Point, column: Sequence[Point]) -> float:
+    """How far from the line of its name a point stands, for it not to hide another one."""
+    same = [other for other in column if other.name == point.name]
+    return DODGE * (same.index(point) - (len(same) - 1) / 2)

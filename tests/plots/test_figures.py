@@ -133,6 +133,15 @@ def test_one_legend_can_stand_above_all_panels():
     assert not any(axes.get_legend() for axes in figure.axes)
 
 
+def test_no_panel_of_a_row_cuts_what_another_needs():
+    def panel(height: float) -> layers.Panel:
+        return layers.Panel("", "", [layers.Line("key 0", [0, 1], [point(height), point(height)])])
+
+    low, high = layers.lines([[panel(10), panel(90)]], "layer").axes
+    assert low.get_ylim() == high.get_ylim()
+    assert low.get_ylim()[0] == 0 < 91 < low.get_ylim()[1]
+
+
 def test_a_signed_panel_shows_what_lies_below_zero():
     line = layers.Line("gap", [0, 1], [point(-4), point(3)])
     signed, plain = (layers.lines([[layers.Panel("", "", [line], signed=sign)]], "layer").axes[0] for sign in (True, False))

@@ -46,3 +46,10 @@ def test_a_number_that_does_not_exist_has_no_point():
 
 def test_the_same_numbers_give_the_same_file():
     assert render(drawn(), "svg") == render(drawn(), "svg")
+
+
+def test_points_of_one_name_do_not_hide_each_other():
+    (axes,) = points({"one": [point("a", 0.0, "key 0"), point("a", 0.0, "key 1"), point("b", 0.0, "key 0")]}, "x").axes
+    heights = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
+    assert heights[0] < 0 < heights[1] == -heights[0]
+    assert heights[2] == 1
