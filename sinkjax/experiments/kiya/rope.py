@@ -109,13 +109,12 @@ def received(scores_HIJ: jax.Array, others_HIJ: jax.Array) -> jax.Array:
     """
     size = scores_HIJ.shape[-1]
     causal = jnp.tri(size, dtype=bool)
-    top = jnp.where(causal, others_HIJ, -jnp.inf).max(axis=-1, keepdims=True)
-    powers = jnp.where(causal, jnp.exp(jnp.where(causal, others_HIJ - top, 0)), 0)
-    before = jnp.cumsum(powers, axis=-1) - powers
-    after = jnp.flip(jnp.cumsum(jnp.flip(powers, -1), axis=-1), -1) - powers
-    rest = before + after  # sums of positive terms, so that nothing cancels where one key outweighs all others
-    weights = jnp.where(rest > 0, jax.nn.sigmoid(scores_HIJ - top - jnp.log(jnp.where(rest > 0, rest, 1))), 1)
-    return jnp.where(causal, weights, 0).sum(axis=-2) / (size - jnp.arange(size))
+    logs = jnp.where(causal, others_HIJ, -jnp.inf)
+    nothing = jnp.full_like(logs[..., :1], -jnp.inf)
+    before = jnp.concatenate([nothing, jax.lax.cumlogsumexp(logs, axis=logs.ndim - 1)[..., :-1]], axis=-1)
+    after = jnp.concatenate([jax.lax.cumlogsumexp(logs, axis=logs.ndim - 1, reverse=True)[..., 1:], nothing], axis=-1)
+    rest = jnp.logaddexp(before, after)  # in logarithms: nothing underflows where one key outweighs all others
+    return jnp.where(causal, jax.nn.sigmoid(scores_HIJ - rest), 0).sum(axis=-2) / (size - jnp.arange(size))
 
 
 def section(config: Rope, stores: Mapping[str, xarray.Dataset]) -> Section:
