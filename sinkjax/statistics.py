@@ -102,15 +102,23 @@ def share_above(sums: jax.Array, lengths: jax.Array, *, eps: float) -> jax.Array
     return (sums / jnp.maximum(seen_by, 1) > eps).mean(axis=1, dtype=sums.dtype)
 
 
+def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """`later_sums` of each key's share of the row's absolute weight, for rows that do not sum to 1: [B, H, S]."""
+    size = jnp.abs(weights)
+    return later_sums(size / (size.sum(axis=-1, keepdims=True) + 1e-8), view)
+
+
 @functools.cache
-def sinking_heads(eps: float) -> Statistic:
+def sinking_heads(eps: float, shares: bool = False) -> Statistic:
     """Share of a layer's heads that sink on each key, as its later queries see it: prompt, layer, key.
 
-    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that decide what that one attends to. It has no
-    head axis, so that sweeps of thousands of edits stay small.
+    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that decide what that one sees. It has no
+    head axis, so that sweeps of many edits stay small. shares: of each row's weight, for rows that do not sum to 1.
     """
     finish = functools.partial(share_above, eps=eps)
-    return Statistic("sinking_heads", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), finish)
+    return Statistic(
+        "sinking_heads", Site.WEIGHTS, later_share_sums if shares else later_sums, ("prompt", "layer", "key"), finish
+    )
 
 
 def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:

@@ -236,6 +236,9 @@ def test_heads_that_sink_are_counted_without_the_query_at_the_key(run, raw) -> N
             np.testing.assert_allclose(found[b, :, key], expected, rtol=1e-6)
         assert np.isnan(found[b, :, n:]).all()
     assert len(np.unique(found[:, :, :5])) > 3
+    halved = edit(Site.WEIGHTS, "scale", 0.5)  # of all rows: shares stay what they are
+    shares = (run(Probe(extra=(sinking_heads(eps, shares=True),)), edits).record["sinking_heads"] for edits in ((), halved))
+    np.testing.assert_allclose(*shares, rtol=1e-6)
     assert repr(sinking_heads(0.1)) != repr(sinking_heads(0.2))  # a store is told from another one's by this
 
 

@@ -139,13 +139,88 @@ class Rope(Study):
     """rotary indices of queries and keys: 0 to indices - 1"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
-    controls: int = 50
+    controls: int = 200
     """random ordinary tokens whose keys take the place of the BOS's"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, indices=16, controls=1)
         share(self, "eps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfOnly(Study):
+    """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
+
+    prompts: int = 16
+    """passages of text"""
+    positions: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 36, 42, 48)
+    """where the query is, one arm for each set of layers"""
+    first_layers: tuple[int, ...] = (2, 3, 6, 10, 12, 15)
+    """numbers n of first layers that are edited together; those that a model has no more of than n are left out"""
+    shown: int = 8
+    """the position of which attention maps are drawn"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    controls: int = 20
+    """random controls for each budget of layers, as many links taken away at random; and draws of one other key seen instead"""
+    control_prompts: int = 8
+    """prompts on which the controls are measured, the first of all"""
+    map_layers: tuple[int, ...] = (0, 10, 20)
+    """layers whose attention maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, controls=1, control_prompts=1, length=MIN_QUERIES + 2)
+        share(self, "eps")
+        not_negative("map_layers", self.map_layers)
+        each_once("positions", self.positions)
+        last = self.length - MIN_QUERIES - 1
+        for position in self.positions:
+            if not 1 <= position <= last:
+                raise SinkjaxError(
+                    f"positions has {position}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} later queries"
+                )
+        if self.shown not in self.positions:
+            raise SinkjaxError(f"shown must be one of positions ({', '.join(map(str, self.positions))}), not {self.shown}")
+        for count in self.first_layers:
+            if count < 2:
+                raise SinkjaxError(f"first_layers has {count}, but single layers are edited anyway; the smallest is 2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterSoftmax(Study):
+    """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
+
+    prompts: int = 64
+    """passages of text"""
+    key: int = 0
+    """the key that is masked; the new place of its sink is the next one"""
+    position: int = 8
+    """the position whose query attends to itself alone"""
+    first_layers: tuple[int, ...] = (1, 3, 10)
+    """numbers n of first layers that are edited together, beside all; those that a model has no more of than n are left out"""
+    eps: float = 0.3
+    """share of attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    controls: int = 20
+    """random controls for each edit and way: another key, or a query that sees one other key instead of itself, in all layers"""
+    control_prompts: int = 8
+    """prompts on which the controls are measured, the first of all"""
+    map_layers: tuple[int, ...] = (0, 10, 20)
+    """layers whose attention maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, key=0, position=1, controls=1, control_prompts=1, length=MIN_QUERIES + 2)
+        share(self, "eps")
+        not_negative("map_layers", self.map_layers)
+        last = self.length - MIN_QUERIES - 1
+        for name, place in (("key + 1", self.key + 1), ("position", self.position)):
+            if place > last:
+                raise SinkjaxError(f"{name} is {place}, beyond {last}: a sink needs {MIN_QUERIES} later queries")
+        for count in self.first_layers:
+            if count < 1:
+                raise SinkjaxError(f"first_layers has {count}; the smallest number of layers is 1")
 
 
 def not_negative(name: str, indices: tuple[int, ...]) -> None:
@@ -167,3 +242,9 @@ def above(config: Study, **bounds: float) -> None:
     for name, bound in bounds.items():
         if not getattr(config, name) > bound:
             raise SinkjaxError(f"{name} must be above {bound}, not {getattr(config, name)}")
+
+
+def each_once(name: str, indices: tuple[int, ...]) -> None:
+    """Raise unless a field names something, and nothing twice."""
+    if not indices or len(set(indices)) < len(indices):
+        raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(indices)}")

@@ -190,4 +190,4 @@ def _drawing(config: Mask, table: Table, random: Measured, rates: Sequence[Measu
         f"Heads that sink on key {config.key}, which is masked in some of them, and on the next key. Chosen sets: mean over"
         f" prompts and bootstrap 95 % interval; each random set: mean over {random.data.sizes['prompt']} prompts. {origin}."
     )
-    return Drawing("sink-by-masked-heads", points(columns, "heads that sink on the key (% of all heads)", (0, 100)), caption)
+    return Drawing("sink-by-masked-heads", points(columns, "heads that sink on the key (% of all heads)", (-2, 100)), caption)
