@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import Study, at_least, below, share
 
+MIN_QUERIES = 8  # fewer queries say little about a key
+
 
 @dataclass(frozen=True, kw_only=True)
 class Background(Study):
@@ -79,3 +81,26 @@ class Streaming(Background):
     def caches(self) -> tuple[int, ...]:
         """All sizes, ascending."""
         return tuple(sorted({self.cache, *self.other_caches}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere(Background):
+    """Sinks and massive activations on other tokens than the first, and which of the two comes first (Sun et al., Kiya et"
+    " al.)."""
+
+    delimiters: tuple[str, ...] = (".", "\n", ",", ";", ":")
+    """tokens of which it is claimed; each must be one token of the model"""
+    words: tuple[str, ...] = (" the", " of", " and")
+    """frequent words beside them"""
+    place: int = 8
+    """position at which each of these tokens is put, in place of the text's own"""
+    placed_prompts: int = 16
+    """prompts in which they are put there"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, place=1, placed_prompts=1)
+        if self.place + MIN_QUERIES > self.length:
+            raise SinkjaxError(f"place {self.place} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
+        if not self.delimiters or "" in (*self.delimiters, *self.words):
+            raise SinkjaxError("delimiters lists at least one token, and none of the tokens may be empty")

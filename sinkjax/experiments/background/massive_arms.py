@@ -41,6 +41,9 @@ def median(x: jax.Array, view: View) -> jax.Array:
     return jnp.nanmedian(jnp.where(real, jnp.abs(x), jnp.nan).reshape(x.shape[0], -1), axis=-1)
 
 
+STATE_MEDIAN = Statistic("state_median", Site.RESID, median, ("prompt", "depth"))
+
+
 def levels_probe(position: int) -> Probe:
     """What the unedited run measures: sizes by Sun et al.'s probes, and the stream at the position."""
     return Probe(
@@ -50,7 +53,7 @@ def levels_probe(position: int) -> Probe:
         resid_norm=True,
         extra=(
             Statistic("state_largest", Site.RESID, largest, ("prompt", "depth", "rank")),
-            Statistic("state_median", Site.RESID, median, ("prompt", "depth")),
+            STATE_MEDIAN,
         ),
         capture=(Capture(Site.RESID, positions=(position,), name="stream"),),
     )
