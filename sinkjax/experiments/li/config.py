@@ -44,7 +44,7 @@ class SuperNeurons(Study):
     """passages of text"""
     neurons: int = 8
     """how many of the largest are studied and ablated, one by one and together"""
-    extreme: float = 3.0
+    extreme: float = 5.0
     """size from which a neuron counts as one of extreme norm"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
