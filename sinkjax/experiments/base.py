@@ -148,6 +148,15 @@ class View:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What a model writes after a prompt, under an edit."""
+
+    prompt: str
+    edit: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Claim:
     """A statement of a paper, and what was found here.
 
@@ -167,7 +176,7 @@ class Section:
 
     findings: plain sentences made from the numbers. rows: the summary, one for each arm and measure. featured: labels of the
     arms that the short table shows. notes: what the numbers mean. provenance: name -> value. claims: the paper's statements, each
-    with its verdict. views: maps to step through.
+    with its verdict. views: maps to step through. samples: texts that the model goes on to write.
     """
 
     experiment: str
@@ -181,6 +190,7 @@ class Section:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     views: tuple[View, ...] = ()
+    samples: tuple[Sample, ...] = ()
 
 
 class Recipe(Protocol):

@@ -14,7 +14,7 @@ from sinkjax.probe import Capture, Probe
 if TYPE_CHECKING:
     import xarray
 
-TOKENS = 40  # positions shown of a prompt, so that each has a legible tick
+TOKENS = 32  # positions shown of a prompt, so that each has a legible tick
 PROMPTS = 3
 EDITS = 6
 MEAN = "mean over heads"

@@ -12,7 +12,7 @@ from sinkjax.report import viewer
 from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Claim, Drawing, Section
+    from sinkjax.experiments.base import Claim, Drawing, Sample, Section
 
 
 # Nothing may be fetched from anywhere: what a page shows, it holds.
@@ -51,6 +51,21 @@ def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str
     )
 
 
+def _samples(samples: Sequence[Sample]) -> str:
+    """How each prompt goes on, one line for each edit."""
+    if not samples:
+        return ""
+    parts = ["<h2>How the model goes on</h2>"]
+    for prompt in dict.fromkeys(sample.prompt for sample in samples):
+        lines = "\n".join(
+            f"<tr><th>{escape(sample.edit)}</th><td>{escape(sample.text) or '(the text ends here)'}</td></tr>"
+            for sample in samples
+            if sample.prompt == prompt
+        )
+        parts.append(f'<p class="prompt">{escape(prompt)} …</p><table class="samples"><tbody>\n{lines}\n</tbody></table>')
+    return "\n".join(parts)
+
+
 def _claims(claims: Sequence[Claim]) -> str:
     """The statements of a paper with their verdicts."""
     if not claims:
@@ -87,6 +102,7 @@ def _section(section: Section) -> str:
         _claims(section.claims),
         _summary(section),
         _everything(section),
+        _samples(section.samples),
         "<h2>Maps to step through</h2>" + "".join(map(viewer.figure, section.views)) if section.views else "",
         "<h2>Figures</h2>" + "".join(map(_figure, section.drawings)) if section.drawings else "",
         "<h2>How to read this</h2>" + _list(section.notes, "notes"),

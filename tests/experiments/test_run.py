@@ -46,6 +46,7 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
         "sweep.zarr",
         "controls.zarr",
         "maps.zarr",
+        "continuations.zarr",
         "heads.zarr",
         "head-controls.zarr",
         "summary.csv",

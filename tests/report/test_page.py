@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.experiments.base import Claim, Drawing, Section
+from sinkjax.experiments.base import Claim, Drawing, Sample, Section
 from sinkjax.experiments.summary import Row
 from sinkjax.report.page import page
 from sinkjax.report.table import cell, interval, number, table, verdicts
@@ -110,6 +110,19 @@ def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
     assert '<td class="not-confirmed">not confirmed</td>' in text
     assert verdicts(section.claims) == "1 confirmed, 1 not confirmed, 1 not applicable"
     assert "What the paper states" not in page([dataclasses.replace(section, claims=())], "All")
+
+
+def test_texts_stand_under_their_prompt(section):
+    written = (
+        Sample("A <prompt>", "none", " goes on"),
+        Sample("A <prompt>", "<b>edit</b>", " & on"),
+        Sample("Other", "none", ""),
+    )
+    text = page([dataclasses.replace(section, samples=written)], "All")
+    Tags(text)
+    assert text.count("A &lt;prompt&gt; …") == 1
+    assert "<th>&lt;b&gt;edit&lt;/b&gt;</th><td> &amp; on</td>" in text
+    assert "(the text ends here)" in text
 
 
 def test_a_page_of_several_experiments_has_contents_and_names_those_without_a_section(section):

@@ -15,7 +15,8 @@ import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Claim, Job, Section, View
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section, View
+from sinkjax.experiments.continuations import PROMPTS, continuations, samples
 from sinkjax.experiments.kiya import mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.kiya.mask_figures import Results, drawings
@@ -27,7 +28,7 @@ from sinkjax.report.table import interval, number
 if TYPE_CHECKING:
     import xarray
 
-STORES = ("sweep", "controls", "maps", *mask_heads.STORES)
+STORES = ("sweep", "controls", "maps", "continuations", *mask_heads.STORES)
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax", "nll")
 NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
 MOST_LISTED = 6  # layers in one sentence
@@ -38,8 +39,8 @@ CLAIM = (
 )
 
 
-def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
-    """The sweeps over layers and heads on all prompts, their controls on some, and maps of a few arms on the first ones."""
+def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
+    """Sweeps over layers and heads on all prompts, their controls on some, and maps and texts of a few arms on the first ones."""
     for layer in config.map_layers:
         if layer >= architecture.layers:
             raise SinkjaxError(
@@ -51,6 +52,7 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
+        continuations("continuations", drawn, min(PROMPTS, config.prompts)),
         *mask_heads.jobs(config, architecture, probe),
     )
 
@@ -115,6 +117,7 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         provenance=results.provenance(data),
         claims=_claims(config, data, table, names),
         views=_views(data, maps, featured),
+        samples=samples(stores["continuations"]),
     )
 
 
