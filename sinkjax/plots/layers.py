@@ -34,13 +34,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share axes. log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn."""
+    """Lines that share axes.
+
+    log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: what y reaches at least along
+    the row, so that next to nothing looks like it.
+    """
 
     title: str
     ylabel: str
     lines: Sequence[Line]
     log: bool = False
     signed: bool = False
+    top: float = 0.0
 
 
 @styled
@@ -66,7 +71,8 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
             if row == len(grid) - 1:
                 axes[row, column].set_xlabel(xlabel)
         if not (entries[0].log or entries[0].signed):
-            axes[row, 0].set_ylim(bottom=0)  # once all panels are drawn: it ends the search for a top that they share
+            # once all panels are drawn, as it ends the search for a top that they share
+            axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.top for panel in entries)))
         axes[row, 0].set_ylabel(entries[0].ylabel)
         if not legend_above:
             axes[row, 0].legend(loc="best")
