@@ -58,10 +58,12 @@ class Plan(Options, Generic[C]):
 
 @dataclass(frozen=True)
 class Report:
-    """Rebuild the summary, figures and page of a finished run from its stores."""
+    """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
     results: tyro.conf.Positional[Path]
     """the folder of a run, or a store in it"""
+    other: tyro.conf.Positional[Path | None] = None
+    """a second store, to be compared with the first"""
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,11 @@ def plan(arguments: Sequence[str]) -> None:
 
 
 def report(arguments: Sequence[str]) -> None:
-    """rebuild the figures and the page of a run from its stores"""
+    """rebuild the figures and the page of a run from its stores, or compare two stores"""
     options = read(Report, arguments, "report")
+    if options.other is not None:
+        _compare(options.results, options.other)
+        return
     chosen = choose(str(options.results))
     if chosen.folder is None:
         raise SinkjaxError(f"{options.results} is a config, not the results of a run")
@@ -273,6 +278,16 @@ def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     else:
         show_section(run.carry_out(chosen, out, memory, _say))
     print(out / PAGE)
+
+
+def _compare(first: Path, second: Path) -> None:
+    from sinkjax.experiments import compare
+    from sinkjax.experiments.results import PAGE
+    from sinkjax.report.terminal import show_section
+
+    section, folder = compare.carry_out(first, second)
+    show_section(section)
+    print(folder / PAGE)
 
 
 def _say(line: str) -> None:
