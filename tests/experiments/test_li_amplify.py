@@ -107,3 +107,31 @@ def test_doses_that_do_not_fit_are_refused(fields, sentence):
 def test_a_layer_that_the_model_does_not_have_is_refused(tiny_config):
     with pytest.raises(SinkjaxError, match="layers has layer 9, but the model has 3, 0 to 2"):
         amplify.jobs(Amplify(layers=(9,)), tiny_config)
+
+
+TEXTS = (
+    "The river had risen in the night, and by morning the lower fields were under water as far as the mill and the road.",
+    "She wrote to her brother every week, long letters about the garden and the price of coal, which he never answered.",
+    "In the winter of that year the company bought two ships, and sent them north with orders to return before the frost.",
+    "A good carpenter looks at the grain before he looks at the drawing, because the wood decides what can be made of it.",
+)
+
+
+def test_on_smollm2_moving_away_from_the_mean_over_positions_does_what_scaling_does_not(smollm2):
+    """Measured on these texts: |h| at position 10 from 650 to 2,500 away from the mean, and to 420 scaled by the same factor."""
+    config = Amplify(length=24)
+    tokens, lengths = sinkjax.encode(smollm2, TEXTS, bos="none", length=config.length)
+    arms = {arm.edit.label: arm.edit for arm in amplify.arms(config, smollm2.config.layers)}
+
+    def largest(label: str) -> float:
+        probe = sinkjax.Probe(resid_max=True)
+        out = sinkjax.forward(
+            smollm2.params, tokens, smollm2.config, edits=arms[label], probe=probe, lengths=lengths, logits=False
+        )
+        return float(np.asarray(out.record["resid_max"])[..., config.position].max(axis=1).mean())
+
+    none, away, scaled = (
+        largest(label) for label in (amplify.NONE, *(Dose(way, 0, 20.0).label for way in (amplify.POSITIONS, amplify.NORM)))
+    )
+    assert away > 1_500
+    assert max(none, scaled) < 1_000

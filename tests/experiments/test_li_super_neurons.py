@@ -128,3 +128,33 @@ def test_a_run_finds_judges_and_draws(files, tmp_path):
 def test_too_many_neurons_are_refused(tiny_config):
     with pytest.raises(SinkjaxError, match="30 neurons and as many controls do not fit a layer of 48"):
         super_neurons.jobs(SuperNeurons(neurons=30), tiny_config)
+
+
+TEXTS = (
+    "The river had risen in the night, and by morning the lower fields were under water as far as the mill and the road.",
+    "She wrote to her brother every week, long letters about the garden and the price of coal, which he never answered.",
+)
+
+
+def test_on_smollm2_the_largest_neurons_make_the_massive_activation_and_others_of_their_layers_do_not(smollm2):
+    """Measured on these texts: |h| at position 0 from 21,800 to 430 without them, and 21,900 without eight others."""
+    config = SuperNeurons(controls=1)
+    gate, up = neurons.sizes(smollm2)
+    chosen, shape = neurons.largest(gate * up, config.neurons), gate.shape
+    assert {Neuron(2, 90), Neuron(11, 1229), Neuron(11, 1487), Neuron(28, 678)} <= set(chosen)
+    assert (gate * up >= config.extreme).sum() == 5
+    tokens, lengths = sinkjax.encode(smollm2, TEXTS, bos="none", length=24)
+    arms = {arm.edit.label: arm.edit for arm in super_neurons.arms(config, chosen, shape)}
+    others = [arm.edit for arm in super_neurons.controls(config, chosen, shape) if arm.budget == config.neurons]
+
+    def largest(edit: sinkjax.Edit) -> float:
+        probe = sinkjax.Probe(resid_max=True)
+        out = sinkjax.forward(smollm2.params, tokens, smollm2.config, edits=edit, probe=probe, lengths=lengths, logits=False)
+        return float(np.asarray(out.record["resid_max"])[..., 0].max(axis=1).mean())
+
+    identity, ablated, control = (
+        largest(edit) for edit in (arms[super_neurons.IDENTITY], arms[super_neurons.together(8)], *others)
+    )
+    assert identity > 15_000
+    assert ablated < 1_500
+    assert control > 15_000
