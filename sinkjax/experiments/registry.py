@@ -24,9 +24,11 @@ ALL = "all"  # the experiment of a config that runs all those of a family (`expe
 EXPERIMENTS = {
     "background/elsewhere": ("sinkjax.experiments.background.config", "Elsewhere", "sinkjax.experiments.background.elsewhere"),
     "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
+    "background/patch": ("sinkjax.experiments.background.config", "Patch", "sinkjax.experiments.background.patch"),
     "background/streaming": ("sinkjax.experiments.background.config", "Streaming", "sinkjax.experiments.background.streaming"),
     "gu/angles": ("sinkjax.experiments.gu.config", "Angles", "sinkjax.experiments.gu.angles"),
     "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),
+    "gu/repeat-bound": ("sinkjax.experiments.gu.config", "RepeatBound", "sinkjax.experiments.gu.repeat_bound"),
     "gu/rope-positions": ("sinkjax.experiments.gu.config", "RopePositions", "sinkjax.experiments.gu.rope_positions"),
     "gu/sink-rate": ("sinkjax.experiments.gu.config", "SinkRate", "sinkjax.experiments.gu.sink_rate"),
     "kiya/after-softmax": ("sinkjax.experiments.kiya.config", "AfterSoftmax", "sinkjax.experiments.kiya.after_softmax"),

@@ -104,3 +104,19 @@ class Elsewhere(Background):
             raise SinkjaxError(f"place {self.place} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
         if not self.delimiters or "" in (*self.delimiters, *self.words):
             raise SinkjaxError("delimiters lists at least one token, and none of the tokens may be empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch(Background):
+    """Values of a run whose sink was moved by a mask, put into the unedited run by layer and site (activation patching)."""
+
+    prompts: int = 16
+    """passages of text; each has its own donor"""
+    key: int = 0
+    """the key that is masked in the donor run; values are patched at key + 1, where its sink is then"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, key=0)
+        if self.key + 3 > self.length:
+            raise SinkjaxError(f"key {self.key} of {self.length} positions leaves none to patch and another for the controls")
