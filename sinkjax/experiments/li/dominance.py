@@ -31,7 +31,7 @@ GROUP = "state that a layer reads"
 BEFORE, AFTER = "dominance ratio at position 0, before the norm", "dominance ratio at position 0, after the norm"
 ALIGNED, POSITIVE = "cos(u_1, k_0), mean over heads", "queries with a positive score of key 0 (%)"
 ROW = "|cos| of k_0 and the dominant dim's row of W_K"
-NEARLY_ALL, SAME, HELD = 95.0, 0.9, 0.8  # the verdicts' bounds, stated with them
+NEARLY_ALL, SAME, HELD = 95, 0.9, 80  # the verdicts' bounds, stated with them
 CLAIM = (
     "Li et al. 2026: one dim of the first token's hidden state is hundreds of times the mean, before and after RMSNorm, so that"
     " its key is a row of W_K. Queries point along it, and nearly all have a positive score with key 0."
@@ -155,7 +155,7 @@ def _claims(found: Found) -> tuple[Claim, ...]:
     width = data.sizes["dim"]
     heads, share = data["alignment"].mean("prompt").values, 100 * data["positive"].isel(key=0).mean("prompt").values
     chosen = heads >= config.aligned
-    ruled = data["held"].mean("prompt").values[:-1] >= HELD
+    ruled = data["held"].mean("prompt").values[:-1] >= HELD / 100
     strongest = _peak(aligned)
     return (
         Claim(
@@ -180,9 +180,9 @@ def _claims(found: Found) -> tuple[Claim, ...]:
             lambda: float(np.median(found.row_cosine[ruled])) >= SAME,
             lambda: (
                 f"Median |cosine| {number(float(np.median(found.row_cosine[ruled])))} over the key heads of the {ruled.sum()}"
-                f" layers in which one dim holds at least {HELD:.0%} of the squared norm. Rule: at least {SAME}."
+                f" layers in which one dim holds at least {HELD} % of the squared norm. Rule: at least {SAME}."
             ),
-            f"In no layer does one dim hold {HELD:.0%} of the squared norm.",
+            f"In no layer does one dim hold {HELD} % of the squared norm.",
         ),
         Claim(
             "The queries' first singular direction points along the first token's key (lock-in).",
@@ -198,7 +198,7 @@ def _claims(found: Found) -> tuple[Claim, ...]:
             lambda: float(share[chosen].mean()) >= NEARLY_ALL,
             lambda: (
                 f"{number(float(share[chosen].mean()))} % of queries in the {chosen.sum()} heads with a cosine of at least"
-                f" {config.aligned:g}, {number(float(share.mean()))} % in all heads. Rule: at least {NEARLY_ALL:g} %."
+                f" {config.aligned:g}, {number(float(share.mean()))} % in all heads. Rule: at least {NEARLY_ALL} %."
             ),
             f"No head has a cosine of {config.aligned:g}.",
             "nearly 100 %",
@@ -220,8 +220,6 @@ def _findings(found: Found) -> tuple[str, ...]:
     heads, received = data["alignment"].mean("prompt").values.ravel(), data["received"].mean("prompt").values.ravel()
     sinks = received > found.config.eps
     rank = _ranks(heads, received)
-    with_sink = f"{number(float(heads[sinks].mean()))}" if sinks.any() else "undefined"
-    without = f"{number(float(heads[~sinks].mean()))}" if (~sinks).any() else "undefined"
     return (
         f"The dominance ratio of the first token is largest before the norm at {state(first, L)},"
         f" {interval(before[first].value)}, and after it at {state(second, L)}, {interval(after[second].value)} (of at most"
@@ -230,12 +228,20 @@ def _findings(found: Found) -> tuple[str, ...]:
         f"The dim that dominates what layers read is {_runs(found.dims[:-1])}.",
         f"cos(u_1, k_0) is largest in layer {third}: {interval(aligned[third].value)} on average over heads; there,"
         f" {interval(positive[third].value)} % of queries have a positive score with key 0.",
-        f"Heads that sink on key 0 have a mean cosine of {with_sink}, all others {without}; the rank correlation of cosine and"
-        f" attention to key 0 over all {heads.size} heads is {number(rank)} (Spearman).",
+        f"{_sinks(heads, sinks)} The rank correlation of cosine and attention to key 0 over all {heads.size} heads is"
+        f" {number(rank)} (Spearman).",
         f"The key of the first token and the dominant dim's row of W_K have a median |cosine| of"
         f" {number(float(np.median(found.row_cosine)))} over all layers and key heads, and of at most"
         f" {number(float(found.row_cosine.max()))}.",
     )
+
+
+def _sinks(cosines: NDArray, sinks: NDArray) -> str:
+    """The alignment of heads that sink and of those that do not, in words."""
+    if sinks.all() or not sinks.any():
+        return f"{'Every' if sinks.all() else 'No'} head sinks on key 0; the mean cosine is {number(float(cosines.mean()))}."
+    means = (number(float(cosines[chosen].mean())) for chosen in (sinks, ~sinks))
+    return "The mean cosine is {} in heads that sink on key 0, and {} in the others.".format(*means)
 
 
 def _ranks(x: NDArray, y: NDArray) -> float:
