@@ -215,11 +215,10 @@ def _order(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> Claim:
         if gap.size:
             mean = stats.interval(gap, seed=config.seed)
             passed.append(bos.above(mean, 0) and np.median(gap) == 1)
-            same, one, two = (f"{share:.0%}" for share in _agreement(config, data))
+            agree = ", ".join(f"{share:.0%} of cases for k = {lag}" for lag, share in enumerate(_agreement(config, data)))
             words.append(
-                f"{name}: {interval(mean, signed=True)} layers, exactly 1 in {(gap == 1).sum()} of {gap.size} prompts (over"
-                " all layers, the sink is in layer l if and only if the activation is massive after layer l - 1 in"
-                f" {one} of cases; after layer l, in {same}; after layer l - 2, in {two})"
+                f"{name}: {interval(mean, signed=True)} layers, exactly 1 in {(gap == 1).sum()} of {gap.size} prompts (over all"
+                f" layers, the sink is in layer l if and only if the activation is massive after layer l - k in {agree})"
             )
     return Claim(
         "The massive activation of the first token comes one layer before its sink (Figs. 2c and 2e, Llama-3.2-3B).",
@@ -236,7 +235,8 @@ def _agreement(config: Baseline, data: xarray.Dataset) -> list[float]:
     """Share of layers l, over prompts, that have a sink if and only if |h| is massive after layer l - lag, for lags 0, 1, 2."""
     sink = metrics.sink_rate(data, 0, config.eps, per="layer")[0] > config.onset
     massive = bos.prominence(data, 0)[0, :, 1:] > config.massive
-    return [float((sink[:, lag:] == massive[:, : sink.shape[1] - lag]).mean()) for lag in range(3)]
+    L = sink.shape[1]
+    return [float((sink[:, lag:] == massive[:, : L - lag]).mean()) for lag in range(min(3, L))]
 
 
 def _notes(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[str, ...]:
