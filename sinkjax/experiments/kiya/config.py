@@ -198,7 +198,7 @@ class AfterSoftmax(Study):
     """the key that is masked; the new place of its sink is the next one"""
     position: int = 8
     """the position whose query attends to itself alone"""
-    first_layers: tuple[int, ...] = (1, 3, 10)
+    first_layers: tuple[int, ...] = (1, 3, 12, 20)
     """numbers n of first layers that are edited together, beside all; those that a model has no more of than n are left out"""
     eps: float = 0.3
     """share of attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
