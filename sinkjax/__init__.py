@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.named import swap_embeddings as swap_embeddings
     from sinkjax.edits.site import Site as Site
     from sinkjax.errors import SinkjaxError as SinkjaxError
+    from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
     from sinkjax.model.forward import forward as forward
     from sinkjax.probe import Capture as Capture
@@ -55,6 +56,7 @@ _HOME = {
     ),
     "sinkjax.edits.site": ("Site",),
     "sinkjax.errors": ("SinkjaxError",),
+    "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),
     "sinkjax.model.forward": ("forward",),
     "sinkjax.probe": ("Capture", "Probe"),

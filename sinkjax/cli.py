@@ -21,7 +21,7 @@ import tyro
 
 from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments.registry import Chosen, choose, config_type
+from sinkjax.experiments.registry import ALL, Chosen, choose, config_type
 from sinkjax.resources import configs
 
 C = TypeVar("C")
@@ -42,7 +42,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Options, Generic[C]):
-    """Run an experiment into a folder of stores, figures, a summary and a page. The same command resumes it."""
+    """Run an experiment, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
     out: Path | None = None
@@ -58,10 +58,12 @@ class Plan(Options, Generic[C]):
 
 @dataclass(frozen=True)
 class Report:
-    """Rebuild the summary, figures and page of a finished run from its stores."""
+    """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
     results: tyro.conf.Positional[Path]
     """the folder of a run, or a store in it"""
+    other: tyro.conf.Positional[Path | None] = None
+    """a second store, to be compared with the first"""
 
 
 @dataclass(frozen=True)
@@ -108,24 +110,36 @@ def plan(arguments: Sequence[str]) -> None:
     chosen = choose(name)
     options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
-    from sinkjax.experiments.run import plans
+    from sinkjax.experiments import run, suite
     from sinkjax.report.plan import show_plan
 
-    for job, architecture, planned in plans(dataclasses.replace(chosen, config=options.config), _bytes(options.memory)):
-        show_plan(f"{name}: {job.name}", planned, architecture, options.config.dtype)
+    chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
+    every = suite.plans(chosen, memory) if chosen.experiment == ALL else ((name, run.plans(chosen, memory)),)
+    for experiment, plans in every:
+        if isinstance(plans, str):
+            print(f"{experiment} does not run: {plans}\n")
+            continue
+        for job, architecture, planned in plans:
+            show_plan(f"{experiment}: {job.name}", planned, architecture, options.config.dtype)
 
 
 def report(arguments: Sequence[str]) -> None:
-    """rebuild the figures and the page of a run from its stores"""
+    """rebuild the figures and the page of a run from its stores, or compare two stores"""
     options = read(Report, arguments, "report")
+    if options.other is not None:
+        _compare(options.results, options.other)
+        return
     chosen = choose(str(options.results))
     if chosen.folder is None:
         raise SinkjaxError(f"{options.results} is a config, not the results of a run")
+    from sinkjax.experiments import run, suite
     from sinkjax.experiments.results import PAGE
-    from sinkjax.experiments.run import build
-    from sinkjax.report.terminal import show_section
+    from sinkjax.report.terminal import show_section, show_suite
 
-    show_section(build(chosen, chosen.folder))
+    if chosen.experiment == ALL:
+        show_suite(suite.build(chosen, chosen.folder))
+    else:
+        show_section(run.build(chosen, chosen.folder))
     print(chosen.folder / PAGE)
 
 
@@ -254,14 +268,30 @@ def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
     out = options.out or chosen.folder or Path("results") / (name if name in configs() else Path(name).stem)
     start_jax(options.backend, options.config.dtype)
+    from sinkjax.experiments import run, suite
     from sinkjax.experiments.results import PAGE
-    from sinkjax.experiments.run import carry_out
+    from sinkjax.report.terminal import show_section, show_suite
+
+    chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
+    if chosen.experiment == ALL:
+        show_suite(suite.carry_out(chosen, out, memory, _say))
+    else:
+        show_section(run.carry_out(chosen, out, memory, _say))
+    print(out / PAGE)
+
+
+def _compare(first: Path, second: Path) -> None:
+    from sinkjax.experiments import compare
+    from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section
 
-    chosen = dataclasses.replace(chosen, config=options.config)
-    section = carry_out(chosen, out, _bytes(options.memory), lambda line: print(line, file=sys.stderr, flush=True))
+    section, folder = compare.carry_out(first, second)
     show_section(section)
-    print(out / PAGE)
+    print(folder / PAGE)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _named(arguments: Sequence[str], verb: str) -> tuple[str, list[str]]:

@@ -20,12 +20,12 @@ def root() -> Traversable:
 
 
 def configs() -> dict[str, Traversable]:
-    """Every shipped config, sorted: name "family/experiment" -> its YAML file."""
-    families = sorted((folder for folder in root().iterdir() if folder.is_dir()), key=lambda folder: folder.name)
+    """Every shipped config, sorted: name "family/experiment", or "all" -> its YAML file."""
+    folders = {"": root()} | {f"{folder.name}/": folder for folder in root().iterdir() if folder.is_dir()}
     return {
-        f"{family.name}/{file.name.removesuffix(SUFFIX)}": file
-        for family in families
-        for file in sorted(family.iterdir(), key=lambda file: file.name)
+        f"{family}{file.name.removesuffix(SUFFIX)}": file
+        for family, folder in sorted(folders.items())
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
         if file.name.endswith(SUFFIX)
     }
 

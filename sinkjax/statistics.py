@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,37 @@ def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     """Sums over queries key <= i < length, divided by their number (Gu et al. 2025, alpha_k): [B, H, S]."""
     seen_by = lengths[:, None, None] - jnp.arange(sums.shape[-1])[None, None, :]
     return sums / jnp.maximum(seen_by, 1)
+
+
+def later_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """Sum over queries after a key of the weight on it, the query at the key itself left out: [B, H, S]."""
+    own = view.rows[:, None] == jnp.arange(weights.shape[-1])[None, :]
+    return column_sums(jnp.where(own, 0, weights), view)
+
+
+def share_above(sums: jax.Array, lengths: jax.Array, *, eps: float) -> jax.Array:
+    """Share of heads whose mean over queries key < i < length is > eps, from `later_sums`: [B, S]."""
+    seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
+    return (sums / jnp.maximum(seen_by, 1) > eps).mean(axis=1, dtype=sums.dtype)
+
+
+def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """`later_sums` of each key's share of the row's absolute weight, for rows that do not sum to 1: [B, H, S]."""
+    size = jnp.abs(weights)
+    return later_sums(size / (size.sum(axis=-1, keepdims=True) + 1e-8), view)
+
+
+@functools.cache
+def sinking_heads(eps: float, shares: bool = False) -> Statistic:
+    """Share of a layer's heads that sink on each key, as its later queries see it: prompt, layer, key.
+
+    Gu et al.'s threshold (2025), but without the query at the key itself, for edits that decide what that one sees. It has no
+    head axis, so that sweeps of many edits stay small. shares: of each row's weight, for rows that do not sum to 1.
+    """
+    finish = functools.partial(share_above, eps=eps)
+    return Statistic(
+        "sinking_heads", Site.WEIGHTS, later_share_sums if shares else later_sums, ("prompt", "layer", "key"), finish
+    )
 
 
 def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:

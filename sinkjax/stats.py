@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +100,20 @@ def paired_differences(
     defined = np.isfinite(edited) & np.isfinite(baseline)
     differences = np.subtract(edited, baseline, out=np.full(edited.shape, np.nan), where=defined)
     return intervals(differences, axis, level=level, resamples=resamples, seed=seed)
+
+
+def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) -> NDArray[np.float64]:
+    """Jackknife pseudo-values of a function of means, one for each sample, so that `interval` gives the function's interval.
+
+    values: float[n, ...], finite, at least 2 samples. statistic: means [..., (axes of values)] -> numbers [...].
+    Returns float[n]: n s - (n - 1) s_i, with s of all samples and s_i of all but the i-th (Tukey 1958); for smooth functions.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    n = len(values)
+    if n < 2 or not np.isfinite(values).all():
+        raise SinkjaxError("pseudo-values need at least 2 samples, all finite")
+    total = values.sum(0)
+    return n * np.asarray(statistic(total / n)) - (n - 1) * np.asarray(statistic((total - values) / (n - 1)))
 
 
 def percentile_among(value: ArrayLike, controls: ArrayLike) -> NDArray[np.float64]:

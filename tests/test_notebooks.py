@@ -23,5 +23,5 @@ def test_a_notebook_runs_and_draws(path: Path, tmp_path: Path, monkeypatch: pyte
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
-def test_there_is_a_quickstart():
-    assert "quickstart" in {path.stem for path in NOTEBOOKS}
+def test_there_is_a_quickstart_and_a_walk_through_kiyas_argument():
+    assert {"quickstart", "decomposition"} <= {path.stem for path in NOTEBOOKS}

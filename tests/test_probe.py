@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site, Statistic, compose, edit, mask_key, set_residual
 from sinkjax.edits.site import SITES
-from sinkjax.statistics import BUILT_IN, View, abs_argmax, abs_median
+from sinkjax.statistics import BUILT_IN, View, abs_argmax, abs_median, sinking_heads
 
 LENGTHS = np.array([10, 7])
 SITES_WITH_VALUES = tuple(site for site in Site if site != Site.POSITION)
@@ -225,6 +225,21 @@ def test_extra_statistics_over_queries_are_joined_and_others_added_up(run, raw) 
     np.testing.assert_allclose(record["mass"], np.nansum(weights[..., 0], axis=-1) / LENGTHS[:, None, None], rtol=1e-6)
     h = np.concatenate([raw["embed"][:, None], raw["resid"]], axis=1)
     np.testing.assert_allclose(record["spread"], h.max(axis=-1) - h.min(axis=-1), rtol=1e-6)
+
+
+def test_heads_that_sink_are_counted_without_the_query_at_the_key(run, raw) -> None:
+    eps = 0.12
+    found = np.asarray(run(Probe(extra=(sinking_heads(eps),)), mask_key(1, layers=1)).record["sinking_heads"])
+    for b, n in enumerate(LENGTHS):
+        for key in range(n - 1):
+            expected = (raw["weights"][b, :, :, key + 1 : n, key].mean(axis=-1) > eps).mean(axis=-1)
+            np.testing.assert_allclose(found[b, :, key], expected, rtol=1e-6)
+        assert np.isnan(found[b, :, n:]).all()
+    assert len(np.unique(found[:, :, :5])) > 3
+    halved = edit(Site.WEIGHTS, "scale", 0.5)  # of all rows: shares stay what they are
+    shares = (run(Probe(extra=(sinking_heads(eps, shares=True),)), edits).record["sinking_heads"] for edits in ((), halved))
+    np.testing.assert_allclose(*shares, rtol=1e-6)
+    assert repr(sinking_heads(0.1)) != repr(sinking_heads(0.2))  # a store is told from another one's by this
 
 
 def test_statistics_see_bfloat16_in_float32(tiny_params, tiny_config, tokens) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.stats import Interval, generator, interval, intervals, paired_differences, percentile_among
+from sinkjax.stats import Interval, generator, interval, intervals, paired_differences, percentile_among, pseudo_values
 
 
 def bounds(found):
@@ -158,3 +158,24 @@ def test_wrong_input_is_refused_in_one_sentence(call, words):
     with pytest.raises(SinkjaxError) as error:
         call()
     assert all(word in str(error.value) for word in words)
+
+
+def test_pseudo_values_of_the_mean_are_the_samples():
+    samples = np.random.default_rng(7).random(12)
+    np.testing.assert_allclose(pseudo_values(samples, lambda mean: mean), samples)
+
+
+def test_pseudo_values_give_the_interval_of_a_ratio_of_means():
+    rng = np.random.default_rng(8)
+    covered = []
+    for _ in range(200):
+        pairs = rng.exponential(size=(40, 2)) * [3.0, 2.0]
+        found = interval(pseudo_values(pairs, lambda mean: mean[..., 0] / mean[..., 1]), resamples=400)
+        covered.append(found.low <= 1.5 <= found.high)
+    assert 0.88 <= np.mean(covered) <= 0.99
+
+
+def test_pseudo_values_need_two_finite_samples():
+    for bad in ([1.0], [1.0, np.nan]):
+        with pytest.raises(SinkjaxError, match="at least 2 samples, all finite"):
+            pseudo_values(bad, lambda mean: mean)

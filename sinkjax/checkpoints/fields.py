@@ -56,6 +56,10 @@ class Fields:
             raise self.wrong(key, value, f"a number above 0 and below {GREATEST:g}")
         return float(value)
 
+    def optional_number(self, key: str) -> float | None:
+        """A number above 0, or None where the file states none."""
+        return self.number(key) if self.stated(key) else None
+
     def flag(self, key: str) -> bool:
         """True or false."""
         value = self.get(key)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.checkpoints import names
+from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Checkpoint, Tensor
@@ -20,8 +21,10 @@ OTHER_WEIGHTS = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
 INERT_TENSORS = ("*.rotary_emb.inv_freq",)
 
 
-def read_folder(folder: Path, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None) -> Checkpoint:
-    """A folder as transformers' `save_pretrained` writes it; arguments as for `load.load`.
+def read_folder(
+    folder: Path, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None, weights: bool = True
+) -> Checkpoint:
+    """A folder as transformers' `save_pretrained` writes it; arguments as for `load.load`, weights False: none are looked for.
 
     Errors: no config.json or no safetensors in it; a missing shard; whatever is wrong in a file, by name.
     """
@@ -32,7 +35,9 @@ def read_folder(folder: Path, ignore_keys: Collection[str] = (), assume: Mapping
     tokenizer = read_folder_tokenizer(folder, values)
     source = {"kind": "folder", "name": str(folder), "model_type": values["model_type"], "assumed": assumed}
     ignored = (*INERT_TENSORS, *ignore_keys)
-    return Checkpoint(str(folder), config, names.HUGGING_FACE, read_weights(folder), ignored, tokenizer, source)
+    tensors = read_weights(folder) if weights else {}
+    std = Fields({**values, **(assume or {})}, str(folder / "config.json")).optional_number("initializer_range")
+    return Checkpoint(str(folder), config, names.HUGGING_FACE, tensors, ignored, tokenizer, source, std)
 
 
 def weight_files(folder: Path) -> list[Path]:

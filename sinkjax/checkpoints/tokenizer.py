@@ -52,6 +52,13 @@ class Tokenizer:
         return [self.decode([*self._anchor, token])[start:] for token in ids]
 
     @cached_property
+    def special(self) -> list[int]:
+        """The ids of special tokens (BOS, padding, roles of a chat, ...), ascending."""
+        added = self.backend.get_added_tokens_decoder()
+        named = [token for token in (self.bos, self.eos) if token is not None]
+        return sorted({token for token, entry in added.items() if entry.special} | set(named))
+
+    @cached_property
     def _anchor(self) -> list[int]:
         """A word put before a token, as decoders drop the space at the very start of a text."""
         return self.encode("a")

@@ -110,7 +110,10 @@ def _pairs(term: Resolved, x: jax.Array, rows: jax.Array, layer: jax.Array) -> t
     """Selected (query, key) pairs before and after the relation: bool, broadcastable to x [B, H, Q, S]."""
     query = jnp.take(term.query, rows, axis=1, mode="clip")
     selected = query[:, None, :, None] & term.key[:, None, None, :] & term.layer_head[layer][None, :, None, None]
-    same = (rows[:, None] == jnp.arange(x.shape[-1])[None, :])[None, None]
+    back = rows[:, None] - jnp.arange(x.shape[-1])[None, :]
+    if term.distance is not None:
+        selected &= ((back >= 0) & jnp.take(term.distance, back, mode="clip"))[None, None]
+    same = (back == 0)[None, None]
     relation = {"any": True, "self": same, "others": ~same}[term.relation]
     return selected, selected & relation
 

@@ -60,6 +60,7 @@ class Term:
     queries: Selector = struct.field(pytree_node=False, default=None)
     keys: Selector = struct.field(pytree_node=False, default=None)
     dims: Along = struct.field(pytree_node=False, default=None)
+    distances: Along = struct.field(pytree_node=False, default=None)
     relation: str = struct.field(pytree_node=False, default="any")
     renormalise: bool = struct.field(pytree_node=False, default=False)
     centre: str | None = struct.field(pytree_node=False, default=None)
@@ -94,6 +95,7 @@ def edit(
     queries: Select = None,
     keys: Select = None,
     dims: Select = None,
+    distances: Select = None,
     relation: str = "any",
     renormalise: bool = False,
     centre: str | None = None,
@@ -110,6 +112,8 @@ def edit(
     layers, heads, dims: int, sequence, slice or None (all), 0-based. heads are query heads; KEY and VALUE, before expansion, take
     `kv_heads`. queries, keys: the same, or `per_prompt`. Single-position sites take `queries`, but KEY and VALUE take `keys`;
     at POSITION `queries` edits the indices of queries, `keys` those of keys, and neither of the two means both.
+    distances: at LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
+    `distances=slice(16, None)` selects what a window of 16 keys leaves out.
     relation: at LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
     renormalise: at WEIGHTS, rescale each edited row to the sum it had.
     centre: at HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
@@ -133,6 +137,7 @@ def edit(
         ("keys", keys, "keys" in spec.positions),
         ("dims", dims, spec.dims is not None and op != "swap"),
         ("layers", layers, site != Site.EMBED),
+        ("distances", distances, pairs),
         ("relation", None if relation == "any" else relation, pairs),
         ("renormalise", renormalise or None, site == Site.WEIGHTS),
         ("centre", centre, site == Site.HEAD_OUT and op == "scale"),
@@ -150,12 +155,13 @@ def edit(
         queries=_positions("query", queries),
         keys=_positions("key", keys),
         dims=_along("dim", dims),
+        distances=_along("distance", distances),
         relation=relation,
         renormalise=renormalise,
         centre=centre,
     )
     chosen = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "queries": queries, "keys": keys, "dims": dims}
-    return Edit((term,), label or describe(f"{op} {site}", value=value, **chosen))
+    return Edit((term,), label or describe(f"{op} {site}", value=value, **chosen, distances=distances))
 
 
 def compose(*edits: Edit, label: str | None = None) -> Edit:

@@ -32,7 +32,7 @@ class Resolved:
     layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
     site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
     POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (H or 1,) (dims or 1)], with the head and dims axes that
-    the site has.
+    the site has. distance: bool [T], the selected distances of a query from its key, or None for all.
     """
 
     layer_head: Any
@@ -45,6 +45,7 @@ class Resolved:
     relation: str = struct.field(pytree_node=False)
     renormalise: bool = struct.field(pytree_node=False)
     centre: str | None = struct.field(pytree_node=False)
+    distance: Any = None
 
     def for_prompts(self, prompts: np.ndarray) -> Resolved:
         """The same term for some prompts of the batch, by number."""
@@ -110,6 +111,7 @@ def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
         relation=term.relation,
         renormalise=term.renormalise,
         centre=term.centre,
+        distance=None if term.distances is None else _mask("distance", term.distances, T),
     )
 
 
@@ -251,6 +253,10 @@ def _addresses_something(term: Resolved, config: Config, lengths: np.ndarray) ->
     layers = np.flatnonzero(term.layer_head.any(axis=1))
     rows = np.arange(T)
     for window in {config.windows[layer] if config.windows else None for layer in layers}:
+        if term.distance is not None:
+            if _any_at_distance(term, lengths, window or T):
+                return True
+            continue
         upto = np.concatenate([np.zeros((len(term.key), 1), int), np.cumsum(term.key, axis=1)], axis=1)
         seen = upto[:, rows + 1] - upto[:, np.maximum(rows + 1 - (window or T), 0)]  # selected keys that each row sees
         if ((seen > 0) & term.query & (rows < lengths[:, None])).any():
@@ -258,10 +264,17 @@ def _addresses_something(term: Resolved, config: Config, lengths: np.ndarray) ->
     return False
 
 
+def _any_at_distance(term: Resolved, lengths: np.ndarray, window: int) -> bool:
+    """Whether a selected query of a prompt sees a selected key at a selected distance."""
+    T = term.query.shape[1]
+    queries = term.query & (np.arange(T) < lengths[:, None])
+    return any((queries[:, back:] & term.key[:, : T - back]).any() for back in np.flatnonzero(term.distance[:window]))
+
+
 def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.ndarray, T: int) -> None:
     """Raise if the composed masks leave a query of a prompt without any key, in some layer and head."""
     masks = [term for term in edits if _masks(term)]
-    if not masks or all(term.relation == "others" for term in masks):  # a query's own key stays
+    if all(term.relation == "others" or not (term.distance is None or term.distance[0]) for term in masks):  # own keys stay
         return
     hit = np.stack([_masked_at(term, len(lengths)) for term in masks], axis=-1)  # [L, H, B, masks]
     patterns: dict[tuple, tuple[int, int]] = {}
@@ -273,7 +286,7 @@ def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.nda
             rows = np.arange(start, min(start + 256, T))
             visible = _visible(config, layer, rows, T)[None]
             for term, prompts in zip(masks, hit[layer, head].T, strict=True):
-                cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term.relation, rows, T)
+                cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term, rows, T)
                 visible = visible & ~(cells & prompts[:, None, None])
             empty = ~visible.any(axis=-1) & (rows < lengths[:, None])
             if empty.any():
@@ -296,6 +309,8 @@ def _masked_at(term: Resolved, B: int) -> np.ndarray:
     return np.broadcast_to(term.layer_head[:, :, None] & masked, (*term.layer_head.shape, B))
 
 
-def _related(relation: str, rows: np.ndarray, T: int) -> np.ndarray:
-    same = rows[:, None] == np.arange(T)[None, :]
-    return {"any": np.ones_like(same), "self": same, "others": ~same}[relation]
+def _related(term: Resolved, rows: np.ndarray, T: int) -> np.ndarray:
+    """The pairs that the relation and the distances leave: bool [rows, T]."""
+    back = rows[:, None] - np.arange(T)[None, :]
+    related = {"any": np.ones_like(back, bool), "self": back == 0, "others": back != 0}[term.relation]
+    return related if term.distance is None else related & (back >= 0) & term.distance[back]

@@ -7,15 +7,19 @@ rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from sinkjax.errors import SinkjaxError
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
+    from sinkjax.checkpoints.load import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.experiments.summary import Row
     from sinkjax.model.config import Config
@@ -38,18 +42,59 @@ class Arm:
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """What a job runs on.
+
+    kind: "text", the study's passages; "random", token ids drawn evenly from the vocabulary but for special tokens; "repeat", one
+    such token all along a prompt. bos: what stands before each prompt, by default the study's `bos`.
+    """
+
+    kind: Literal["text", "random", "repeat"] = "text"
+    bos: str | int | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts: tokens int32 [B, T], lengths int32 [B], and what is stored about them with every result."""
+
+    tokens: NDArray
+    lengths: NDArray
+    study: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Job:
-    """A sweep: its name (the store's too), its arms, what is measured, and on how many of the study's prompts."""
+    """A sweep: its name (the store's too), its arms, what is measured, on how many prompts and on which.
+
+    prepare: gives the arms of a study whose edits hold values that only the loaded model can give (donors from another run,
+    neurons chosen by their weights); `arms` then are stand-ins of the same number, labels and kinds, from which a plan is made.
+    """
 
     name: str
     arms: tuple[Arm, ...]
     probe: Probe
     prompts: int
+    inputs: Inputs = Inputs()
+    prepare: Callable[[Model, Batch], tuple[Arm, ...]] | None = None
 
     @property
     def edits(self) -> list[Edit]:
         """The edits, as `sinkjax.sweep` takes them."""
         return [arm.edit for arm in self.arms]
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """Numbers that no sweep of edits gives: its name (the store's too), and the function that computes them.
+
+    compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
+    calculation that was interrupted starts again.
+    """
+
+    name: str
+    compute: Callable[[Model, Batch], xarray.Dataset]
+    prompts: int
+    inputs: Inputs = Inputs()
 
 
 @dataclass(frozen=True)
@@ -75,11 +120,63 @@ class Drawing:
 
 
 @dataclass(frozen=True)
+class View:
+    """Maps of one quantity that the reader of a page steps through, one shown at a time, on a colour scale common to all.
+
+    name: unique on the page. values: float[*choices, row, column], at least 0, NaN where there is nothing. choices: what the
+    reader chooses, name -> labels, in the order of the leading axes; a choice "prompt" chooses the tokens too. tokens: text of
+    each position, one list for each prompt. Columns are positions; rows are too (row_tokens), or they count from 0, upwards.
+    quantity: what a colour means, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
+    """
+
+    name: str
+    caption: str
+    quantity: str
+    values: NDArray
+    choices: Mapping[str, Sequence[str]]
+    tokens: Sequence[Sequence[str]]
+    row_title: str
+    column_title: str
+    row_tokens: bool = True
+    log: bool = False
+    row_note: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = tuple(len(labels) for labels in self.choices.values())
+        if self.values.shape[:-2] != sizes:
+            raise SinkjaxError(f"the view {self.name} has values of shape {self.values.shape}, but choices of {sizes}")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a model writes after a prompt, under an edit."""
+
+    prompt: str
+    edit: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper, and what was found here.
+
+    statement: with its source (paper, figure or section). verdict: made from the numbers by a rule that `evidence` states.
+    evidence: numbers with intervals, in words. paper: the paper's own number, on its own model, "" if it gives none.
+    """
+
+    statement: str
+    verdict: Literal["confirmed", "not confirmed", "not applicable"]
+    evidence: str
+    paper: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """What an experiment found.
 
     findings: plain sentences made from the numbers. rows: the summary, one for each arm and measure. featured: labels of the
-    arms that the short table shows. notes: what the numbers mean. provenance: name -> value.
+    arms that the short table shows. notes: what the numbers mean. provenance: name -> value. claims: the paper's statements, each
+    with its verdict. views: maps to step through. samples: texts that the model goes on to write.
     """
 
     experiment: str
@@ -91,6 +188,9 @@ class Section:
     drawings: tuple[Drawing, ...]
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    views: tuple[View, ...] = ()
+    samples: tuple[Sample, ...] = ()
 
 
 class Recipe(Protocol):
@@ -98,8 +198,8 @@ class Recipe(Protocol):
 
     STORES: tuple[str, ...]
 
-    def jobs(self, config: Any, architecture: Config) -> tuple[Job, ...]:
-        """The sweeps of a study on a model of this architecture. Errors: a model that lacks what the study needs."""
+    def jobs(self, config: Any, architecture: Config) -> tuple[Job | Calculation, ...]:
+        """The sweeps and calculations of a study. Errors: an architecture that lacks what the study needs."""
 
     def section(self, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
         """Numbers, figures and findings from the finished stores, by the names of their jobs."""

@@ -22,7 +22,7 @@ class Study:
     """What every experiment on a trained model and natural text has to state."""
 
     model: str = "smollm2-135m"
-    """preset, Hugging Face folder or hub id, or .gguf file"""
+    """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:", for random weights"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""
     dtype: Dtype = "float32"
@@ -62,10 +62,35 @@ class Sweep(Study):
         share(self, "eps")
 
 
+@dataclass(frozen=True, kw_only=True)
+class All:
+    """Every experiment of one paper, or of all papers, on one model: one report."""
+
+    family: str = ""
+    """whose experiments, as the first part of their names ("kiya"); "" for every family"""
+    model: str = "smollm2-135m"
+    """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:" """
+    revision: str | None = None
+    """branch, tag or commit of a hub id"""
+    dtype: Dtype = "float32"
+    """of the parameters and activations"""
+    text: str | None = None
+    """text, prompts, length and seed of all experiments, instead of those that their own configs state"""
+    prompts: int | None = None
+    """passages of text"""
+    length: int | None = None
+    """tokens of each passage"""
+    seed: int | None = None
+    """of the choice of passages, the random controls and the bootstrap"""
+
+    def __post_init__(self) -> None:
+        at_least(self, prompts=1, length=2, seed=0)
+
+
 def at_least(config: Any, **bounds: int) -> None:
-    """Raise an error that names a field below its bound."""
+    """Raise an error that names a field below its bound; one that is None has no bound."""
     for name, bound in bounds.items():
-        if getattr(config, name) < bound:
+        if getattr(config, name) is not None and getattr(config, name) < bound:
             raise SinkjaxError(f"{name} must be at least {bound}, not {getattr(config, name)}")
 
 

@@ -38,7 +38,7 @@ CONSTRUCTORS = (
     "shift_positions",
     "swap_embeddings",
 )
-SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "key", "position")
+SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position")
 EACH, LABEL, COMPOSE = "each", "label", "compose"
 SLICE = re.compile(r"(\d*):(\d*)(?::([1-9]\d*))?")
 MOST_EDITS = 100_000

@@ -18,9 +18,31 @@ from sinkjax.resources import config_path, configs
 
 CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
 
+ALL = "all"  # the experiment of a config that runs all those of a family (`experiments/suite.py`)
+
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
+    "background/elsewhere": ("sinkjax.experiments.background.config", "Elsewhere", "sinkjax.experiments.background.elsewhere"),
+    "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
+    "background/patch": ("sinkjax.experiments.background.config", "Patch", "sinkjax.experiments.background.patch"),
+    "background/streaming": ("sinkjax.experiments.background.config", "Streaming", "sinkjax.experiments.background.streaming"),
+    "gu/angles": ("sinkjax.experiments.gu.config", "Angles", "sinkjax.experiments.gu.angles"),
+    "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),
+    "gu/repeat-bound": ("sinkjax.experiments.gu.config", "RepeatBound", "sinkjax.experiments.gu.repeat_bound"),
+    "gu/rope-positions": ("sinkjax.experiments.gu.config", "RopePositions", "sinkjax.experiments.gu.rope_positions"),
+    "gu/sink-rate": ("sinkjax.experiments.gu.config", "SinkRate", "sinkjax.experiments.gu.sink_rate"),
+    "kiya/after-softmax": ("sinkjax.experiments.kiya.config", "AfterSoftmax", "sinkjax.experiments.kiya.after_softmax"),
+    "kiya/baseline": ("sinkjax.experiments.kiya.config", "Baseline", "sinkjax.experiments.kiya.baseline"),
+    "kiya/bos-swap": ("sinkjax.experiments.kiya.config", "BosSwap", "sinkjax.experiments.kiya.bos_swap"),
+    "kiya/embedding": ("sinkjax.experiments.kiya.config", "Embedding", "sinkjax.experiments.kiya.embedding"),
     "kiya/mask": ("sinkjax.experiments.kiya.config", "Mask", "sinkjax.experiments.kiya.mask"),
+    "kiya/rope": ("sinkjax.experiments.kiya.config", "Rope", "sinkjax.experiments.kiya.rope"),
+    "kiya/self": ("sinkjax.experiments.kiya.config", "SelfOnly", "sinkjax.experiments.kiya.self_only"),
+    "li/amplify": ("sinkjax.experiments.li.config", "Amplify", "sinkjax.experiments.li.amplify"),
+    "li/dominance": ("sinkjax.experiments.li.config", "Dominance", "sinkjax.experiments.li.dominance"),
+    "li/isolate": ("sinkjax.experiments.li.config", "Isolate", "sinkjax.experiments.li.isolate"),
+    "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
+    "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
 }
 
@@ -41,6 +63,8 @@ class Chosen:
 
 def config_type(experiment: str) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
+    if experiment == ALL:
+        return importlib.import_module("sinkjax.experiments.config").All
     module, name, _ = _entry(experiment)
     return cast(type, getattr(importlib.import_module(module), name))
 

@@ -15,7 +15,7 @@ from sinkjax.report.files import write
 if TYPE_CHECKING:
     import xarray
 
-PAGE, SUMMARY, FIGURES = "report.html", "summary.csv", "figures"
+PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
 
 
 def claim(folder: Path, chosen: Chosen) -> None:
@@ -53,6 +53,8 @@ def open_store(path: Path) -> xarray.Dataset:
         raise SinkjaxError(f"there is no store {path}; run the experiment first")
     try:
         dataset = xarray.open_zarr(path, chunks=None)
+        if "calculation" in dataset.attrs["sweep"]:  # written whole or not at all
+            return dataset
         done = np.asarray(zarr.open_group(path, mode="r")["done"])  # xarray takes a False that was never written for missing
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
@@ -64,17 +66,17 @@ def open_store(path: Path) -> xarray.Dataset:
 def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
     """What a reader has to know of how a store was made, in words."""
     sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
-    model, sizes = sweep["model"], dataset.sizes
+    model, prompts = sweep["model"], sweep["prompts"]
     facts = {
         "model": f"{model['name']}" + (f" at {model['revision']}" if model.get("revision") else ""),
         "weights": f"{model['dtype']}, sha256 {model['sha256'][:12]}",
         "precision of matrix products": sweep["precision"],
-        "prompts": f"{sizes['prompt']} of up to {sizes['position']} tokens",
+        "prompts": f"{prompts['count']} of up to {prompts['positions']} tokens",
         "text": study.get("text"),
         "text sha256": study.get("text_sha256", "")[:12],
         "BOS": study.get("bos"),
         "first tokens of prompt 0": " ".join(f"{text!r} ({token})" for token, text in study.get("first_tokens", ())),
-        "edits": sizes["edit"],
+        "edits": dataset.sizes.get("edit"),
         "device": sweep["devices"],
         "versions": ", ".join(f"{name} {version}" for name, version in sweep["versions"].items()),
     }

@@ -2,113 +2,121 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import sinkjax
 from sinkjax.checkpoints.load import Model, open_checkpoint
-from sinkjax.data.corpora import passages
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents, results
-from sinkjax.experiments.base import Job, Section
-from sinkjax.experiments.registry import Chosen, choose, config_type, recipe
-from sinkjax.experiments.summary import to_csv
+from sinkjax.experiments.base import Batch, Calculation, Job, Section
+from sinkjax.experiments.calculation import calculate
+from sinkjax.experiments.inputs import prompts
+from sinkjax.experiments.registry import ALL, Chosen, choose, config_type, recipe
+from sinkjax.experiments.summary import claims_csv, to_csv
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
 from sinkjax.report.files import write
 from sinkjax.sweeps.plan import Plan, plan
-
-FIRST_TOKENS = 4
 
 
 def run(experiment: str, out: str | Path, **fields: Any) -> Section:
     """Run a shipped experiment from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
 
     fields: those of its config that differ from the shipped one. Returns what it found; the folder `out` holds the rest.
-    Errors: an unknown experiment or field, a value that does not fit, a folder with other content.
+    Errors: an unknown experiment or field, a value that does not fit, a folder with other content, a config of many experiments
+    (`suite.carry_out` runs those).
     """
     shipped = choose(experiment)
+    if shipped.experiment == ALL:
+        raise SinkjaxError(f"{experiment} is many experiments; run one of them, or all with: sinkjax run {experiment}")
     values = {**documents.fields(shipped.config), **fields}
     config: Any = documents.build(config_type(shipped.experiment), values, experiment)
     return carry_out(Chosen(shipped.experiment, config), Path(out))
 
 
-def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callable[[str], None] = lambda line: None) -> Section:
+def carry_out(
+    chosen: Chosen,
+    out: Path,
+    memory: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    load: Callable[..., Model] | None = None,
+) -> Section:
     """Run an experiment into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
-    memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next.
+    memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next. load: gives
+    the model, by default `sinkjax.load`.
     """
     for _ in plans(chosen, memory):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
     config: Any = chosen.config
     say(f"loading {config.model}")
-    model = sinkjax.load(config.model, dtype=config.dtype, revision=config.revision)
-    tokens, lengths, study = prompts(model, chosen)
-    say(f"text: {study['text']}")
+    model = (load or sinkjax.load)(config.model, dtype=config.dtype, revision=config.revision)
+    batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     for job in recipe(chosen.experiment).jobs(config, model.config):
-        say(f"{job.name}: {len(job.arms)} edits x {job.prompts} prompts of up to {tokens.shape[1]} tokens")
-        sinkjax.sweep(
-            model,
-            tokens[: job.prompts],
-            job.edits,
-            probe=job.probe,
-            lengths=lengths[: job.prompts],
-            out=results.store_path(out, job.name),
-            memory=memory,
-            attributes={"study": study},
-        )
+        batch, store = batches(job.inputs, job.prompts), results.store_path(out, job.name)
+        size = f"{job.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})"
+        if isinstance(job, Calculation):
+            say(f"{job.name}: {size}")
+            calculate(job, model, batch, store)
+        else:
+            say(f"{job.name}: {len(job.arms)} edits x {size}")
+            _sweep(job, model, batch, store, memory)
     say("summary, figures and page")
     return build(chosen, out)
 
 
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[Job, Config, Plan]]:
-    """What each sweep of an experiment will do and cost; no weights are read. Errors: edits that do not fit the model."""
+    """What each sweep of an experiment, calculations aside, will do and cost. Errors: edits that do not fit the model.
+
+    No weights are read.
+    """
     config = chosen.config
     check_dtype(config.dtype)
     architecture = open_checkpoint(config.model, config.revision).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
     for job in recipe(chosen.experiment).jobs(config, architecture):
+        if isinstance(job, Calculation):
+            continue
         T, lengths = config.length, [config.length] * job.prompts
         yield job, architecture, plan(architecture, job.edits, lengths, T, job.probe, memory=memory, dtype=config.dtype)
 
 
-def prompts(model: Model, chosen: Chosen) -> tuple[Any, Any, dict[str, Any]]:
-    """The study's prompts: tokens int32 [B, T], lengths int32 [B], and what is stored about them with every result."""
-    config = chosen.config
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise SinkjaxError(f"{config.model} has no tokenizer, so it cannot read text")
-    found = passages(
-        config.text, config.prompts, length=config.length, size=lambda text: len(tokenizer.encode(text)), seed=config.seed
+def _sweep(job: Job, model: Model, batch: Batch, store: Path, memory: int | None) -> None:
+    arms = job.prepare(model, batch) if job.prepare else job.arms
+    sinkjax.sweep(
+        model,
+        batch.tokens,
+        [arm.edit for arm in arms],
+        probe=job.probe,
+        lengths=batch.lengths,
+        out=store,
+        memory=memory,
+        attributes={"study": dict(batch.study)},
     )
-    tokens, lengths = sinkjax.encode(model, found.texts, bos=config.bos, length=config.length)
-    texts = [tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
-    first = list(zip(tokens[0, :FIRST_TOKENS].tolist(), texts[0], strict=False))
-    study = {
-        "experiment": chosen.experiment,
-        "config": documents.plain(documents.fields(config)),
-        "text": found.source,
-        "text_sha256": found.sha256,
-        "bos": config.bos,
-        "first_tokens": first,
-        "token_texts": texts,
-    }
-    return tokens, lengths, study
 
 
 def build(chosen: Chosen, folder: Path) -> Section:
     """Rebuild the summary, figures and page of a finished run from its stores; the model is not needed."""
     from sinkjax.report.page import page
 
-    study = recipe(chosen.experiment)
-    stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
-    section = study.section(chosen.config, stores)
+    section = section_of(chosen, folder)
     for drawing in section.drawings:
         write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
     write(folder / results.SUMMARY, to_csv(section.rows))
+    if section.claims:
+        write(folder / results.CLAIMS, claims_csv(section.claims))
     write(folder / results.PAGE, page([section], title=section.title))
     return section
+
+
+def section_of(chosen: Chosen, folder: Path) -> Section:
+    """What a finished run found, from its stores; nothing is written."""
+    study = recipe(chosen.experiment)
+    stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
+    return study.section(chosen.config, stores)

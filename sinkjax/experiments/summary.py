@@ -13,28 +13,35 @@ from numpy.typing import NDArray
 
 from sinkjax import stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Arm
+from sinkjax.experiments.base import Arm, Claim
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
 
 LEVEL = 0.95
+NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row that stands for itself
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number per edit and prompt. name: with its unit, as a column is headed. of: dataset -> float[edit, prompt]."""
+    """A number per edit and prompt.
+
+    name: with its unit, as a column is headed. of: dataset -> float[edit, prompt]. against: dataset -> float[edit, prompt], what
+    each edit is compared with: by default the first edit's number, another one where each edit is read at a place of its own.
+    """
 
     name: str
     of: Callable[[xarray.Dataset], NDArray]
+    against: Callable[[xarray.Dataset], NDArray] | None = None
 
 
 @dataclass(frozen=True)
 class Row:
     """One measure of one arm.
 
-    value: mean over prompts. effect: mean paired difference from the first arm (0 for that one). percentile: where the effect
+    value: mean over prompts. effect: mean paired difference from the first arm (0 for that one), NOT_COMPARED where nothing
+    is. percentile: where the effect
     lies among those of `controls` random edits of the same budget, None without controls.
     """
 
@@ -42,9 +49,9 @@ class Row:
     group: str
     measure: str
     value: Interval
-    effect: Interval
-    percentile: float | None
-    controls: int
+    effect: Interval = NOT_COMPARED
+    percentile: float | None = None
+    controls: int = 0
 
 
 Table = dict[tuple[str, str], Row]
@@ -68,7 +75,8 @@ def summarise(sweep: Measured, measures: Sequence[Measure], seed: int, controls:
     """The summary of a sweep, (label of the arm, name of the measure) -> row, arms in their order.
 
     The first arm is what the others are compared with. controls: random arms, measured on the first of the sweep's prompts; on
-    those same prompts an arm's effect is ranked among the controls of its budget.
+    those same prompts an arm's effect is ranked among the controls of its budget. For a measure with an `against` of its own the
+    controls begin with an unedited arm too.
     """
     columns = [_column(sweep, measure, seed, controls) for measure in measures]
     return {(row.arm, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
@@ -77,23 +85,32 @@ def summarise(sweep: Measured, measures: Sequence[Measure], seed: int, controls:
 def _column(sweep: Measured, measure: Measure, seed: int, controls: Measured | None) -> list[Row]:
     values = measure.of(sweep.data)
     means = stats.intervals(values, level=LEVEL, seed=seed)
-    effects = stats.paired_differences(values, values[0], level=LEVEL, seed=seed)
-    ranks = _ranks(sweep, values, measure.of(controls.data), controls.arms) if controls else {}
+    compared = values[0] if measure.against is None else measure.against(sweep.data)
+    effects = stats.paired_differences(values, compared, level=LEVEL, seed=seed)
+    ranks = _ranks(sweep, values - compared, _random_effects(measure, controls, compared), controls.arms) if controls else {}
     return [
         Row(arm.edit.label, arm.group, measure.name, mean, effect, *ranks.get(number, (None, 0)))
         for number, (arm, mean, effect) in enumerate(zip(sweep.arms, means, effects, strict=True))
     ]
 
 
-def _ranks(sweep: Measured, values: NDArray, random: NDArray, controls: Sequence[Arm]) -> dict[int, tuple[float, int]]:
-    """Number of an arm -> percentile of its effect among its controls, and how many there are; undefined effects have none."""
-    shared = random.shape[1]
-    effects, random_effects = ((table - values[0, :shared]).mean(axis=1) for table in (values[:, :shared], random))
+def _random_effects(measure: Measure, controls: Measured, compared: NDArray) -> NDArray:
+    """Effects of the controls on their prompts, the first of the sweep's: float[control, prompt]."""
+    values = measure.of(controls.data)
+    return values - (compared[: values.shape[1]] if measure.against is None else measure.against(controls.data))
+
+
+def _ranks(sweep: Measured, effects: NDArray, random: NDArray, controls: Sequence[Arm]) -> dict[int, tuple[float, int]]:
+    """Number of an arm -> percentile of its effect among its controls, and how many there are; undefined effects have none.
+
+    effects: float[edit, prompt]. random: float[control, prompt], on the first prompts.
+    """
+    means, random_means = effects[:, : random.shape[1]].mean(axis=1), random.mean(axis=1)
     ranks = {}
     for number, arm in enumerate(sweep.arms):
         matched = [other for other, control in enumerate(controls) if control.budget == arm.budget is not None]
-        if matched and np.isfinite(effects[number]) and np.isfinite(random_effects[matched]).all():
-            ranks[number] = float(stats.percentile_among(effects[number], random_effects[matched])), len(matched)
+        if matched and np.isfinite(means[number]) and np.isfinite(random_means[matched]).all():
+            ranks[number] = float(stats.percentile_among(means[number], random_means[matched])), len(matched)
     return ranks
 
 
@@ -108,6 +125,15 @@ def to_csv(rows: Sequence[Row]) -> str:
     for row in rows:
         ranks = ("" if row.percentile is None else row.percentile, row.controls)
         table.writerow([row.arm, row.group, row.measure, *_bounds(row.value), row.value.n, *_bounds(row.effect), *ranks])
+    return out.getvalue()
+
+
+def claims_csv(claims: Sequence[Claim]) -> str:
+    """A paper's statements and their verdicts as CSV."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["statement", "verdict", "evidence", "paper"])
+    table.writerows([claim.statement, claim.verdict, claim.evidence, claim.paper] for claim in claims)
     return out.getvalue()
 
 

@@ -81,10 +81,10 @@ def abstract(config: Config) -> Params:
     return tree
 
 
-def init(config: Config, seed: int, dtype: str = "float32") -> Params:
+def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
-    Errors: a dtype that is unknown or not enabled.
+    std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled.
     """
     check_dtype(dtype)
 
@@ -92,7 +92,8 @@ def init(config: Config, seed: int, dtype: str = "float32") -> Params:
         if leaf.init != "normal":
             return getattr(jnp, leaf.init)(leaf.shape, dtype)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
-        return (jax.random.normal(key, leaf.shape, jnp.float32) / math.sqrt(leaf.fan_in)).astype(dtype)
+        noise = jax.random.normal(key, leaf.shape, jnp.float32)
+        return (noise / math.sqrt(leaf.fan_in) if std is None else noise * std).astype(dtype)
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
 

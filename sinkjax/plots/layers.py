@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, panels, styled
+from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, logarithmic, panels, styled
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_COLUMNS = 3
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
@@ -28,34 +27,57 @@ class Line:
     """A series over x with an interval at each point. reference: the value without an edit, drawn dashed, or None."""
 
     name: str
-    x: Sequence[int]
+    x: Sequence[float]
     values: Sequence[Interval]
     reference: float | None = None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share axes. log: whether y is logarithmic."""
+    """Lines that share axes.
+
+    log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: what y reaches at least along
+    the row, so that next to nothing looks like it.
+    """
 
     title: str
     ylabel: str
     lines: Sequence[Line]
     log: bool = False
+    signed: bool = False
+    top: float = 0.0
 
 
 @styled
-def lines(grid: Sequence[Sequence[Panel]], xlabel: str) -> Figure:
-    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all."""
+def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False, log_x: bool = False) -> Figure:
+    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
+
+    legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
+    log_x: whether x is logarithmic. Where every x is a whole number, so is every tick.
+    """
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
+    whole = all(isinstance(x, int) for row in grid for panel in row for line in panel.lines for x in line.x)
     for row, entries in enumerate(grid):
         for column, panel in enumerate(entries):
             _draw_lines(axes[row, column], panel)
+            if log_x:
+                logarithmic(axes[row, column], "x")
+            elif whole:
+                axes[row, column].xaxis.set_major_locator(MaxNLocator(integer=True))
             if row == 0:
                 axes[row, column].set_title(panel.title)
             if row == len(grid) - 1:
                 axes[row, column].set_xlabel(xlabel)
+        if not (entries[0].log or entries[0].signed):
+            # once all panels are drawn, as it ends the search for a top that they share
+            axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.top for panel in entries)))
         axes[row, 0].set_ylabel(entries[0].ylabel)
-        axes[row, 0].legend(loc="best")
+        if not legend_above:
+            axes[row, 0].legend(loc="best")
+    if legend_above:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=MOST_COLUMNS)
     return figure
 
 
@@ -69,8 +91,8 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
             axes.axhline(line.reference, color=colour, linestyle=(0, (4, 3)), linewidth=1)
     if panel.log:
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
+    elif panel.signed:
+        axes.axhline(0, color="#888888", linewidth=0.8)
 
 
 @styled

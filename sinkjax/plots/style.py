@@ -8,6 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
@@ -15,9 +16,10 @@ P = ParamSpec("P")
 # Okabe and Ito's palette, the order in which series take it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MAP, MISSING = "viridis", "#eeeeee"
+MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
+MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
 SETTINGS: Any = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -57,6 +59,17 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
 
     figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def logarithmic(axes: Axes, name: str) -> None:
+    """Make the axis "x" or "y" logarithmic, with ticks at 1, 2 and 5 of each power of ten, as plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set(**{f"{name}scale": "log"})
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def render(figure: Figure, kind: str) -> bytes:

@@ -67,9 +67,10 @@ def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[S
         return dict(forward(weights, tokens, config, probe=probe, logits=False).record)
 
     record = jax.eval_shape(measure, weights, tokens)
+    arrays = {entry.site: record[entry.name] for entry in probe.captures}
     return {
-        Site(name): array if name == Site.EMBED else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
-        for name, array in record.items()
+        site: array if site == Site.EMBED else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
+        for site, array in arrays.items()
     }
 
 

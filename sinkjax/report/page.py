@@ -1,30 +1,96 @@
-"""A self-contained page: text, tables and figures in one HTML file that needs no network and no script."""
+"""A self-contained page: text, tables, figures and maps in one HTML file that needs no network, and a script for maps alone."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from sinkjax.report.table import Cell, Table, table
+from sinkjax.report import viewer
+from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Drawing, Section
-
-KEY = "In each cell: the mean and its 95 % interval; Δ, the difference from the first line; its percentile among random controls."
+    from sinkjax.experiments.base import Claim, Drawing, Sample, Section
 
 
-def page(sections: Sequence[Section], title: str) -> str:
-    """The page of one or more sections."""
+# Nothing may be fetched from anywhere: what a page shows, it holds.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+
+
+def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | None = None) -> str:
+    """The page of one or more sections, with a list of contents where there are several.
+
+    skipped: experiment -> why it has no section; given for a page of several experiments, empty if each has one.
+    """
     style = files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
-    body = "\n".join(_section(section) for section in sections)
+    script = viewer.script() if any(section.views for section in sections) else ""
+    contents = "" if skipped is None else _contents(sections, title, skipped)
+    body = "\n".join([contents, *(_section(section) for section in sections)])
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
     )
+
+
+def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str]) -> str:
+    """A line for each experiment: a link, its title and the verdicts on its claims, or why it did not run."""
+    lines = [
+        f'<tr><th><a href="#{escape(section.experiment)}">{escape(section.experiment)}</a></th>'
+        f"<td>{escape(section.title)}</td><td>{escape(verdicts(section.claims))}</td></tr>"
+        for section in sections
+    ]
+    lines += [f'<tr><th>{escape(name)}</th><td colspan="2">not run: {escape(why)}</td></tr>' for name, why in skipped.items()]
+    body = "\n".join(lines)
+    return (
+        f'<nav id="contents"><h1>{escape(title)}</h1><div class="wide"><table><thead><tr><th>experiment</th><th>about</th>'
+        f"<th>claims of the paper</th></tr></thead><tbody>\n{body}</tbody></table></div></nav>"
+    )
+
+
+def _samples(samples: Sequence[Sample]) -> str:
+    """How each prompt goes on, one line for each edit."""
+    if not samples:
+        return ""
+    parts = ["<h2>How the model goes on</h2>"]
+    for prompt in dict.fromkeys(sample.prompt for sample in samples):
+        lines = "\n".join(
+            f"<tr><th>{escape(sample.edit)}</th><td>{escape(sample.text) or '(the text ends here)'}</td></tr>"
+            for sample in samples
+            if sample.prompt == prompt
+        )
+        parts.append(f'<p class="prompt">{escape(prompt)} …</p><table class="samples"><tbody>\n{lines}\n</tbody></table>')
+    return "\n".join(parts)
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    """The statements of a paper with their verdicts."""
+    if not claims:
+        return ""
+    head = "".join(f"<th>{column}</th>" for column in ("statement", "verdict", "what was found here", "the paper's number"))
+    lines = "\n".join(map(_claim, claims))
+    table = f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table>'
+    return f'<h2>What the paper states</h2><div class="wide">{table}</div>'
+
+
+def _claim(claim: Claim) -> str:
+    verdict = f'<td class="{claim.verdict.replace(" ", "-")}">{claim.verdict}</td>'
+    return f"<tr><td>{escape(claim.statement)}</td>{verdict}<td>{escape(claim.evidence)}</td><td>{escape(claim.paper)}</td></tr>"
+
+
+def _summary(section: Section) -> str:
+    """The short table, and what its cells hold."""
+    if not section.rows:
+        return ""
+    shown = table(section.rows, section.featured)
+    cells = [cell for _, line in shown.lines for cell in line]
+    parts = ["the mean and its 95 % interval"]
+    parts += ["Δ, the difference from the first line"] * any(cell.effect for cell in cells)
+    parts += ["its percentile among random controls"] * any(cell.rank for cell in cells)
+    return f"<h2>Summary</h2><p>In each cell: {'; '.join(parts)}.</p>{_table(shown)}"
 
 
 def _section(section: Section) -> str:
@@ -33,8 +99,11 @@ def _section(section: Section) -> str:
         f'<p class="name">{escape(section.experiment)}</p>',
         f'<p class="claim">{escape(section.claim)}</p>',
         "<h2>What was found</h2>" + _list(section.findings, "findings") if section.findings else "",
-        f"<h2>Summary</h2><p>{KEY}</p>" + _table(table(section.rows, section.featured)),
+        _claims(section.claims),
+        _summary(section),
         _everything(section),
+        _samples(section.samples),
+        "<h2>Maps to step through</h2>" + "".join(map(viewer.figure, section.views)) if section.views else "",
         "<h2>Figures</h2>" + "".join(map(_figure, section.drawings)) if section.drawings else "",
         "<h2>How to read this</h2>" + _list(section.notes, "notes"),
         "<h2>Where the numbers come from</h2>" + _provenance(section),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
+    from sinkjax.experiments.base import Claim
     from sinkjax.experiments.summary import Row
 
 
@@ -19,6 +21,9 @@ class Cell:
     value: str
     effect: str
     rank: str
+
+
+EMPTY = Cell("", "", "")  # of a measure that an arm does not have
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,19 @@ def table(rows: Sequence[Row], arms: Sequence[str] | None = None) -> Table:
     columns = tuple(dict.fromkeys(row.measure for row in rows))
     labels = arms if arms is not None else tuple(dict.fromkeys(row.arm for row in rows))
     cells = {(row.arm, row.measure): cell(row, compared=row.arm != rows[0].arm) for row in rows}
-    return Table(columns, tuple((label, tuple(cells[label, column] for column in columns)) for label in labels))
+    return Table(columns, tuple((label, tuple(cells.get((label, column), EMPTY) for column in columns)) for label in labels))
 
 
 def cell(row: Row, compared: bool) -> Cell:
     """One row in words."""
     rank = "" if row.percentile is None else f"{row.percentile:.0f} of {row.controls}"
     return Cell(interval(row.value), interval(row.effect, signed=True) if compared else "", rank)
+
+
+def verdicts(claims: Sequence[Claim]) -> str:
+    """How many statements of a paper have which verdict, in words."""
+    found = Counter(claim.verdict for claim in claims)
+    return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no claims to judge"
 
 
 def interval(value: Interval, signed: bool = False) -> str:

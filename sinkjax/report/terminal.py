@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.report.table import table
+from sinkjax.report.table import EMPTY, table, verdicts
 
 if TYPE_CHECKING:
     from sinkjax.experiments.base import Section
+    from sinkjax.experiments.suite import Report
 
 
 def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
@@ -31,13 +32,35 @@ def show_section(section: Section) -> None:
     summary = table(section.rows, section.featured)
     print(f"{section.title}\n")
     for number, column in enumerate(summary.columns):
-        block = [(label, cells[number]) for label, cells in summary.lines]
-        ranked = any(cell.rank for _, cell in block)
-        lines = [(label, cell.value, cell.effect, *[cell.rank] * ranked) for label, cell in block]
-        show(column, ("edit", "value", "effect", *["percentile"] * ranked), lines)
-    print("Means over prompts with bootstrap 95 % intervals; effects are paired differences from the first line of a table.\n")
+        block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
+        compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
+        lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
+        show(column, ("edit", "value", *["effect"] * compared, *["percentile"] * ranked), lines)
+    if section.rows:
+        print(
+            "Means over prompts with bootstrap 95 % intervals; effects are paired differences from the first line of a table.\n"
+        )
     for finding in section.findings:
         print(f"- {finding}")
+    _show_claims(section)
+
+
+def show_suite(report: Report) -> None:
+    """Print what each experiment of a suite found and which statements of its paper hold; the tables are on their pages."""
+    for section in report.sections:
+        print(f"\n{section.experiment}: {section.title}\n")
+        for finding in section.findings:
+            print(f"- {finding}")
+        _show_claims(section)
+    lines = [(section.experiment, verdicts(section.claims)) for section in report.sections]
+    show(report.title, ("experiment", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
+
+
+def _show_claims(section: Section) -> None:
+    if section.claims:
+        print()
+        lines = [(claim.statement, claim.verdict, claim.evidence, claim.paper) for claim in section.claims]
+        show("What the paper states", ("statement", "verdict", "evidence", "the paper's number"), lines)
 
 
 def in_words(count: float) -> str:

@@ -94,27 +94,17 @@ class Job:
 
     def identity(self, labels: Mapping[str, Sequence]) -> dict[str, Any]:
         """All that decides the numbers and their labels, as JSON."""
-        from sinkjax import __version__
-
-        versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
-        return {
-            "model": dict(self.model.source),
-            "config": asdict(self.model.config),
-            "parameters": _digest(*jax.tree.leaves(_fingerprints(self.params))),
-            "dtype": self.dtype,
-            "precision": self.precision,
+        return description(self.model, self.precision, self.params) | {
             "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
             "prompts": {
                 "count": len(self.lengths),
                 "positions": self.tokens.shape[1],
-                "sha256": _digest(self.tokens, self.lengths),
+                "sha256": digest(self.tokens, self.lengths),
             },
-            "edits": {"count": len(self.resolved), "sha256": _digest(*structure, *jax.tree.leaves(self.resolved))},
-            "labels": {axis: {"count": len(values), "sha256": _digest(*map(str, values))} for axis, values in labels.items()},
-            "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+            "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
+            "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
             "mesh": dict(self.mesh.shape) if self.mesh else {},
-            "versions": {"sinkjax": __version__} | versions,
         }
 
     def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
@@ -153,14 +143,31 @@ class Job:
         return variables, fixed
 
 
-def _digest(*parts: Any) -> str:
+def description(model: Model, precision: str, params: Params | None = None) -> dict[str, Any]:
+    """Model, device and versions behind some numbers, as JSON. params: the model's own, where they were placed elsewhere."""
+    from sinkjax import __version__
+
+    leaves = jax.tree.leaves(_fingerprints(model.params if params is None else params))
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
+    return {
+        "model": dict(model.source),
+        "config": asdict(model.config),
+        "parameters": digest(*leaves),
+        "dtype": str(jax.tree.leaves(model.params)[0].dtype),
+        "precision": precision,
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "versions": {"sinkjax": __version__} | versions,
+    }
+
+
+def digest(*parts: Any) -> str:
     """A digest of texts and arrays that tells apart any two lists of them."""
-    digest = hashlib.sha256()
+    sha = hashlib.sha256()
     for part in parts:
         array = np.frombuffer(part.encode(), np.uint8) if isinstance(part, str) else np.ascontiguousarray(part)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:16]
+        sha.update(f"{array.dtype.str}{array.shape}".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()[:16]
 
 
 @jax.jit

@@ -75,10 +75,15 @@ def resume(path: Path, identity: Mapping[str, Any]) -> Store:
     identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON.
     Errors: a path that is no store of a sweep, or the store of another one (each difference is named).
     """
+    refuse_other(path, identity)
+    return Store(path)
+
+
+def refuse_other(path: Path, identity: Mapping[str, Any]) -> None:
+    """Raise, naming each difference, unless `path` is a store of this identity."""
     differences = _differences(_identity_of(path), json.loads(json.dumps(identity)))
     if differences:
         raise SinkjaxError(f"{path} holds another sweep ({'; '.join(differences)}); choose another output or delete it")
-    return Store(path)
 
 
 def create(

@@ -60,6 +60,17 @@ def test_attend_self_makes_a_row_one_hot(run) -> None:
     assert (weights[1][:, 3, :4] > 0).all()
 
 
+def test_distances_select_the_pairs_outside_of_a_window(run) -> None:
+    """A window of three keys that keeps the first two, against the rectangles of each query."""
+    window = edit("logits", "set", -np.inf, keys=slice(2, None), distances=slice(3, None), layers=[0, 2])
+    parts = ({"queries": row, "keys": slice(2, row - 2), "layers": [0, 2]} for row in range(5, 10))
+    rows = compose(*(edit("logits", "set", -np.inf, **part) for part in parts))
+    seen_window, seen_rows = (run(edits, seen(Site.WEIGHTS), np.array([10, 10])).record for edits in (window, rows))
+    np.testing.assert_array_equal(seen_window["weights"], seen_rows["weights"])
+    assert seen_window["cells_changed"].sum(-1).tolist() == seen_rows["cells_changed"].sum(-1).tolist()
+    assert seen_window["cells_addressed"].sum(-1).tolist() == seen_rows["cells_addressed"].sum(-1).tolist()
+
+
 def test_a_masked_key_stays_masked_whatever_is_added_or_set(run) -> None:
     masked = run(mask_key(1)).logits
     for op in ("add", "set"):

@@ -35,6 +35,7 @@ REFUSED = {
     "keys does not act at RESID .*use queries": lambda: edit("resid", "add", 1.0, keys=0),
     "dims does not act at LOGITS": lambda: edit("logits", "add", 1.0, dims=0),
     "layers does not act at EMBED": lambda: edit("embed", "add", 1.0, layers=0),
+    "distances does not act at RESID": lambda: edit("resid", "add", 1.0, distances=[1]),
     "relation does not act at RESID": lambda: edit("resid", "add", 1.0, relation="self"),
     "renormalise does not act at LOGITS": lambda: edit("logits", "add", 1.0, renormalise=True),
     "centre does not act at HEAD_OUT with operation 'set'": lambda: edit("head_out", "set", 1.0, centre="dims"),

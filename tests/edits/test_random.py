@@ -85,6 +85,7 @@ def test_an_empty_row_is_found_whatever_masks_make_it(tiny_config, data: st.Data
                 st.sets(st.integers(0, 6), min_size=1),
                 st.sets(st.integers(0, 6), min_size=1),
                 st.sampled_from(["any", "others", "self"]),
+                st.none() | st.sets(st.integers(0, 6), min_size=1),
             ),
             min_size=1,
             max_size=3,
@@ -92,14 +93,17 @@ def test_an_empty_row_is_found_whatever_masks_make_it(tiny_config, data: st.Data
     )
     visible = np.tril(np.ones((7, 7), bool))
     same = np.eye(7, dtype=bool)
+    back = np.arange(7)[:, None] - np.arange(7)
     parts = []
-    for queries, keys, relation in terms:
+    for queries, keys, relation, distances in terms:
         cells = np.zeros((7, 7), bool)
         cells[np.ix_(sorted(queries), sorted(keys))] = True
+        cells &= np.isin(back, sorted(range(7) if distances is None else distances))
         if not (cells & np.tril(np.ones((7, 7), bool))).any():
             continue  # it would address nothing, which is an error of its own
         visible &= ~(cells & {"any": True, "self": same, "others": ~same}[relation])
-        parts.append(edit("logits", "add", -np.inf, queries=sorted(queries), keys=sorted(keys), relation=relation))
+        where = {"queries": sorted(queries), "keys": sorted(keys), "distances": distances and sorted(distances)}
+        parts.append(edit("logits", "add", -np.inf, **where, relation=relation))
     empty = ~visible.any(axis=-1)
     if not empty.any():
         resolve(compose(*parts), tiny_config, [7], 7)

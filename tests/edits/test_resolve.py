@@ -69,11 +69,13 @@ REFUSED: dict[str, Edit] = {
     r"has 4 entries over layers; allowed: 1, 3": set_residual(0, np.zeros((4, 2, 32))),
     r"has 4 entries over heads; allowed: 1, 6": edit("query", "set", np.zeros((3, 2, 4, 8))),
     r"a value at LOGITS has rank 0 or 3, not 1": add_logit(0, [1.0, 2.0]),
+    r"distance slice ends at 11, but there are 10": edit("logits", "add", 1.0, distances=slice(2, 11)),
     r"masks every key of query 0 \(prompt 0, layer 0, head 0\)": edit("logits", "set", -INF, keys=0),
     r"masks every key of query 4 \(prompt 0, layer 1, head 2\)": compose(
         attend_self(4, layers=1), edit("logits", "add", -INF, queries=4, relation="self", layers=[1, 2], heads=2)
     ),
     r"addresses no causally visible cell at LOGITS": edit("logits", "add", 1.0, queries=2, keys=5),
+    r"set logits.*addresses no causally visible cell": edit("logits", "set", -INF, queries=[3, 4], keys=2, distances=[0, 3]),
     r"addresses no causally visible cell at WEIGHTS": edit("weights", "scale", 0.5, queries=0, keys=[1, 2]),
 }
 

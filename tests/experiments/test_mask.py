@@ -8,7 +8,7 @@ import numpy as np
 
 import sinkjax
 from sinkjax.experiments.base import Arm
-from sinkjax.experiments.kiya import mask
+from sinkjax.experiments.kiya import mask, mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.measures import largest_activation, sink_rate
 from sinkjax.experiments.summary import Measured, summarise
@@ -50,6 +50,42 @@ def test_controls_depend_on_the_seed_alone():
 def test_a_model_of_one_layer_has_a_study_too():
     assert [arm.edit.label for arm in mask.arms(Mask(), 1)] == ["no edit", "layer 0", "all layers"]
     assert {arm.budget for arm in mask.controls(Mask(), 1)} == {1}
+
+
+def masked_heads(edit: sinkjax.Edit) -> list[tuple[int, int]]:
+    (term,) = edit.terms
+    chosen = [(int(layer), int(head)) for layer, head in np.argwhere(term.value[:, 0] == -np.inf)]
+    assert set(term.layers) == {layer for layer, _ in chosen}
+    assert np.isin(term.value, (0, -np.inf)).all()
+    return chosen
+
+
+def test_sets_of_heads_are_those_that_sink_most_and_those_of_the_first_layers():
+    received = np.zeros((4, 3))
+    received[3, 1], received[1, 2], received[2, 0] = 0.9, 0.8, 0.7
+    none, most, early, *larger = mask_heads.arms(Mask(head_shares=(0.5, 0.1)), received)
+    assert none.edit.terms == ()
+    assert masked_heads(most.edit) == [(1, 2), (2, 0), (3, 1)]
+    assert masked_heads(early.edit) == [(0, 0), (0, 1), (0, 2)]
+    assert [len(masked_heads(arm.edit)) for arm in larger] == [arm.budget for arm in larger] == [6, 6]
+
+
+def test_as_many_random_heads_are_their_controls():
+    config = Mask(controls=20)
+    drawn = mask_heads.controls(config, 4, 3)
+    assert {arm.budget for arm in drawn} == {arm.budget for arm in mask_heads.arms(config, np.zeros((4, 3)))} - {None}
+    assert all(len(masked_heads(arm.edit)) == arm.budget for arm in drawn)
+    assert len({tuple(masked_heads(arm.edit)) for arm in drawn}) > 20
+
+
+def test_a_mask_of_all_heads_of_a_layer_is_the_mask_of_that_layer(tiny_config, tiny_params):
+    L, H = tiny_config.layers, tiny_config.heads
+    heads = mask_heads.masked(Mask(), np.arange(H), (L, H))
+    tokens = np.arange(24).reshape(2, 12)
+    one, other = (
+        sinkjax.forward(tiny_params, tokens, tiny_config, edits=edit) for edit in (heads, sinkjax.mask_key(0, layers=0))
+    )
+    np.testing.assert_array_equal(one.logits, other.logits)
 
 
 TEXTS = (

@@ -46,14 +46,24 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
         "sweep.zarr",
         "controls.zarr",
         "maps.zarr",
+        "continuations.zarr",
+        "heads.zarr",
+        "head-controls.zarr",
         "summary.csv",
+        "claims.csv",
         "figures",
         "report.html",
     }
     figures = {path.name for path in (finished / "figures").iterdir()}
     assert figures == {
         f"{name}.{kind}"
-        for name in ("attention-maps", "sink-by-edited-layer", "attention-by-layer", "largest-activation")
+        for name in (
+            "attention-maps",
+            "sink-by-edited-layer",
+            "attention-by-layer",
+            "largest-activation",
+            "sink-by-masked-heads",
+        )
         for kind in ("png", "svg")
     }
 
@@ -61,7 +71,8 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
 def test_the_page_holds_the_numbers_of_the_summary(finished):
     page = (finished / "report.html").read_text(encoding="utf-8")
     lines = list(csv.DictReader(io.StringIO((finished / "summary.csv").read_text())))
-    assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1)
+    sets_of_heads = 4  # two sizes, each in the heads that sink most and in the first layers
+    assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1 + sets_of_heads)
     for line in lines:
         assert number(float(line["mean"])) in page
         assert number(float(line["effect_low"])) in page
@@ -84,14 +95,15 @@ def test_stores_say_how_they_were_made(finished):
     assert attributes["study"]["config"]["prompts"] == 3
 
 
-def test_a_finished_run_comes_back_from_its_folder_without_computing(finished, monkeypatch):
+def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(finished):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.suffix != ".html"}
+    written = {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")}
     (finished / "report.html").unlink()
-    monkeypatch.setattr("sinkjax.sweeps.run.compute", lambda job, schedule, todo: iter(()))
     chosen = choose(str(finished))
     run.carry_out(chosen, chosen.folder)
     assert (finished / "report.html").is_file()
     assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")} == written
 
 
 def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):

@@ -61,6 +61,28 @@ def test_an_undefined_effect_has_no_rank():
     assert (row.percentile, row.controls, row.value.n) == (None, 0, 1)
 
 
+def test_a_measure_may_compare_each_edit_with_a_number_of_its_own():
+    places = {"none": 0, "left": 0, "right": 1, "random": 1}
+    values = {"none": [[1, 5], [2, 8]], "left": [[4, 5], [6, 8]], "right": [[1, 7], [2, 9]]}
+
+    def measured(values: dict, budgets: dict[str, int]) -> Measured:
+        data = xarray.Dataset(
+            {"size": (("edit", "prompt", "place"), np.array(list(values.values()), float))}, {"edit": list(values)}
+        )
+        return Measured(data, [arm(name, budgets.get(name)) for name in values])
+
+    def at(data: xarray.Dataset, row: int | None) -> np.ndarray:
+        size = data["size"].values
+        return np.stack([size[each if row is None else row, :, places[name]] for each, name in enumerate(data["edit"].values)])
+
+    size = Measure("size (m)", lambda data: at(data, None), against=lambda data: at(data, 0))
+    controls = measured({"none": values["none"], "random": [[9, 7], [9, 9]]}, {"random": 1})
+    table = summarise(measured(values, {"left": 1, "right": 1}), [size], seed=0, controls=controls)
+    effects = {label: table[label, "size (m)"].effect.mean for label in values}
+    assert effects == {"none": 0, "left": 3.5, "right": 1.5}  # 4 - 1 and 6 - 2; 7 - 5 and 9 - 8
+    assert [table[label, "size (m)"].percentile for label in ("left", "right")] == [100, 50]
+
+
 def test_arms_that_a_store_does_not_hold_are_refused():
     data = measured({"none": [1], "edit": [2]}).data
     with pytest.raises(SinkjaxError, match="'edit' and 'other'"):

@@ -13,6 +13,7 @@ from sinkjax.experiments.registry import Chosen, config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
 LAYERS = 3
+HEADS = 4
 BOS = "<s>"
 SENTENCE = "the attention of a query goes to the first key and stays there whatever the text is about"
 

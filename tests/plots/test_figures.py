@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.plots import attention, layers
+from sinkjax.plots import attention, heatmaps, layers
 from sinkjax.plots.style import render
 from sinkjax.stats import Interval
 
@@ -45,7 +45,16 @@ def activations(count: int = 4) -> Figure:
     return layers.activations(values, [f"arm {number}" for number in range(count)])
 
 
-FIGURES = (maps, line_panels, received, activations)
+def by_layer() -> Figure:
+    return attention.by_layer(np.tril(np.full((4, 4, 4), 0.25)), [0, 1, 2, 5], ["The", " cat", "\n", "$x$"])
+
+
+def signed() -> Figure:
+    values = np.where(np.tri(4, dtype=bool), np.linspace(-1, 3, 16).reshape(4, 4), np.nan)
+    return heatmaps.signed(np.stack([values, -values / 2, values]), ["one", "two", "three"], ("j", "i", "score"), columns=2)
+
+
+FIGURES = (maps, line_panels, received, activations, by_layer, signed)
 
 
 def images(figure: Figure) -> list:
@@ -124,3 +133,44 @@ def test_no_display_and_no_pyplot_are_needed():
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+
+
+def test_one_legend_can_stand_above_all_panels():
+    panel = layers.Panel("one layer", "share (%)", [layers.Line("key 0", [0, 1], [point(2), point(3)])])
+    figure = layers.lines([[panel, panel]], "layer", legend_above=True)
+    assert [[text.get_text() for text in legend.get_texts()] for legend in figure.legends] == [["key 0"]]
+    assert not any(axes.get_legend() for axes in figure.axes)
+
+
+def test_no_panel_of_a_row_cuts_what_another_needs():
+    def panel(height: float) -> layers.Panel:
+        return layers.Panel("", "", [layers.Line("key 0", [0, 1], [point(height), point(height)])])
+
+    low, high = layers.lines([[panel(10), panel(90)]], "layer").axes
+    assert low.get_ylim() == high.get_ylim()
+    assert low.get_ylim()[0] == 0 < 91 < low.get_ylim()[1]
+
+
+def test_a_signed_panel_shows_what_lies_below_zero():
+    line = layers.Line("gap", [0, 1], [point(-4), point(3)])
+    signed, plain = (layers.lines([[layers.Panel("", "", [line], signed=sign)]], "layer").axes[0] for sign in (True, False))
+    assert signed.get_ylim()[0] < -4
+    assert plain.get_ylim()[0] == 0
+
+
+def test_maps_of_signed_numbers_are_white_at_0_on_one_scale():
+    drawn = images(signed())
+    assert len(drawn) == 3
+    assert {image.get_clim() for image in drawn} == {(-3.0, 3.0)}
+
+
+def test_layers_of_one_run_share_one_scale_and_fill_rows_of_three():
+    figure = by_layer()
+    assert {image.get_clim() for image in images(figure)} == {(0.0, 1.0)}
+    assert [axes.get_title() for axes in figure.axes[:4]] == ["layer 0", "layer 1", "layer 2", "layer 5"]
+
+
+def test_a_panel_reaches_the_top_that_it_is_given():
+    line = layers.Line("key 0", [0, 1], [point(0), point(0)])
+    figure = layers.lines([[layers.Panel("", "share (%)", [line], top=10.0), layers.Panel("", "share (%)", [line])]], "layer")
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() == (0, 10)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.experiments.base import Drawing, Section
+from sinkjax.experiments.base import Claim, Drawing, Sample, Section
 from sinkjax.experiments.summary import Row
 from sinkjax.report.page import page
-from sinkjax.report.table import cell, interval, number, table
+from sinkjax.report.table import cell, interval, number, table, verdicts
 from sinkjax.report.terminal import in_words, show_section
 from sinkjax.stats import Interval
 
@@ -42,6 +43,11 @@ def section() -> Section:
         drawings=(drawing,),
         notes=("A note.",),
         provenance={"text": "<script>alert(1)</script>"},
+        claims=(
+            Claim("The <sink> moves (Fig. 4).", "confirmed", "73.9 % [72.0, 75.8] & more", "95 %"),
+            Claim("It does not come back.", "not confirmed", "4 of 8 prompts"),
+            Claim("The gate is shut.", "not applicable", "there is no gate"),
+        ),
     )
 
 
@@ -92,6 +98,59 @@ def test_the_tables_hold_value_interval_effect_and_percentile(section):
     assert "third" in whole
 
 
+def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
+    text = page([section], "All")
+    for words in (
+        "The &lt;sink&gt; moves (Fig. 4).",
+        '<td class="confirmed">confirmed</td>',
+        "73.9 % [72.0, 75.8] &amp; more",
+        "95 %",
+    ):
+        assert words in text
+    assert '<td class="not-confirmed">not confirmed</td>' in text
+    assert verdicts(section.claims) == "1 confirmed, 1 not confirmed, 1 not applicable"
+    assert "What the paper states" not in page([dataclasses.replace(section, claims=())], "All")
+
+
+def test_texts_stand_under_their_prompt(section):
+    written = (
+        Sample("A <prompt>", "none", " goes on"),
+        Sample("A <prompt>", "<b>edit</b>", " & on"),
+        Sample("Other", "none", ""),
+    )
+    text = page([dataclasses.replace(section, samples=written)], "All")
+    Tags(text)
+    assert text.count("A &lt;prompt&gt; …") == 1
+    assert "<th>&lt;b&gt;edit&lt;/b&gt;</th><td> &amp; on</td>" in text
+    assert "(the text ends here)" in text
+
+
+def test_a_page_of_several_experiments_has_contents_and_names_those_without_a_section(section):
+    text = page([section], "All", {"paper/<other>": "the model has no <gate>"})
+    Tags(text)
+    assert text.index('<a href="#paper/name">') < text.index('<section id="paper/name">')
+    assert "1 confirmed, 1 not confirmed, 1 not applicable" in text
+    assert "paper/&lt;other&gt;" in text
+    assert "not run: the model has no &lt;gate&gt;" in text
+    assert "<nav" not in page([section], "All")
+
+
+def test_an_arm_may_lack_a_measure_and_a_section_all_rows(section):
+    rows = (*section.rows[:3], *section.rows[4:])
+    lines = table(rows).lines
+    assert [entry.value != "" for entry in lines[1][1]] == [True, False]
+    text = page([dataclasses.replace(section, rows=(), featured=())], "All")
+    assert "Summary" not in text
+
+
+def test_the_summary_explains_only_what_its_cells_hold(section):
+    alone = tuple(Row(row.arm, row.group, row.measure, row.value) for row in section.rows)
+    assert "Δ" in page([section], "All")
+    text = page([dataclasses.replace(section, rows=alone)], "All")
+    assert "In each cell: the mean and its 95 % interval." in text
+    assert "Δ" not in text
+
+
 def test_the_first_arm_has_no_effect(section):
     lines = table(section.rows).lines
     assert [entry.effect == "" for entry in lines[0][1]] == [True, True]
@@ -101,7 +160,7 @@ def test_the_first_arm_has_no_effect(section):
 def test_the_terminal_shows_the_featured_arms_and_the_findings(section, capsys):
     show_section(section)
     out = capsys.readouterr().out
-    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 of 20", "A finding [in brackets]."):
+    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 of 20", "A finding [in brackets].", "not confirmed", "4 of 8"):
         assert words in out
     assert "third" not in out
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import Study, at_least, below, share
 
+MIN_QUERIES = 8  # a key seen by fewer queries is not searched for a sink
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mask(Study):
-    """Mask the logits towards one key in each single layer, in layers 0 to l, and in all layers (Figs. 4 and 8)."""
+    """Mask the logits towards one key in each single layer, in layers 0 to l, in all layers, and in some heads (Figs. 4, 8)."""
 
     key: int = 0
     """the key that is masked; key + 1 is where the paper finds the sink afterwards"""
@@ -20,6 +22,8 @@ class Mask(Study):
     """random controls for each budget of layers: another key masked in as many random layers"""
     control_prompts: int = 8
     """prompts on which the controls are measured, the first of all"""
+    head_shares: tuple[float, ...] = (0.1, 0.5)
+    """shares of all heads that are masked as a set, in whole layers' worth of heads"""
     map_layers: tuple[int, ...] = (0, 10, 20)
     """layers whose attention maps are drawn"""
 
@@ -28,8 +32,219 @@ class Mask(Study):
         at_least(self, key=0, controls=1, control_prompts=1, length=3)
         below(self, "key", "length")
         share(self, "eps")
+        if not self.head_shares or not all(0 < part < 1 for part in self.head_shares):
+            raise SinkjaxError(f"head_shares must hold at least one number, each between 0 and 1, not {list(self.head_shares)}")
         if self.key + 1 >= self.length:
             raise SinkjaxError(f"key {self.key} is the last of {self.length} positions, so the sink has nowhere to move")
-        for layer in self.map_layers:
-            if layer < 0:
-                raise SinkjaxError(f"map_layers has the negative layer {layer}; layers count from 0")
+        not_negative("map_layers", self.map_layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(Study):
+    """No edit: attention and activations by layer, once without and once with the BOS before the same text (Figs. 1a and 6).
+
+    The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
+    """
+
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    onset: float = 0.5
+    """share of a layer's heads that must sink on position 0 for the layer to count as the sink's onset"""
+    massive: float = 10.0
+    """how many times larger |h| must be at position 0 than at a typical (the median) other position to be massive"""
+    map_layers: tuple[int, ...] = (0, 1, 2, 5, 10, 20)
+    """layers whose attention maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, length=16)
+        above(self, massive=1)
+        share(self, "eps")
+        share(self, "onset")
+        not_negative("map_layers", self.map_layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BosSwap(Study):
+    """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
+
+    The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
+    """
+
+    positions: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """where the first token's embedding goes, one arm each"""
+    shown: int = 8
+    """the one of them of which maps and layers are drawn"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    massive: float = 10.0
+    """how many times larger |h| must be at a position than at a typical (the median) one that is not swapped to be massive"""
+    controls: int = 20
+    """random swaps of two other positions"""
+    control_prompts: int = 8
+    """prompts on which the controls are measured, the first of all"""
+    map_layers: tuple[int, ...] = (0, 5, 20)
+    """layers whose attention maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, controls=1, control_prompts=1, length=16)
+        above(self, massive=1)
+        share(self, "eps")
+        not_negative("map_layers", self.map_layers)
+        if not self.positions or len(set(self.positions)) < len(self.positions):
+            raise SinkjaxError("positions must name at least one position, and each of them once")
+        last = self.length - MIN_QUERIES
+        for position in self.positions:
+            if not 1 <= position <= last:
+                raise SinkjaxError(
+                    f"positions has {position}, but the first token can go to 1 to {last}: a sink needs {MIN_QUERIES} queries"
+                )
+        if self.shown not in self.positions:
+            raise SinkjaxError(f"shown must be one of positions ({', '.join(map(str, self.positions))}), not {self.shown}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding(Study):
+    """Keys and queries of the first block made from embeddings alone: the BOS against the mean of the others (section 3).
+
+    No text is read. The BOS is `bos` if that is a token id, else the one that the model's files name.
+    """
+
+    special: bool = False
+    """whether special tokens other than the BOS enter the mean embedding"""
+    published: tuple[float, ...] = (26.155, 100.611, 0.521, 0.010)
+    """the paper's ||k_bos||, ||k_avg||, cos(q_avg, k_bos) and cos(q_avg, k_avg) of Llama-3.2-3B"""
+    percentile: float = 95.0
+    """among the vocabulary's tokens, where the BOS must lie for its direction to be called special"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.published) != 4:
+            raise SinkjaxError(f"published takes four numbers, not {len(self.published)}")
+        if not 0 < self.percentile < 100:
+            raise SinkjaxError(f"percentile must lie between 0 and 100, not {self.percentile}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope(Study):
+    """Scores of the first block between a mean query at rotary index i and a BOS or mean key at index j (Fig. 3).
+
+    No text is read. The BOS is `bos` if that is a token id, else the one that the model's files name.
+    """
+
+    special: bool = False
+    """whether special tokens other than the BOS enter the mean embedding"""
+    indices: int = 128
+    """rotary indices of queries and keys: 0 to indices - 1"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    controls: int = 200
+    """random ordinary tokens whose keys take the place of the BOS's"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, indices=16, controls=1)
+        share(self, "eps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfOnly(Study):
+    """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
+
+    prompts: int = 16
+    """passages of text"""
+    positions: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 36, 42, 48)
+    """where the query is, one arm for each set of layers"""
+    first_layers: tuple[int, ...] = (2, 3, 6, 10, 12, 15)
+    """numbers n of first layers that are edited together; those that a model has no more of than n are left out"""
+    shown: int = 8
+    """the position of which attention maps are drawn"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    controls: int = 20
+    """random controls for each budget of layers, as many links taken away at random; and draws of one other key seen instead"""
+    control_prompts: int = 8
+    """prompts on which the controls are measured, the first of all"""
+    map_layers: tuple[int, ...] = (0, 10, 20)
+    """layers whose attention maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, controls=1, control_prompts=1, length=MIN_QUERIES + 2)
+        share(self, "eps")
+        not_negative("map_layers", self.map_layers)
+        each_once("positions", self.positions)
+        last = self.length - MIN_QUERIES - 1
+        for position in self.positions:
+            if not 1 <= position <= last:
+                raise SinkjaxError(
+                    f"positions has {position}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} later queries"
+                )
+        if self.shown not in self.positions:
+            raise SinkjaxError(f"shown must be one of positions ({', '.join(map(str, self.positions))}), not {self.shown}")
+        for count in self.first_layers:
+            if count < 2:
+                raise SinkjaxError(f"first_layers has {count}, but single layers are edited anyway; the smallest is 2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterSoftmax(Study):
+    """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
+
+    prompts: int = 64
+    """passages of text"""
+    key: int = 0
+    """the key that is masked; the new place of its sink is the next one"""
+    position: int = 8
+    """the position whose query attends to itself alone"""
+    first_layers: tuple[int, ...] = (1, 3, 12, 20)
+    """numbers n of first layers that are edited together, beside all; those that a model has no more of than n are left out"""
+    eps: float = 0.3
+    """share of attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    controls: int = 20
+    """random controls for each edit and way: another key, or a query that sees one other key instead of itself, in all layers"""
+    control_prompts: int = 8
+    """prompts on which the controls are measured, the first of all"""
+    map_layers: tuple[int, ...] = (0, 10, 20)
+    """layers whose attention maps are drawn"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, key=0, position=1, controls=1, control_prompts=1, length=MIN_QUERIES + 2)
+        share(self, "eps")
+        not_negative("map_layers", self.map_layers)
+        last = self.length - MIN_QUERIES - 1
+        for name, place in (("key + 1", self.key + 1), ("position", self.position)):
+            if place > last:
+                raise SinkjaxError(f"{name} is {place}, beyond {last}: a sink needs {MIN_QUERIES} later queries")
+        for count in self.first_layers:
+            if count < 1:
+                raise SinkjaxError(f"first_layers has {count}; the smallest number of layers is 1")
+
+
+def not_negative(name: str, indices: tuple[int, ...]) -> None:
+    """Raise an error that names a negative layer."""
+    for index in indices:
+        if index < 0:
+            raise SinkjaxError(f"{name} has the negative layer {index}; layers count from 0")
+
+
+def check_layers(name: str, layers: tuple[int, ...], L: int) -> None:
+    """Raise an error that names a layer that a model of `L` layers lacks."""
+    for layer in layers:
+        if layer >= L:
+            raise SinkjaxError(f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
+
+
+def above(config: Study, **bounds: float) -> None:
+    """Raise unless a field is above its bound."""
+    for name, bound in bounds.items():
+        if not getattr(config, name) > bound:
+            raise SinkjaxError(f"{name} must be above {bound}, not {getattr(config, name)}")
+
+
+def each_once(name: str, indices: tuple[int, ...]) -> None:
+    """Raise unless a field names something, and nothing twice."""
+    if not indices or len(set(indices)) < len(indices):
+        raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(indices)}")

@@ -1,7 +1,7 @@
 """kiya/mask: what becomes of the sink and of the massive activation when no query may attend to the first key (Figs. 4 and 8).
 
-The logits towards the key are -inf for every later query: in no layer, in each single layer, in layers 0 to l, or in all layers.
-Controls mask another, random key in as many random layers.
+The logits towards the key are -inf for every later query: in no layer, in each single layer, in layers 0 to l, in all layers, or
+in some heads (`mask_heads.py`). Controls mask another, random key in as many random layers, or the key in as many random heads.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import numpy as np
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.base import Arm, Job, Section
+from sinkjax.experiments import measures, results, views
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section, View
+from sinkjax.experiments.continuations import PROMPTS, continuations, samples
+from sinkjax.experiments.kiya import mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.kiya.mask_figures import Results, drawings
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
-from sinkjax.report.table import interval
+from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:
     import xarray
 
-STORES = ("sweep", "controls", "maps")
+STORES = ("sweep", "controls", "maps", "continuations", *mask_heads.STORES)
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax", "nll")
 NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
 MOST_LISTED = 6  # layers in one sentence
@@ -37,8 +39,8 @@ CLAIM = (
 )
 
 
-def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
-    """The sweep over layers on all prompts, the controls on some, and full attention maps of a few arms on the first one."""
+def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
+    """Sweeps over layers and heads on all prompts, their controls on some, and maps and texts of a few arms on the first ones."""
     for layer in config.map_layers:
         if layer >= architecture.layers:
             raise SinkjaxError(
@@ -49,7 +51,9 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job, ...]:
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
-        Job("maps", drawn, Probe(attention=config.map_layers), prompts=1),
+        Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
+        continuations("continuations", drawn, min(PROMPTS, config.prompts)),
+        *mask_heads.jobs(config, architecture, probe),
     )
 
 
@@ -82,7 +86,7 @@ def controls(config: Mask, L: int) -> tuple[Arm, ...]:
 
 def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
     """The summary over prompts, the figures, and what they say in words."""
-    data, random, maps = (stores[name].load() for name in STORES)
+    data, random, maps = (stores[name].load() for name in STORES[:3])
     L = data.sizes["layer"]
     chosen = arms(config, L)
     summarised = (
@@ -99,17 +103,32 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         "one layer l": [arm for arm in chosen if arm.group == SINGLE],
         "layers 0 to l": [arm for arm in chosen if arm.group in (FIRST, ALL) or (arm.group == SINGLE and arm.place == 0)],
     }
+    found = Results(config, data, maps, columns, table, names, featured)
+    heads = mask_heads.part(config, stores, summarised, found.origin)
     return Section(
         experiment="kiya/mask",
         title=f"Masking the logits towards key {config.key}",
         claim=CLAIM,
-        findings=_findings(config, data, chosen, table, names),
-        rows=tuple(table.values()),
-        featured=featured,
-        drawings=drawings(Results(config, data, maps, columns, table, names, featured)),
-        notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
+        findings=(*_findings(config, data, chosen, table, names), *heads.findings),
+        rows=(*table.values(), *heads.rows),
+        featured=(*featured, *heads.featured),
+        drawings=(*drawings(found), heads.drawing),
+        notes=(*_notes(config, data.sizes["prompt"], random.sizes["prompt"]), heads.note),
         provenance=results.provenance(data),
+        claims=_claims(config, data, table, names),
+        views=_views(data, maps, featured),
+        samples=samples(stores["continuations"]),
     )
+
+
+def _views(data: xarray.Dataset, maps: xarray.Dataset, featured: Sequence[str]) -> tuple[View, ...]:
+    """Attention in every layer and head, and activations, of a few arms on a few prompts."""
+
+    def named(labels: Sequence[str]) -> dict[str, str]:
+        return {label: label if label == NONE else f"masked: {label}" for label in labels}
+
+    drawn = named([str(label) for label in maps["edit"].values])
+    return (views.attention("mask-attention", maps, drawn), views.activation("mask-activation", data, named(featured)))
 
 
 def _early(L: int) -> str:
@@ -195,6 +214,29 @@ def _first_layers(config: Mask, data: xarray.Dataset, chosen: Sequence[Arm]) -> 
     return (
         f"Masking layers 0 to {place} is enough for key {config.key + 1} to receive more attention than any other key, over all"
         f" layers and heads, in most prompts ({share:.0%})."
+    )
+
+
+def _claims(config: Mask, data: xarray.Dataset, table: Table, measured: Sequence[str]) -> tuple[Claim, ...]:
+    """The paper's statements: what appears at the next token must be new, above every control, and half of what the key had."""
+    stays, moves, at_key, at_moved, _ = measured
+    third = f"layers 0 to {data.sizes['layer'] // 3 - 1}" if data.sizes["layer"] >= 6 else "layer 0"
+
+    def judge(statement: str, arm: str, measure: str, before: str) -> Claim:
+        row, had = table[arm, measure], table[NONE, before].value.mean or 0
+        held = (row.effect.low or 0) > 0 and (row.value.mean or 0) >= had / 2 and row.percentile in (None, 100)
+        return Claim(
+            statement,
+            "confirmed" if held else "not confirmed",
+            f"{measure}: {interval(row.value)}, {_effect(row)}. Rule: an effect with an interval above 0 and above every control,"
+            f" if it has any, and a value of at least half of {number(had)}, what key {config.key} has without an edit.",
+        )
+
+    return (
+        judge("Masked in all layers, the sink moves to the next token (Figs. 4a, 8a).", ALL, moves, stays),
+        judge("Then the next token has a massive activation too (Figs. 4, 8).", ALL, at_moved, at_key),
+        judge("Masked in the first layer alone, the sink moves as well (Fig. 4b).", "layer 0", moves, stays),
+        judge("An edit in early layers decides where later ones put the sink: in the first third of them.", third, moves, stays),
     )
 
 

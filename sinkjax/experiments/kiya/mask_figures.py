@@ -56,14 +56,15 @@ def drawings(found: Results) -> tuple[Drawing, ...]:
 
 def attention_maps(found: Results) -> Drawing:
     """Maps of one prompt before and after."""
-    values = found.maps["attention"].isel(prompt=0).mean("head").values
+    layers_drawn = list(found.config.map_layers)
+    values = found.maps["attention"].isel(prompt=0).sel(layer=layers_drawn).mean("head").values
     none, *edited = (str(label) for label in found.maps["edit"].values)
     tokens = found.data.attrs["study"]["token_texts"][0][:TOKENS]
     caption = (
         f"Attention maps of one prompt, mean over heads, first {len(tokens)} tokens, on one colour scale; grey: keys that a query"
         f" cannot see. A bright column is a sink. {found.origin}."
     )
-    figure = attention.maps(values, [none, *map(_masked, edited)], found.maps["attention_layer"].values.tolist(), tokens)
+    figure = attention.maps(values, [none, *map(_masked, edited)], layers_drawn, tokens)
     return Drawing("attention-maps", figure, caption)
 
 

@@ -1,0 +1,115 @@
+"""Write what every experiment found, on each model, beside the papers' claims: docs/findings.md.
+
+    sinkjax run all
+    sinkjax run all --model untrained:smollm2-135m --out results/all-untrained
+    python scripts/findings.py results/all results/all-untrained
+
+Each folder is that of a finished run, of one experiment or of a suite. A column is a model, a row a claim. Everything is made
+anew from the stores; nothing is computed on a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import run, suite
+from sinkjax.experiments.base import Claim, Section
+from sinkjax.experiments.registry import ALL, EXPERIMENTS, choose
+from sinkjax.report.files import write
+from sinkjax.report.table import verdicts
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
+HEAD = """# What was found
+
+Made by `python scripts/findings.py {folders}`; the numbers are read from stores, and each verdict is made from them by the rule
+that its cell states. Each experiment's settings, command and run time are in `configs/`; intervals are bootstrap 95 % intervals
+over prompts unless a cell says otherwise.
+"""
+
+Found = Mapping[str, Section | str]  # experiment -> its section, or why it has none
+
+
+def main() -> None:
+    """Read the folders and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    options = parser.parse_args()
+    found: dict[str, dict[str, Section | str]] = {}
+    try:
+        for folder in options.folders:
+            model, experiments = read(folder)
+            found.setdefault(model, {}).update(experiments)
+    except SinkjaxError as error:
+        parser.error(str(error))
+    write(options.out, page(found, options.folders))
+    print(options.out)
+
+
+def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
+    """The model of a run, and what its experiments found. Errors: a folder that is not that of a run."""
+    chosen = choose(str(folder))
+    if chosen.experiment != ALL:
+        return chosen.config.model, {chosen.experiment: run.section_of(chosen, folder)}
+    report = suite.gather(chosen, folder)
+    return chosen.config.model, {**{section.experiment: section for section in report.sections}, **report.skipped}
+
+
+def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:
+    """The page: an overview, then a table for each experiment. found: model -> what its experiments found."""
+    experiments = [name for name in sorted(EXPERIMENTS) if any(name in column for column in found.values())]
+    overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in experiments]
+    parts = [HEAD.format(folders=" ".join(map(str, folders))), table(["experiment", *found], overview)]
+    parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in experiments]
+    return "\n".join(parts)
+
+
+def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
+    """An experiment: its claims with one column a model, and why a model has none."""
+    sections = {model: section for model, section in columns.items() if isinstance(section, Section)}
+    statements = dict.fromkeys(claim.statement for section in sections.values() for claim in section.claims)
+    parts = [f"## {name}\n"]
+    lines = []
+    for statement in statements:
+        claims = {
+            model: next((claim for claim in section.claims if claim.statement == statement), None)
+            for model, section in sections.items()
+        }
+        papers = dict.fromkeys(claim.paper for claim in claims.values() if claim and claim.paper)
+        lines.append([statement, "; ".join(papers), *(cell(claims.get(model)) for model in columns)])
+    if lines:
+        parts.append(table(["claim", "the paper's number", *columns], lines))
+    else:
+        parts += [f"- {finding}" for section in sections.values() for finding in section.findings]
+    parts += [f"\n{model}: not run, because {why}" for model, why in columns.items() if isinstance(why, str)]
+    return "\n".join(parts)
+
+
+def cell(claim: Claim | None) -> str:
+    """A verdict and its evidence, or a dash."""
+    return f"**{claim.verdict}**: {claim.evidence}" if claim else "-"
+
+
+def state(found: Section | str | None) -> str:
+    """An experiment on one model, in few words."""
+    if found is None:
+        return "-"
+    return "not run" if isinstance(found, str) else verdicts(found.claims)
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [head, ["---"] * len(head), *([entry.replace("|", r"\|") for entry in line] for line in lines)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a Markdown page gives a heading."""
+    return heading.lower().replace("/", "").replace(" ", "-")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The figures of background/elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sinkjax import metrics, stats
+from sinkjax.experiments.background.config import Elsewhere
+from sinkjax.experiments.background.elsewhere_tokens import label
+from sinkjax.experiments.base import Drawing
+from sinkjax.experiments.captions import origin
+from sinkjax.experiments.summary import Row, Table
+from sinkjax.plots import layers
+from sinkjax.plots.points import Point, points
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True)
+class Results:
+    """What words and figures are made from.
+
+    text: the unedited run. placed, random: tokens put at the place. table: the summary of `placed`. natural: (arm, measure) ->
+    row of a token where the text has it. measured: the names of the measures: heads that sink, largest |h|.
+    """
+
+    config: Elsewhere
+    text: xarray.Dataset
+    placed: xarray.Dataset
+    random: xarray.Dataset
+    table: Table
+    natural: Mapping[tuple[str, str], Row]
+    measured: Sequence[str]
+
+
+def drawings(found: Results) -> tuple[Drawing, ...]:
+    """Every figure, in the order of the page."""
+    return (order(found), by_token(found, 0, "sinks-by-token"), by_token(found, 1, "activations-by-token"))
+
+
+def order(found: Results) -> Drawing:
+    """The activation that enters each layer at position 0, and the sink that the layer makes of it."""
+    text = found.text
+    L = text.sizes["layer"]
+    largest = np.asarray(text["resid_max"])
+    median = np.nanmedian(largest, axis=-1)
+    rates = 100 * metrics.sink_rate(text, 0, found.config.eps, per="layer")
+    x = list(range(L))
+
+    def line(name: str, values: np.ndarray) -> layers.Line:
+        return layers.Line(name, x, stats.intervals(values[:, :L], axis=0).tolist())
+
+    grid = [
+        [
+            layers.Panel(
+                "",
+                "largest |h| entering layer l",
+                [line("position 0", largest[..., 0]), line("median position", median)],
+                log=True,
+            )
+        ],
+        [layers.Panel("", "heads of layer l that sink\non key 0 (%)", [line("key 0", rates)])],
+    ]
+    caption = (
+        "Top: the largest |h| of the stream that enters layer l (depth l). Bottom: heads of layer l that sink on key 0. A sink"
+        " that"
+        " begins where the activation has just entered follows it by one layer. Bands: bootstrap 95 % intervals over"
+        f" {text.sizes['prompt']} prompts. {origin(text)}."
+    )
+    return Drawing("activation-before-sink", layers.lines(grid, "layer l (0-based)"), caption)
+
+
+def by_token(found: Results, number: int, name: str) -> Drawing:
+    """One measure of each token, in the text and put there."""
+    measure = found.measured[number]
+    places = {"in the text": found.natural, "put there": found.table}
+    delimiters = [label(token) for token in found.config.delimiters]
+    columns = {
+        title: [
+            Point(token, row.value, "delimiter" if token in delimiters else "frequent word")
+            for (arm, column), row in rows.items()
+            if column == measure and arm.endswith(title)
+            for token in [arm.removesuffix(f" {title}")]
+        ]
+        for title, rows in places.items()
+    }
+    caption = (
+        f"{measure[0].upper()}{measure[1:]}: where the text has the token ({found.text.sizes['prompt']} prompts) and where it"
+        " is put at"
+        f" position {found.config.place} ({found.placed.sizes['prompt']} prompts). Bars: bootstrap 95 % intervals."
+        f" {origin(found.text)}."
+    )
+    return Drawing(name, points(columns, measure), caption)

@@ -1,0 +1,299 @@
+"""background/patch: which values carry the sink, by activation patching from a run whose sink was moved.
+
+In the donor run no query may attend to the first key, in any layer, so that the sink and a massive activation stand at the second
+position (Kiya et al. 2026, Fig. 4). What that run has at this position is put into the unedited run: the residual stream, the
+outputs of attention and MLP, keys (before the rotation) and values, in one layer or in all. Controls put there what the donor
+run has at random later positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax import stats
+from sinkjax.checkpoints.load import Model
+from sinkjax.edits.site import Site
+from sinkjax.experiments import measures, results
+from sinkjax.experiments.background import words
+from sinkjax.experiments.background.config import Patch
+from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
+from sinkjax.experiments.captions import origin
+from sinkjax.experiments.summary import Measured, Row, Table, summarise
+from sinkjax.model.config import Config
+from sinkjax.plots import layers
+from sinkjax.plots.points import Point, points
+from sinkjax.probe import Capture, Probe
+
+if TYPE_CHECKING:
+    import xarray
+
+STORES = ("sweep", "controls")
+NONE, DONOR, SINGLE, ALL, CONTROL = "no edit", "donor run: key masked in all layers", "one layer", "all layers", "control"
+SITES = {
+    Site.RESID: "residual stream",
+    Site.ATTN_OUT: "attention output",
+    Site.MLP_OUT: "MLP output",
+    Site.KEY: "keys",
+    Site.VALUE: "values",
+}
+MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
+Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to the patched position
+CLAIM = (
+    "Kiya et al. 2026: the stream of an early layer decides where later layers put the sink. Gu et al. 2025: a sink is made by"
+    " its"
+    " key's direction, not by its value. Queipo-de-Llano et al. 2026: the MLP writes the massive activation."
+)
+
+
+def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
+    """Every site in each layer and in all; random positions of the donor run in their place."""
+    probe = Probe(attention_received=True, resid_max=True, nll=True)
+    few = min(config.control_prompts, config.prompts)
+
+    def blank(prompts: int) -> Donor:
+        L, K, D = architecture.layers, architecture.kv_heads, architecture.head_dim
+        return {
+            site: np.zeros((L, prompts, *((K, D) if site in (Site.KEY, Site.VALUE) else (architecture.width,)))) for site in SITES
+        }
+
+    drawn = [blank(few)] * config.controls
+    return (
+        Job("sweep", arms(config, blank(config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
+        Job("controls", controls(config, drawn), probe, few, prepare=partial(prepared_controls, config)),
+    )
+
+
+def put(config: Patch, site: Site, value: NDArray, picked: Sequence[int], label: str) -> sinkjax.Edit:
+    """The donor's values at one site of the patched position, in the layers picked."""
+    where: dict[str, Any] = {"keys" if site in (Site.KEY, Site.VALUE) else "queries": config.key + 1}
+    return sinkjax.edit(site, "set", value, layers=picked, label=label, **where)
+
+
+def arms(config: Patch, donor: Donor) -> tuple[Arm, ...]:
+    """No edit, the donor run, each site in one layer, each site in all layers. A budget is a site, and one layer or all."""
+    L = len(next(iter(donor.values())))
+    found = [Arm(sinkjax.compose(label=NONE), NONE), Arm(sinkjax.mask_key(config.key).named(DONOR), DONOR)]
+    for number, (site, name) in enumerate(SITES.items()):
+        for layer in range(L):
+            edit = put(config, site, donor[site], [layer], f"{name}, layer {layer}")
+            found.append(Arm(edit, f"{name}, {SINGLE}", layer, budget=number))
+    for number, (site, name) in enumerate(SITES.items()):
+        edit = put(config, site, donor[site], range(L), f"{name}, {ALL}")
+        found.append(Arm(edit, f"{name}, {ALL}", budget=len(SITES) + number))
+    return tuple(found)
+
+
+def controls(config: Patch, donors: Sequence[Donor]) -> tuple[Arm, ...]:
+    """Each site of a random position of the donor run, in one random layer and in all."""
+    rng, drawn = stats.generator(config.seed, "background/patch control layers"), []
+    for draw, donor in enumerate(donors):
+        for number, (site, name) in enumerate(SITES.items()):
+            L = len(donor[site])
+            layer = int(rng.integers(L))
+            for budget, picked, where in ((number, [layer], f"layer {layer}"), (len(SITES) + number, range(L), ALL)):
+                edit = put(config, site, donor[site], picked, f"control {draw}: {name} of a random position, {where}")
+                drawn.append(Arm(edit, CONTROL, budget=budget))
+    return tuple(drawn)
+
+
+def prepared(config: Patch, model: Model, batch: Batch) -> tuple[Arm, ...]:
+    """The arms with the values of the donor run at the position that is patched."""
+    values = donor_run(config, model, batch, (config.key + 1,))
+    return arms(config, {site: array[:, :, 0] for site, array in values.items()})
+
+
+def prepared_controls(config: Patch, model: Model, batch: Batch) -> tuple[Arm, ...]:
+    """The controls with the values of the donor run at random later positions, one for each prompt and draw."""
+    values = donor_run(config, model, batch, None)
+    rng = stats.generator(config.seed, "background/patch control positions")
+    prompts = np.arange(len(batch.lengths))
+    drawn = [rng.integers(config.key + 2, batch.lengths) for _ in range(config.controls)]
+    return controls(config, [{site: array[:, prompts, at] for site, array in values.items()} for at in drawn])
+
+
+def donor_run(config: Patch, model: Model, batch: Batch, positions: tuple[int, ...] | None) -> Donor:
+    """What the masked run has at each site: [L, B, positions, ...]."""
+    probe = Probe(capture=tuple(Capture(site, positions=positions, name=f"donor_{site}") for site in SITES))
+    record = sinkjax.forward(
+        model.params, batch.tokens, model.config, sinkjax.mask_key(config.key), probe, batch.lengths, logits=False
+    ).record
+    return {site: np.moveaxis(np.asarray(record[f"donor_{site}"]), 1, 0) for site in SITES}
+
+
+def section(config: Patch, stores: Mapping[str, xarray.Dataset]) -> Section:
+    """What each site moves, and whether the papers' statements hold."""
+    data, random = (stores[name].load() for name in STORES)
+    blank = {site: np.zeros((data.sizes["layer"], 1, 1)) for site in SITES}
+    chosen = arms(config, blank)
+    measured = (measures.sink_rate(config.key + 1, config.eps), measures.largest_activation(config.key + 1), measures.loss())
+    drawn = controls(config, [blank] * config.controls)
+    table = summarise(Measured(data, chosen), measured, config.seed, Measured(random, drawn))
+    names = [measure.name for measure in measured]
+    best = {name: _best(table, chosen, name, names[0]) for name in SITES.values()}
+    return Section(
+        experiment="background/patch",
+        title=f"Values of a moved sink, put at position {config.key + 1} of the unedited run",
+        claim=CLAIM,
+        findings=_findings(config, table, names, best),
+        rows=tuple(table.values()),
+        featured=(NONE, DONOR, *(f"{name}, {ALL}" for name in SITES.values()), *best.values()),
+        drawings=(by_layer(config, data, chosen, table, names), in_all_layers(config, data, table, names[0], best)),
+        notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
+        provenance=results.provenance(data),
+        claims=_claims(config, chosen, table, names, data.sizes["layer"]),
+    )
+
+
+def _best(table: Table, chosen: Sequence[Arm], name: str, measure: str, below: int | None = None) -> str:
+    """The label of the single layer of a site with the largest effect, perhaps only of the layers below one."""
+    single = [arm for arm in chosen if arm.group == f"{name}, {SINGLE}" and (below is None or (arm.place or 0) < below)]
+    return max(single, key=lambda arm: words.mean(table[arm.edit.label, measure].effect)).edit.label
+
+
+def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[str, str]) -> tuple[str, ...]:
+    """What the numbers say, in sentences."""
+    sinks, activation, loss = names
+    target = config.key + 1
+
+    def listed(measure: str, unit: str) -> str:
+        return "; ".join(f"{name} {words.effect(table[f'{name}, {ALL}', measure], unit)}" for name in SITES.values())
+
+    single = "; ".join(f"{label} {words.effect(table[label, sinks])}" for label in best.values())
+    return (
+        f"In the donor run {words.measured(table[DONOR, sinks])} % of heads sink on key {target}, instead of"
+        f" {words.measured(table[NONE, sinks])} %, and the largest |h| there is {words.measured(table[DONOR, activation])}"
+        " instead of"
+        f" {words.measured(table[NONE, activation])}.",
+        f"Its values at position {target}, patched in all layers, change the heads that sink there by (percentage points):"
+        f" {listed(sinks, '')}.",
+        f"The largest |h| there by: {listed(activation, '')}.",
+        f"The single layer of each site that moves most sinks (percentage points): {single}.",
+        f"The loss by: {listed(loss, ' nats')}.",
+    )
+
+
+def _part(table: Table, label: str, measure: str) -> float:
+    """A mean effect over the donor run's."""
+    return words.mean(table[label, measure].effect) / words.mean(table[DONOR, measure].effect)
+
+
+def _beyond(row: Row) -> bool:
+    """An interval above zero, and above every control."""
+    return words.low(row) > 0 and row.percentile == 100
+
+
+def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[str], L: int) -> tuple[Claim, ...]:
+    """The papers' statements, each by its rule."""
+    sinks, activation, _ = names
+    moved = words.low(table[DONOR, sinks]) > MOVED
+    massive = moved and words.low(table[DONOR, activation]) > 0
+    stream = _best(table, chosen, SITES[Site.RESID], sinks, below=max(L // 4, 1))
+    keys, values, mlp, attention = (f"{SITES[site]}, {ALL}" for site in (Site.KEY, Site.VALUE, Site.MLP_OUT, Site.ATTN_OUT))
+
+    def say(label: str, measure: str, unit: str = "") -> str:
+        part = f" ({_part(table, label, measure):.0%} of the donor run's)" if moved else ""
+        return f"{label} {words.effect(table[label, measure], unit)}{part}"
+
+    points_ = " percentage points"
+    return (
+        Claim(
+            "What early layers write decides where later layers put the sink (Kiya et al. 2026, section 4).",
+            words.verdict(_beyond(table[stream, sinks]) and _part(table, stream, sinks) > 0.5, moved),
+            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: an interval above zero, above every control,"
+            " and more"
+            " than half of the donor run's effect.",
+        ),
+        Claim(
+            "The key makes the sink, not the value (Gu et al. 2025, section 7).",
+            words.verdict(
+                _beyond(table[keys, sinks]) and _part(table, keys, sinks) > 0.5 and abs(_part(table, values, sinks)) < 0.1, moved
+            ),
+            f"{say(keys, sinks, points_)}; {say(values, sinks, points_)}. Rule: keys above every control and more than half of"
+            " the donor"
+            " run's effect, values less than a tenth.",
+        ),
+        Claim(
+            "The sink needs no massive activation once the keys are given (follows from Gu et al. 2025, section 4: angles, not"
+            " norms).",
+            words.verdict(_beyond(table[keys, sinks]) and abs(_part(table, keys, activation)) < 0.1, moved),
+            f"{say(keys, sinks, points_)}; largest |h|: {say(keys, activation)}. Rule: sinks above every control, and less than"
+            " a tenth of"
+            " the donor run's activation.",
+        ),
+        Claim(
+            "The MLP, not attention, writes the massive activation (Queipo-de-Llano et al. 2026; Li et al. 2026).",
+            words.verdict(
+                _beyond(table[mlp, activation])
+                and _part(table, mlp, activation) > 0.5
+                and _part(table, attention, activation) < 0.5,
+                massive,
+            ),
+            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. Rule: MLP output above every control and more"
+            " than half of"
+            " the donor run's effect, attention output less than half.",
+        ),
+    )
+
+
+def by_layer(config: Patch, data: xarray.Dataset, chosen: Sequence[Arm], table: Table, names: Sequence[str]) -> Drawing:
+    """Sinks and largest activation at the patched position, by the layer that is patched."""
+    target = config.key + 1
+
+    def row(ylabel: str, measure: str, log: bool) -> list[layers.Panel]:
+        lines = []
+        for name in SITES.values():
+            single = [arm for arm in chosen if arm.group == f"{name}, {SINGLE}"]
+            places = [arm.place for arm in single if arm.place is not None]
+            lines.append(layers.Line(name, places, [table[arm.edit.label, measure].value for arm in single]))
+        return [layers.Panel("", ylabel, lines, log)]
+
+    caption = (
+        f"Heads that sink on key {target} (top) and the largest |h| there (bottom) when the donor run's value of one site is"
+        " put at"
+        f" position {target} of one layer. Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts. {origin(data)}."
+    )
+    grid = [
+        row(f"heads that sink on key {target} (%)", names[0], log=False),
+        row(f"largest |h| at position {target}", names[1], log=True),
+    ]
+    return Drawing("by-patched-layer", layers.lines(grid, "patched layer l (0-based)", legend_above=True), caption)
+
+
+def in_all_layers(config: Patch, data: xarray.Dataset, table: Table, measure: str, best: Mapping[str, str]) -> Drawing:
+    """Sinks at the patched position: unedited, in the donor run, and by site."""
+    shown = [
+        Point("no edit", table[NONE, measure].value, "whole run"),
+        Point("donor run", table[DONOR, measure].value, "whole run"),
+    ]
+    for name in SITES.values():
+        shown.append(Point(name, table[f"{name}, {ALL}", measure].value, "patched in all layers"))
+        shown.append(Point(name, table[best[name], measure].value, "patched in its best single layer"))
+    caption = (
+        f"Heads that sink on key {config.key + 1} when the donor run's values of one site are patched there. Bars: bootstrap 95 %"
+        f" intervals over {data.sizes['prompt']} prompts. {origin(data)}."
+    )
+    return Drawing("by-site", points({"": shown}, measure), caption)
+
+
+def _notes(config: Patch, N: int, control_prompts: int) -> tuple[str, ...]:
+    """How the numbers were made."""
+    target = config.key + 1
+    return (
+        f"Values are means over {N} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples); effects are mean"
+        " differences from no edit, paired by prompt.",
+        f"The donor is the same prompt with the logits towards key {config.key} at minus infinity in all layers. Keys are"
+        " patched before"
+        f" the rotation, so that they get the rotation of position {target}, where they come from too. The residual stream is"
+        " patched"
+        " after its layer, all else inside of it.",
+        f"Controls: {config.controls} draws put at position {target} what the donor run has at a random later position of each"
+        " prompt, for"
+        f" each site in one random layer and in all. A percentile says how many of them have a smaller effect on the same"
+        f" {control_prompts} prompts.",
+    )

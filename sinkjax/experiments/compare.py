@@ -1,0 +1,153 @@
+"""Two sweeps of the same edits side by side: another model, another precision, other prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sinkjax import stats
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import results
+from sinkjax.experiments.base import Drawing, Section
+from sinkjax.experiments.config import Sweep
+from sinkjax.experiments.summary import Measure, Row
+from sinkjax.experiments.sweep import MEASURES
+from sinkjax.plots import layers
+from sinkjax.report.files import write
+from sinkjax.stats import Interval
+
+if TYPE_CHECKING:
+    import xarray
+
+A, B, DIFFERENCE = "A", "B", "B - A"
+Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their difference) -> mean over prompts
+
+
+def carry_out(first: Path, second: Path) -> tuple[Section, Path]:
+    """Compare two stores; returns what was found, and the folder beside the first store that holds page, summary and figures."""
+    from sinkjax.experiments.summary import to_csv
+    from sinkjax.report.page import page
+
+    section = compare(results.open_store(first), results.open_store(second), {A: str(first), B: str(second)})
+    folder = first.with_name(f"{first.stem}-and-{second.resolve().parent.name}-{second.stem}")
+    for drawing in section.drawings:
+        write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
+        write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
+    write(folder / results.SUMMARY, to_csv(section.rows))
+    write(folder / results.PAGE, page([section], title=section.title))
+    return section, folder
+
+
+def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, str]) -> Section:
+    """Every measure that both stores allow, of every edit, in A, in B and as their difference.
+
+    Differences are paired by prompt where both hold the same prompts, else there are none.
+    Errors: stores without edits, with other edits, or with no statistic in common that has a measure.
+    """
+    edits = _edits(first, second, paths)
+    measures = _measures(first, second)
+    paired = _same_prompts(first, second)
+    values: Values = {}
+    for measure in measures:
+        table = {A: measure.of(first), B: measure.of(second)}
+        columns = {name: stats.intervals(numbers) for name, numbers in table.items()}
+        if paired:
+            columns[DIFFERENCE] = stats.paired_differences(table[B], table[A])
+        values |= {
+            (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
+        }
+    provenance = {
+        f"{name}: {fact}": value for name, data in ((A, first), (B, second)) for fact, value in results.provenance(data).items()
+    }
+    return Section(
+        experiment="compare",
+        title=f"{len(edits)} edits in two stores",
+        claim=f"A is {paths[A]}. B is {paths[B]}.",
+        findings=tuple(_finding(measure.name, edits, values) for measure in measures) if paired else (),
+        rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
+        featured=tuple(edits),
+        drawings=(_drawing(edits, measures, values),),
+        notes=(
+            "Values are means over prompts with bootstrap 95 % intervals over prompts.",
+            "Both stores hold the same prompts, so differences (B minus A) are paired by prompt."
+            if paired
+            else "The stores hold different prompts, so there are no paired differences: compare the intervals.",
+        ),
+        provenance=provenance,
+    )
+
+
+def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, str]) -> list[str]:
+    for name, data in ((A, first), (B, second)):
+        if "edit" not in data.dims:
+            raise SinkjaxError(f"{paths[name]} holds no edits, so there is nothing to compare edit by edit")
+    ours, theirs = ([str(label) for label in data["edit"].values] for data in (first, second))
+    for one, other in ((ours, theirs), (theirs, ours)):
+        for label in one:
+            if label not in other:
+                raise SinkjaxError(f"the stores hold different edits: {label!r} is only in {paths[A if one is ours else B]}")
+    if ours != theirs:
+        raise SinkjaxError("the stores hold the same edits in different orders")
+    return ours
+
+
+def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
+    """Those of a sweep's summary, with the key and threshold of the study of A, if it has them."""
+    stated = first.attrs.get("study", {}).get("config", {})
+    options: dict[str, Any] = {name: stated[name] for name in ("key", "eps", "length") if name in stated}
+    config = Sweep(**{"length": first.sizes.get("position", 2), **options})
+    found = [measure for name, make in MEASURES.items() if name in first and name in second for measure in make(config)]
+    if not found:
+        raise SinkjaxError(f"the stores have none of the statistics {', '.join(MEASURES)} in common, so there are no measures")
+    return found
+
+
+def _same_prompts(first: xarray.Dataset, second: xarray.Dataset) -> bool:
+    return all(
+        name in first and name in second and np.array_equal(first[name].values, second[name].values)
+        for name in ("tokens", "length")
+    )
+
+
+def _by_edit(values: Values, edits: list[str]) -> list[tuple[tuple[str, str, str], Interval]]:
+    """The values edit by edit, and of each measure A, B and the difference next to each other."""
+    order = {measure: number for number, measure in enumerate(dict.fromkeys(measure for _, measure, _ in values))}
+    places = {edit: number for number, edit in enumerate(edits)}
+    return sorted(
+        values.items(), key=lambda entry: (places[entry[0][0]], order[entry[0][1]], (A, B, DIFFERENCE).index(entry[0][2]))
+    )
+
+
+def _finding(measure: str, edits: list[str], values: Values) -> str:
+    """In how many edits the two stores differ, and where most."""
+    apart = [edit for edit in edits if _excludes_zero(values[edit, measure, DIFFERENCE])]
+    if not apart:
+        return f"{measure}: no edit has a paired difference whose interval leaves out zero."
+    largest = max(apart, key=lambda edit: abs(values[edit, measure, DIFFERENCE].mean or 0))
+    return (
+        f"{measure}: the paired difference leaves out zero in {len(apart)} of {len(edits)} edits, and is largest for"
+        f" {largest!r}, {values[largest, measure, DIFFERENCE]}."
+    )
+
+
+def _excludes_zero(value: Interval) -> bool:
+    return value.low is not None and value.high is not None and not value.low <= 0 <= value.high
+
+
+def _drawing(edits: list[str], measures: list[Measure], values: Values) -> Drawing:
+    grid = [
+        [
+            layers.Panel(
+                "",
+                measure.name,
+                [layers.Line(name, range(len(edits)), [values[edit, measure.name, name] for edit in edits]) for name in (A, B)],
+                log=measure.name.startswith("largest |h|"),
+            )
+        ]
+        for measure in measures
+    ]
+    caption = "Each edit in both stores, in the order of the table; bands: bootstrap 95 % intervals over prompts."
+    return Drawing("by-edit", layers.lines(grid, "edit (number in the list, from 0)"), caption)

@@ -1,0 +1,63 @@
+"""The prompts of a job: the study's passages of text, or tokens that are no text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import sinkjax
+from sinkjax import stats
+from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.data.corpora import passages
+from sinkjax.data.prompts import bos_ids
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import documents
+from sinkjax.experiments.base import Batch, Inputs
+from sinkjax.experiments.registry import Chosen
+
+FIRST_TOKENS = 4
+
+
+def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
+    """The first `count` prompts of a study, of one kind. Errors: a model without a tokenizer; what `sinkjax.encode` refuses."""
+    config, tokenizer = chosen.config, model.tokenizer
+    if tokenizer is None:
+        raise SinkjaxError(f"{config.model} has no tokenizer, so it cannot read text")
+    bos = config.bos if inputs.bos is None else inputs.bos
+    if inputs.kind == "text":
+        found = passages(
+            config.text, config.prompts, length=config.length, size=lambda text: len(tokenizer.encode(text)), seed=config.seed
+        )
+        tokens, lengths = sinkjax.encode(model, found.texts, bos=bos, length=config.length)
+        tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256
+    else:
+        tokens = drawn(inputs.kind, tokenizer, bos, count, config.length, model.config.vocab_size or 0, config.seed)
+        lengths = np.full(count, config.length, np.int32)
+        source = {"random": "random tokens", "repeat": "one random token, repeated"}[inputs.kind] + f", seed {config.seed}"
+        digest = ""
+    texts = [tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
+    study: dict[str, Any] = {
+        "experiment": chosen.experiment,
+        "config": documents.plain(documents.fields(config)),
+        "text": source,
+        "text_sha256": digest,
+        "bos": bos,
+        "first_tokens": list(zip(tokens[0, :FIRST_TOKENS].tolist(), texts[0], strict=False)),
+        "token_texts": texts,
+    }
+    return Batch(tokens, lengths, study)
+
+
+def drawn(kind: str, tokenizer: Tokenizer, bos: str | int, count: int, length: int, vocabulary: int, seed: int) -> np.ndarray:
+    """Token ids int32 [count, length] drawn evenly from the vocabulary but for special tokens, after the BOS asked for.
+
+    kind: "random", each position a draw of its own, or "repeat", one draw a prompt.
+    """
+    rng = stats.generator(seed, f"{kind} tokens")
+    ordinary = np.setdiff1d(np.arange(vocabulary), tokenizer.special)
+    prefix = bos_ids(tokenizer, bos)
+    size = (count, length - len(prefix)) if kind == "random" else (count, 1)
+    ids = np.broadcast_to(rng.choice(ordinary, size), (count, length - len(prefix)))
+    return np.concatenate([np.tile(np.array(prefix, np.int32), (count, 1)), ids], axis=1).astype(np.int32)

@@ -1,0 +1,164 @@
+"""How one dim dominates hidden states, and how keys and queries lock in on it: reductions inside the forward."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.edits.site import Site
+from sinkjax.model.forward import rms_norm
+from sinkjax.probe import Capture, Probe
+from sinkjax.statistics import PairView, Statistic
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model
+    from sinkjax.experiments.base import Batch
+
+PER_PROMPT = ("before", "after", "top", "mean", "dim", "held", "key_0", "positive", "received")
+SUMS = ("gram", "queries", "keys", "count")
+BLOCK = 4  # prompts of one forward: their hidden states exist at one time
+HEADS = ("prompt", "layer", "head")
+
+
+def _queries(view: PairView, dtype: Any) -> jax.Array:
+    """Rotated queries of real positions but the first, zeros elsewhere: [B, H, Q, D]."""
+    later = view.real_rows & (view.rows > 0)[None, None, :, None]
+    return jnp.where(later, view.query.astype(dtype), 0)
+
+
+def gram(scores: jax.Array, view: PairView) -> jax.Array:
+    """Sum of q q' over queries but the first: [B, H, D, D]; its first eigenvector is the queries' first singular direction."""
+    queries = _queries(view, scores.dtype)
+    return jnp.einsum("BHQD,BHQE->BHDE", queries, queries, precision="highest")
+
+
+def query_sum(scores: jax.Array, view: PairView) -> jax.Array:
+    """Sum of queries but the first: [B, H, D]."""
+    return _queries(view, scores.dtype).sum(axis=2)
+
+
+def rotated_keys(scores: jax.Array, view: PairView) -> jax.Array:
+    """The rotated keys, [B, K, S, D], given once although every block of queries sees them."""
+    return jnp.where(view.rows[0] == 0, view.key.astype(scores.dtype), 0)
+
+
+def positive(scores: jax.Array, view: PairView) -> jax.Array:
+    """How many later queries have a positive score with each key: [B, H, S]."""
+    later = view.rows[:, None] > jnp.arange(scores.shape[-1])[None, :]
+    return ((scores > 0) & later & view.real_rows).sum(axis=2).astype(scores.dtype)
+
+
+def share_of_later(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Counts over queries key < i < length as shares of their number, NaN for the last key."""
+    count = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
+    return jnp.where(count > 0, sums / jnp.maximum(count, 1), jnp.nan)
+
+
+STATISTICS = (
+    Statistic("query_gram", Site.LOGITS, gram, (*HEADS, "dim", "other_dim")),
+    Statistic("query_sum", Site.LOGITS, query_sum, (*HEADS, "dim")),
+    Statistic("rotated_keys", Site.LOGITS, rotated_keys, ("prompt", "layer", "kv_head", "key", "dim")),
+    Statistic("positive", Site.LOGITS, positive, (*HEADS, "key"), share_of_later),
+)
+
+
+def dominance(x: jax.Array) -> jax.Array:
+    """max |x_j| over mean |x_j|, along the last axis."""
+    size = jnp.abs(x)
+    return size.max(axis=-1) / size.mean(axis=-1)
+
+
+@partial(jax.jit, static_argnames="eps")
+def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.Array]:
+    """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with gains [depth, d].
+
+    before, after: [B, depth, T]. top, mean, dim, held: of the first token after the norm, the largest and the mean |x|, the dim
+    of the largest, and its share of the squared norm, [B, depth].
+    """
+    normed = rms_norm(states, gains[:, None, :], eps)
+    size = jnp.abs(normed[:, :, 0])
+    return {
+        "before": dominance(states),
+        "after": dominance(normed),
+        "top": size.max(axis=-1),
+        "mean": size.mean(axis=-1),
+        "dim": size.argmax(axis=-1),
+        "held": jnp.square(size.max(axis=-1)) / jnp.square(size).sum(axis=-1),
+    }
+
+
+def measure(model: Model, batch: Batch) -> xarray.Dataset:
+    """Dominance by depth and position, and the lock-in of each head.
+
+    before, after (prompt, depth, position), top, mean, dim, held (prompt, depth): see `ratios`; NaN beyond a prompt.
+    alignment (prompt, layer, head): cos(u_1, k_0). key_alignment (layer, head, key): mean over prompts of cos(u_1, k_j).
+    positive (prompt, layer, head, key): share of later queries with a positive score. received (prompt, layer, head): attention
+    to key 0. row_cosine (layer, kv_head, dim): |cosine| of the mean direction of k_0 with each row of W_K.
+    """
+    parts = [_block(model, batch.tokens[at], batch.lengths[at]) for at in _slices(len(batch.lengths))]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in PER_PROMPT}
+    gram, queries, keys, count = (np.sum([part[name] for part in parts], axis=0) for name in SUMS)
+    first = first_direction(gram, queries)
+    group = model.config.group
+    of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
+    rows = np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3)
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+    mean_key = unit(keys[:, :, 0])
+    axes = ("prompt", "layer", "head")
+    return xarray.Dataset(
+        {name: (("prompt", "depth", "position"), joined[name]) for name in ("before", "after")}
+        | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim", "held")}
+        | {
+            "alignment": (axes, np.einsum("NLHD,LHD->NLH", np.repeat(joined["key_0"], group, axis=2), first)),
+            "key_alignment": (("layer", "head", "key"), np.einsum("LHSD,LHD->LHS", of_heads, first)),
+            "positive": ((*axes, "key"), joined["positive"]),
+            "received": (axes, joined["received"]),
+            "row_cosine": (("layer", "kv_head", "dim"), np.abs(np.einsum("LKdD,LKD->LKd", rows, mean_key))),
+        }
+    )
+
+
+def _slices(count: int) -> list[slice]:
+    return [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
+
+
+def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
+    """What `measure` needs of a few prompts: `PER_PROMPT`, and `SUMS` over them."""
+    sites = (Capture(Site.EMBED), Capture(Site.RESID))
+    probe = Probe(attention_received=True, capture=sites, extra=STATISTICS)
+    record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
+    states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
+    gains = jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]])
+    found = {name: np.array(array) for name, array in ratios(states, gains, eps=model.config.norm.eps).items()}
+    for name in ("before", "after"):
+        found[name][np.broadcast_to((np.arange(tokens.shape[1]) >= lengths[:, None])[:, None], found[name].shape)] = np.nan
+    keys = unit(np.asarray(record["rotated_keys"], np.float32))
+    there = np.isfinite(keys).all(axis=-1, keepdims=True)
+    return found | {
+        "key_0": keys[:, :, :, 0],
+        "positive": np.asarray(record["positive"], np.float32),
+        "received": np.asarray(record["attention_received"][..., 0], np.float32),
+        "gram": np.asarray(record["query_gram"], np.float64).sum(0),
+        "queries": np.asarray(record["query_sum"], np.float64).sum(0),
+        "keys": np.where(there, keys, 0).sum(0),
+        "count": there.sum(0),
+    }
+
+
+def first_direction(gram: NDArray, total: NDArray) -> NDArray:
+    """u_1 of each head: the first eigenvector of gram [..., D, D], turned so that the sum of the queries [..., D] is positive."""
+    vectors = np.linalg.eigh(gram)[1][..., -1]
+    sign = np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
+    return vectors * sign
+
+
+def unit(vectors: NDArray) -> NDArray:
+    """Vectors over their norm, 0 for those of norm 0."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)

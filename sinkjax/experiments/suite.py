@@ -1,0 +1,129 @@
+"""Every experiment of a family, or of all families, on one model: run one after the other, and shown on one page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import sinkjax
+from sinkjax.checkpoints.load import check_dtype, open_checkpoint
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.experiments import documents, results, run
+from sinkjax.experiments.base import Section
+from sinkjax.experiments.config import All
+from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, read_text
+from sinkjax.report.files import write
+
+REFUSED = "refused.yaml"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What several experiments found. skipped: experiment -> why it has no section, in one sentence."""
+
+    title: str
+    sections: tuple[Section, ...]
+    skipped: Mapping[str, str]
+
+
+def names(config: All) -> list[str]:
+    """The experiments of a suite, sorted. Errors: a family that has none."""
+    every = [name for name in sorted(EXPERIMENTS) if "/" in name]  # a sweep of any edits belongs to no paper
+    families = {name.partition("/")[0] for name in every}
+    if config.family and config.family not in families:
+        raise unknown("family", config.family, families)
+    return [name for name in every if config.family in ("", name.partition("/")[0])]
+
+
+def member(config: All, name: str, out: Path | None = None) -> Chosen:
+    """One experiment of a suite: its shipped config, on the suite's model, with the fields that the suite states.
+
+    out: the suite's folder, in which it has one of its own. Errors: a field that does not fit the experiment.
+    """
+    stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
+    values = {**documents.fields(choose(name).config), "revision": None, **stated}
+    built: Any = documents.build(config_type(name), values, name)
+    return Chosen(name, built, out and out / (name.removeprefix(f"{config.family}/") if config.family else name))
+
+
+def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callable[[str], None] = lambda line: None) -> Report:
+    """Run every experiment of a suite, each into a folder of its own below `out`, and write one page of them all.
+
+    An experiment that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
+    others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
+    """
+    config: All = chosen.config
+    _check(config)
+    results.claim(out, chosen)
+    load = functools.cache(sinkjax.load)
+    refused: dict[str, str] = {}
+    sections = []
+    for number, name in enumerate(experiments := names(config), 1):
+        say(f"{name} ({number} of {len(experiments)})")
+        try:
+            one = member(config, name, out)
+            sections.append(run.carry_out(one, one.folder or out, memory, say, load))
+        except SinkjaxError as error:
+            if isinstance(error.__context__, OSError):  # a full disk refuses every model
+                raise
+            refused[name] = str(error)
+            say(f"{name} does not run: {error}")
+    write(out / REFUSED, yaml.safe_dump(refused, allow_unicode=True))
+    return _write(config, out, sections, refused)
+
+
+def build(chosen: Chosen, out: Path) -> Report:
+    """Rebuild the pages of a suite, and of each experiment in it that is finished, from their stores."""
+    report = gather(chosen, out, run.build)
+    return _write(chosen.config, out, report.sections, report.skipped)
+
+
+def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section] = run.section_of) -> Report:
+    """What the finished experiments of a suite found, and why the others have no section. section: gives one from its folder."""
+    config: All = chosen.config
+    refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
+    sections, skipped = [], dict(refused)
+    for name in names(config):
+        if name not in refused:
+            try:
+                one = member(config, name, out)
+                sections.append(section(one, one.folder or out))
+            except SinkjaxError as error:
+                skipped[name] = str(error)
+    return Report(title(config), tuple(sections), skipped)
+
+
+def title(config: All) -> str:
+    """The title of a suite's page."""
+    return f"{config.family or 'All papers'} on {config.model}"
+
+
+def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
+    """(experiment, its `run.plans`, or the sentence with which it refuses the model), for each one of a suite."""
+    config: All = chosen.config
+    _check(config)
+    for name in names(config):
+        try:
+            yield name, list(run.plans(member(config, name), memory))
+        except SinkjaxError as error:
+            yield name, str(error)
+
+
+def _check(config: All) -> None:
+    """Errors that are not the fault of one experiment: the model, the dtype, the family."""
+    names(config)
+    check_dtype(config.dtype)
+    open_checkpoint(config.model, config.revision)
+
+
+def _write(config: All, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
+    from sinkjax.report.page import page
+
+    report = Report(title(config), tuple(sections), skipped)
+    write(out / results.PAGE, page(report.sections, report.title, skipped))
+    return report

@@ -1,0 +1,128 @@
+"""`generate`: how a model goes on from a prompt, edited or not. Correct rather than fast: a whole forward for each token."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.data.prompts import encode
+from sinkjax.edits.edit import Edit
+from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import check_batch
+from sinkjax.model.forward import run
+from sinkjax.model.params import check
+from sinkjax.probe import Probe
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model
+
+
+@overload
+def generate(
+    model: Model,
+    prompt: str,
+    edits: Edit | Sequence[Edit] = (),
+    tokens: int = 32,
+    temperature: float = 0.0,
+    seed: int = 0,
+    bos: str | int = "model",
+) -> str: ...
+@overload
+def generate(
+    model: Model,
+    prompt: Sequence[int],
+    edits: Edit | Sequence[Edit] = (),
+    tokens: int = 32,
+    temperature: float = 0.0,
+    seed: int = 0,
+    bos: str | int = "model",
+) -> list[int]: ...
+def generate(
+    model: Model,
+    prompt: str | Sequence[int],
+    edits: Edit | Sequence[Edit] = (),
+    tokens: int = 32,
+    temperature: float = 0.0,
+    seed: int = 0,
+    bos: str | int = "model",
+) -> str | list[int]:
+    """How the model goes on: a text for a text, a list of token ids for token ids; without the prompt.
+
+    edits: in force at every step, for the prompt and for what was generated alike; a position that an edit names must be in the
+    prompt, and rotary indices, if one is given for each position, are those of the prompt and of all `tokens` after it.
+    tokens: how many at most; the end-of-text token ends it before, and is left out. temperature: 0 takes the likeliest token,
+    above 0 samples from softmax(logits / temperature), with the key of (seed, step). bos: as for `sinkjax.encode`; token ids are
+    taken as they are.
+    Errors: no tokenizer for a text; an empty prompt; a prompt that with `tokens` is longer than the context; edits that do not
+    fit; a negative temperature or seed.
+    """
+    start = _ids(model, prompt, bos)
+    if tokens < 1:
+        raise SinkjaxError(f"tokens must be at least 1, not {tokens}")
+    if not 0 <= temperature < np.inf or seed < 0:
+        raise SinkjaxError(f"temperature and seed must be at least 0, not {temperature} and {seed}")
+    length, total = len(start), len(start) + tokens
+    if total > model.config.context:
+        raise SinkjaxError(f"{length} tokens and {tokens} more are beyond the context of {model.config.context} tokens")
+    row = np.zeros((1, total), np.int32)
+    row[0, :length] = start
+    check(model.params, model.config)
+    check_batch(row, [length], model.config)
+    resolved = resolve(edits, model.config, [length], total)  # positions lie in the prompt
+    resolve(edits, model.config, [total], total)  # and no token that is generated is left without a key
+    end = model.source.get("eos")
+    for step in range(tokens):
+        token = int(_choose(_next(model, row, length + step, resolved), temperature, seed, step))
+        if token == end:
+            break
+        row[0, length + step] = token
+    else:
+        step = tokens
+    found = row[0, length : length + step].tolist()
+    return _text(model, start, found) if isinstance(prompt, str) else found
+
+
+def _next(model: Model, row: np.ndarray, length: int, edits: Edits) -> jax.Array:
+    """Logits [V] of the token after the first `length` ones. Padded to one length, so all steps share one compilation."""
+    out = run(
+        model.params,
+        jnp.asarray(row),
+        jnp.asarray([length]),
+        edits,
+        config=model.config,
+        probe=Probe(),
+        logits=True,
+        precision="highest",
+    )
+    return out.logits[0, length - 1]
+
+
+def _choose(logits: jax.Array, temperature: float, seed: int, step: int) -> jax.Array:
+    if temperature == 0:
+        return jnp.argmax(logits)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), zlib.crc32(b"generate")), step)
+    return jax.random.categorical(key, logits / temperature)
+
+
+def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]:
+    if model.config.vocab_size is None:
+        raise SinkjaxError("this model has no vocabulary, so there are no tokens to generate")
+    if isinstance(prompt, str):
+        tokens, lengths = encode(model, [prompt], bos=bos, length=model.config.context)
+        return tokens[0, : lengths[0]].tolist()
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise SinkjaxError("the prompt is empty: at least one token is needed")
+    return ids
+
+
+def _text(model: Model, start: list[int], found: list[int]) -> str:
+    """The text that tokens add to a prompt, its leading space included."""
+    assert model.tokenizer is not None
+    return model.tokenizer.decode([*start, *found])[len(model.tokenizer.decode(start)) :]

@@ -1,0 +1,89 @@
+"""`untrained:SOURCE`: the model's shape and tokenizer, weights as its pretraining starts, the same in every process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from tests.checkpoints.files import LLAMA, random_weights, write_folder
+from tests.experiments.tiny import write_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("tiny"))
+
+
+def test_shape_and_tokenizer_are_the_models_and_the_weights_are_not(folder):
+    trained, random = sinkjax.load(folder), sinkjax.load(f"untrained:{folder}")
+    assert random.config == trained.config
+    params.check(random.params, random.config)
+    assert random.tokenizer.encode("a text") == trained.tokenizer.encode("a text")
+    assert random.source["bos"] == trained.source["bos"] == 0
+    assert random.source["sha256"] != trained.source["sha256"]
+    for name, leaf in random.params["layers"].items():
+        if name.endswith("norm"):
+            np.testing.assert_array_equal(leaf, 1)
+        else:
+            assert not np.allclose(leaf, trained.params["layers"][name], atol=0.01)
+
+
+def test_the_source_says_that_nothing_was_trained_and_what_was_assumed(folder):
+    source = sinkjax.load(f"untrained:{folder}").source
+    assert (source["kind"], source["name"], source["dtype"]) == ("untrained", f"untrained:{folder}", "float32")
+    assert source["assumed"] == {"initializer_range": 0.02}
+
+
+@pytest.mark.parametrize(("stated", "std"), [({}, 0.02), ({"initializer_range": 0.05}, 0.05)])
+def test_matrices_have_the_deviation_that_the_config_states(tmp_path, stated, std):
+    values = {**LLAMA, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16, "vocab_size": 512, **stated}
+    model = sinkjax.load(f"untrained:{write_folder(tmp_path, values, random_weights(values))}")
+    for leaf in (model.params["embed"], model.params["unembed"], *(model.params["layers"][name] for name in ("q", "o", "down"))):
+        assert float(leaf.std()) == pytest.approx(std, rel=0.05)
+        assert abs(float(leaf.mean())) < std / 10
+    assert model.source["assumed"].get("initializer_range") == (None if stated else std)
+
+
+def test_no_weights_need_to_be_there(folder, tmp_path):
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    here = sinkjax.load(f"untrained:{tmp_path}")
+    assert here.source["sha256"] == sinkjax.load(f"untrained:{folder}").source["sha256"]
+    with pytest.raises(SinkjaxError, match=r"neither model\.safetensors nor"):
+        sinkjax.load(tmp_path)
+
+
+def test_the_draw_is_that_of_seed_and_name_on_a_mesh_and_in_a_narrow_type(folder):
+    mesh = jax.make_mesh((2,), ("model",), devices=jax.devices()[:2])
+    one, spread, narrow = (
+        sinkjax.load(f"untrained:{folder}", **options) for options in ({}, {"mesh": mesh}, {"dtype": "bfloat16"})
+    )
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(one.params), jax.device_get(spread.params))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a.astype("bfloat16"), b), one.params, narrow.params)
+    assert spread.params["layers"]["q"].addressable_shards[0].data.shape == (3, 16, 2, 4)  # two of four heads
+
+
+def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():
+    checkpoint = open_checkpoint("untrained:smollm2-135m")
+    assert (checkpoint.initializer_range, checkpoint.tensors, checkpoint.config.layers) == (1 / 24, {}, 30)
+    assert checkpoint.source["assumed"] == open_checkpoint("smollm2-135m").source["assumed"]
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("untrained:smollm2-135", "unknown model 'smollm2-135' .did you mean 'smollm2-135m'"),
+        ("untrained:nowhere", "unknown model 'nowhere'"),
+        ("untrained:untrained:smollm2-135m", "'untrained:' stands before a trained model, once"),
+    ],
+)
+def test_what_is_not_there_is_named(source, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        sinkjax.load(source)

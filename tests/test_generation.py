@@ -1,0 +1,125 @@
+"""`generate` goes on as the forward pass says, token by token, with the edits in force all the while."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.generation import run
+from tests.experiments.tiny import write_model
+
+PROMPT = [5, 9, 40, 7, 33, 21]
+NEW = 5
+EDITS = {
+    "none": (),
+    "mask": sinkjax.mask_key(0),
+    "isolate": sinkjax.attend_self(3, layers=1),
+    "window": sinkjax.edit("logits", "set", -jnp.inf, distances=slice(3, None)),
+    "two": [sinkjax.swap_embeddings(0, 2), sinkjax.drop_mlp(1)],
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> sinkjax.Model:
+    return sinkjax.load(write_model(tmp_path_factory.mktemp("model")))
+
+
+def step_by_step(model: sinkjax.Model, edits) -> list[int]:
+    """The likeliest tokens, each from a forward of its own length without padding."""
+    ids = list(PROMPT)
+    for _ in range(NEW):
+        ids.append(int(sinkjax.forward(model.params, np.array([ids]), model.config, edits=edits).logits[0, -1].argmax()))
+    return ids[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_every_token_is_the_likeliest_of_an_unpadded_forward(model, name):
+    assert sinkjax.generate(model, PROMPT, edits=EDITS[name], tokens=NEW) == step_by_step(model, EDITS[name])
+
+
+def test_the_edits_of_this_test_change_what_follows(model):
+    assert len({tuple(step_by_step(model, edits)) for edits in EDITS.values()}) > 2
+
+
+def test_all_tokens_share_one_compilation(model):
+    run.clear_cache()
+    sinkjax.generate(model, PROMPT, tokens=NEW)
+    sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1.0)
+    assert run._cache_size() == 1
+
+
+def test_samples_repeat_with_their_seed_and_follow_the_softmax(model):
+    drawn = [sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    logits = sinkjax.forward(model.params, np.array([PROMPT]), model.config).logits[0, -1]
+    chances = np.asarray(jax.nn.softmax(logits / 0.3), float)
+    firsts = Counter(sinkjax.generate(model, PROMPT, tokens=1, temperature=0.3, seed=seed)[0] for seed in range(100))
+    top = int(chances.argmax())
+    assert firsts[top] / 100 == pytest.approx(chances[top], abs=4 * np.sqrt(chances[top] * (1 - chances[top]) / 100) + 1e-3)
+
+
+def test_a_cold_sample_is_the_likeliest(model):
+    assert sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1e-4) == step_by_step(model, ())
+
+
+def test_a_text_goes_on_as_a_text(model):
+    ids = [model.tokenizer.bos, *model.tokenizer.encode("the key")]
+    text = sinkjax.generate(model, "the key", tokens=NEW)
+    assert text == model.tokenizer.decode([*ids, *sinkjax.generate(model, ids, tokens=NEW)])[len(model.tokenizer.decode(ids)) :]
+    assert sinkjax.generate(model, "the key", tokens=NEW, bos="none") != "the key"
+
+
+def test_the_end_of_text_token_ends_it(model):
+    whole = sinkjax.generate(model, PROMPT, tokens=NEW)
+    place = max(number for number in range(NEW) if whole.index(whole[number]) == number)
+    ending = sinkjax.Model(model.config, model.params, model.tokenizer, {**model.source, "eos": whole[place]})
+    assert sinkjax.generate(ending, PROMPT, tokens=NEW) == whole[:place]
+
+
+def test_rotary_indices_cover_the_prompt_and_what_follows(model):
+    total = len(PROMPT) + NEW
+    same = sinkjax.set_positions(np.arange(total), np.arange(total))
+    assert sinkjax.generate(model, PROMPT, edits=same, tokens=NEW) == step_by_step(model, ())
+    with pytest.raises(SinkjaxError, match="rotary indices must have shape"):
+        sinkjax.generate(model, PROMPT, edits=sinkjax.set_positions(np.arange(3)), tokens=NEW)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"edits": sinkjax.mask_key(6)}, "key position 6 is beyond prompt 0, which has 6 tokens"),
+        ({"edits": sinkjax.swap_embeddings(0, 8)}, "swap position 8 is not in prompt 0"),
+        ({"edits": sinkjax.mask_key(0, layers=9)}, "layer 9 is out of range"),
+        ({"edits": sinkjax.edit("logits", "set", -np.inf, queries=slice(8, None))}, "masks every key of query 8|addresses no"),
+        ({"tokens": 0}, "tokens must be at least 1, not 0"),
+        ({"tokens": 59}, "6 tokens and 59 more are beyond the context of 64 tokens"),
+        ({"temperature": -1.0}, "temperature and seed must be at least 0"),
+        ({"prompt": []}, "the prompt is empty"),
+        ({"prompt": ""}, "texts.0. is empty"),
+        ({"prompt": [5, 999]}, "999"),
+        ({"prompt": "text", "bos": "auto"}, "unknown bos"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused(model, options, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        sinkjax.generate(model, **{"prompt": PROMPT, "tokens": NEW, **options})
+
+
+def test_a_model_without_a_tokenizer_goes_on_from_token_ids(model, tmp_path: Path):
+    bare = sinkjax.Model(model.config, model.params, None, model.source)
+    assert sinkjax.generate(bare, PROMPT, tokens=NEW) == sinkjax.generate(model, PROMPT, tokens=NEW)
+    with pytest.raises(SinkjaxError, match="no tokenizer"):
+        sinkjax.generate(bare, "text")
+
+
+def test_smollm2_knows_what_comes_next(smollm2):
+    """The likeliest continuation of a sentence that everyone knows."""
+    assert sinkjax.generate(smollm2, "The capital of France is", tokens=2, bos="none").strip().startswith("Paris")
