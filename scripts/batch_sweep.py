@@ -56,8 +56,11 @@ def main() -> None:
     )
     rates = [metrics.sink_rate(result, key) for key in (0, 1)]
     columns = [table for rate in rates for table in (stats.intervals(rate), stats.paired_differences(rate, rate[0]))]
-    for label, *row in zip(result.edit.values, *columns, strict=True):
-        print(f"{label:16}", *(f"{cell!s:36}" for cell in row))
+    table = [("", "key 0", "change", "key 1", "change")]
+    table += [(label, *map(str, row)) for label, *row in zip(result.edit.values, *columns, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 if __name__ == "__main__":

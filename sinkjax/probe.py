@@ -67,7 +67,8 @@ class Capture:
 class Probe:
     """Which statistics a forward returns; the axes are in `sinkjax/statistics.py` and in `record.dims`.
 
-    attention_received, attention_share, row_entropy, query_key_cosine: of the attention weights actually used.
+    attention_received, attention_share, row_entropy: of the attention weights actually used. query_key_cosine: of rotated queries
+    with each key they come after.
     resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
     query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.
     attention: layers whose full maps are returned. capture, extra: raw values and further reductions.

@@ -1,8 +1,11 @@
 """Where an edit can act: the sites of the forward pass, in the order in which they fire.
 
-`sinkjax/model/forward.py` visits each site once a layer; this table says what array is there, what may be done to it, and
-which selectors choose its cells. Axes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width,
-F MLP width; Q queries and S keys are both positions.
+`sinkjax/model/forward.py` visits EMBED once and every other site once a layer; this table says what array is there, what may be
+done to it, and which selectors choose its cells. `edits/apply.py` holds the operations, by the kind of array.
+
+A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` at its place in the forward; one with another array
+than vectors [B, T, (H,) D] or scores [B, H, Q, S] also needs a function in `apply.py` and a visit in `tape.py`. The tests that
+loop over `Site` then ask for the rest.
 """
 
 from __future__ import annotations
@@ -35,8 +38,7 @@ class Site(StrEnum):
 class Spec:
     """One row of the table.
 
-    axes: the axes of the array found there. ops: what may be done to it. what: the array, in words. after_block: whether the
-    site is outside of a block's own computation of layer l, that is, whether an edit of layer l leaves block l's input alone.
+    axes: the axes of the array found there ("query" and "key" are positions). ops: what may be done to it. what: in words.
     """
 
     axes: tuple[str, ...]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import xarray
 
 LEVEL = 0.95
+ROUNDING = 1e-6  # relative; float32 programs that compute the same differ by less
 NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row that stands for itself
 
 
@@ -86,6 +87,7 @@ def _column(sweep: Measured, measure: Measure, seed: int, controls: Measured | N
     values = measure.of(sweep.data)
     means = stats.intervals(values, level=LEVEL, seed=seed)
     compared = values[0] if measure.against is None else measure.against(sweep.data)
+    values = _without_rounding(values, compared)
     effects = stats.paired_differences(values, compared, level=LEVEL, seed=seed)
     ranks = _ranks(sweep, values - compared, _random_effects(measure, controls, compared), controls.arms) if controls else {}
     return [
@@ -97,7 +99,14 @@ def _column(sweep: Measured, measure: Measure, seed: int, controls: Measured | N
 def _random_effects(measure: Measure, controls: Measured, compared: NDArray) -> NDArray:
     """Effects of the controls on their prompts, the first of the sweep's: float[control, prompt]."""
     values = measure.of(controls.data)
-    return values - (compared[: values.shape[1]] if measure.against is None else measure.against(controls.data))
+    against = compared[: values.shape[1]] if measure.against is None else measure.against(controls.data)
+    return _without_rounding(values, against) - against
+
+
+def _without_rounding(values: NDArray, compared: NDArray) -> NDArray:
+    """Values, but for those within rounding of what they are compared with: unedited and edited runs are two programs."""
+    with np.errstate(invalid="ignore"):  # what is not finite stays as it is
+        return np.where(np.abs(values - compared) <= ROUNDING * np.abs(compared), compared, values)
 
 
 def _ranks(sweep: Measured, effects: NDArray, random: NDArray, controls: Sequence[Arm]) -> dict[int, tuple[float, int]]:

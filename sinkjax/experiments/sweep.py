@@ -48,7 +48,7 @@ def section(config: Sweep, stores: Mapping[str, xarray.Dataset]) -> Section:
     labels = tuple(arm.edit.label for arm in chosen)
     return Section(
         experiment="sweep",
-        title=f"A sweep of {len(labels)} edits",
+        title=f"A sweep of {len(labels)} edit{'s' * (len(labels) != 1)}",
         claim=f"Effects are differences from the first edit listed ({labels[0]}), paired by prompt.",
         findings=(),
         rows=tuple(table.values()),

@@ -40,6 +40,14 @@ def test_an_effect_without_spread_has_an_interval_of_one_point():
     assert (row.effect.low, row.effect.mean, row.effect.high) == (1, 1, 1)
 
 
+def test_a_difference_of_rounding_is_no_effect():
+    values = {"none": [20_000.0, 3.0, np.inf], "same": [20_000.005, 3.0000001, np.inf], "other": [20_000.0, 3.0001, np.inf]}
+    table = summarise(measured(values), [SIZE], seed=0)
+    same, other = table["same", "size (m)"].effect, table["other", "size (m)"].effect
+    assert (same.mean, same.low, same.high) == (0, 0, 0)
+    assert other.mean == pytest.approx(0.00005, rel=1e-6)
+
+
 def test_a_percentile_counts_the_controls_of_the_same_budget_only():
     sweep = measured({"none": [0, 0], "one": [3, 3], "all": [3, 3]}, {"one": 1, "all": 9})
     controls = measured({"a": [1, 1], "b": [2, 2], "c": [4, 4], "d": [5, 5]}, {"a": 1, "b": 1, "c": 1, "d": 9})

@@ -73,7 +73,7 @@ def by_edited_layer(found: Results) -> Drawing:
     sinks, activations = found.measured[:2], found.measured[2:4]
 
     def row(ylabel: str, measures: Sequence[str], name: str, log: bool) -> list[layers.Panel]:
-        names = [f"{name} {key}{' (masked)' if key == found.config.key else ''}" for key in found.keys]
+        names = [f"{name} {key}" for key in found.keys]
         return [
             layers.Panel(
                 _masked(title),
@@ -89,7 +89,8 @@ def by_edited_layer(found: Results) -> Drawing:
         row("largest |h| at the position", activations, "position", log=True),
     ]
     caption = (
-        "Where the sink (top) and the largest activation (bottom) are, against the edited layer. Dashed: no edit. Bands:"
+        f"Where the sink (top) and the largest activation (bottom) are, against the layers in which key {found.config.key} is"
+        " masked. A masked layer has no sink on that key, which alone takes it a share of its line. Dashed: no edit. Bands:"
         f" bootstrap 95 % intervals over {found.data.sizes['prompt']} prompts. {found.origin}."
     )
     return Drawing("sink-by-edited-layer", layers.lines(rows, XLABEL), caption)
