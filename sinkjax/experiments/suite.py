@@ -58,7 +58,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
     others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
     """
     config: All = chosen.config
-    _check(config)
+    _check(config, weights=True)
     results.claim(out, chosen)
     load = functools.cache(sinkjax.load)
     refused: dict[str, str] = {}
@@ -106,7 +106,7 @@ def title(config: All) -> str:
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
     """(experiment, its `run.plans`, or the sentence with which it refuses the model), for each one of a suite."""
     config: All = chosen.config
-    _check(config)
+    _check(config, weights=False)
     for name in names(config):
         try:
             yield name, list(run.plans(member(config, name), memory))
@@ -114,11 +114,11 @@ def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]
             yield name, str(error)
 
 
-def _check(config: All) -> None:
+def _check(config: All, weights: bool) -> None:
     """Errors that are not the fault of one experiment: the model, the dtype, the family."""
     names(config)
     check_dtype(config.dtype)
-    open_checkpoint(config.model, config.revision)
+    open_checkpoint(config.model, config.revision, weights=weights)
 
 
 def _write(config: All, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
