@@ -136,3 +136,19 @@ class Compression(Background):
         at_least(self, position=0)
         if self.position + MIN_QUERIES > self.length:
             raise SinkjaxError(f"position {self.position} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise(Background):
+    """Error of activations rounded to 8 bits with one scale a tensor, with and without the massive activation."""
+
+    prompts: int = 32
+    """passages of text"""
+    position: int = 0
+    """where the massive activation is"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, position=0)
+        if self.position + MIN_QUERIES > self.length:
+            raise SinkjaxError(f"position {self.position} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
