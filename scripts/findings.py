@@ -85,7 +85,7 @@ def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
     else:
         parts += [f"- {finding}" for section in sections.values() for finding in section.findings]
     parts += [f"\n{model}: not run, because {why}" for model, why in columns.items() if isinstance(why, str)]
-    return "\n".join(parts)
+    return "\n".join(parts) + "\n"
 
 
 def cell(claim: Claim | None) -> str:

@@ -37,7 +37,7 @@ class Options:
     backend: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     """where to compute; another back end than the one asked for is refused"""
     memory: float | None = None
-    """gigabytes that a sweep may plan with; by default what the device has"""
+    """gigabytes of a device's memory that a sweep may plan with; by default what this device has"""
 
 
 @dataclass(frozen=True, kw_only=True)

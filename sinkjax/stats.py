@@ -178,3 +178,10 @@ def _bootstrap(rows: NDArray, level: float, resamples: int, seed: int) -> list[t
     low, high = np.where(accelerated, (low, high), tails)
     method = np.where(accelerated, "BCa", "percentile")
     return list(zip(low.tolist(), high.tolist(), method.tolist(), strict=True))
+
+
+def kendall_tau(x: ArrayLike, y: ArrayLike) -> float:
+    """Kendall's tau-b of two rows of numbers: 1 for the same order, -1 for the opposite one."""
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(x, y).statistic)

@@ -11,6 +11,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
@@ -50,9 +51,9 @@ def load(
 ) -> Model:
     """Load a Llama-family model; no weight's value is changed beyond the cast.
 
-    source: a preset ("smollm2-135m"), a Hugging Face folder, a .gguf file, or a hub id "owner/name" (looked for in that order;
-    a hub id first in the local cache, then online); or "untrained:" and any of these: its architecture and tokenizer with random
-    weights (`untrained.draw_params`), for which no weights are read.
+    source: a preset ("smollm2-135m"), the short name of a model on the hub (`architectures.ARCHITECTURES`), a Hugging Face
+    folder, a .gguf file, or a hub id "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:"
+    and any of these: its architecture and tokenizer with random weights (`untrained.draw_params`), for which none are read.
     dtype: of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
     revision: branch, tag or commit of a hub id.
     mesh: devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given; None:
@@ -87,13 +88,17 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`.
 
-    weights: whether they must be there.
+    weights: whether they must be there. Without, a name of ARCHITECTURES needs no network, and has no tokenizer.
     """
     if source.startswith(PREFIX):
         trained = source.removeprefix(PREFIX)
         if trained.startswith(PREFIX):
             raise SinkjaxError(f"{PREFIX!r} stands before a trained model, once, not as in {source!r}")
         return untrained(open_checkpoint(trained, revision, ignore_keys, assume, weights=False), source)
+    if source in ARCHITECTURES:
+        if not weights and revision is None:
+            return architecture(source)
+        return open_checkpoint(ARCHITECTURES[source].hub, revision, ignore_keys, assume, weights)
     path = Path(source).expanduser()
     hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
     if revision is not None and not hub:
@@ -110,7 +115,7 @@ def open_checkpoint(
     if hub:
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
-    raise unknown("model", source, PRESETS, "; or an existing folder, a .gguf file, or a hub id owner/name")
+    raise unknown("model", source, [*PRESETS, *ARCHITECTURES], "; or an existing folder, a .gguf file, or a hub id owner/name")
 
 
 def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:

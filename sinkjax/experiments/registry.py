@@ -22,9 +22,15 @@ ALL = "all"  # the experiment of a config that runs all those of a family (`expe
 
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
+    "background/compression": (
+        "sinkjax.experiments.background.config",
+        "Compression",
+        "sinkjax.experiments.background.compression",
+    ),
     "background/elsewhere": ("sinkjax.experiments.background.config", "Elsewhere", "sinkjax.experiments.background.elsewhere"),
     "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
     "background/patch": ("sinkjax.experiments.background.config", "Patch", "sinkjax.experiments.background.patch"),
+    "background/quantise": ("sinkjax.experiments.background.config", "Quantise", "sinkjax.experiments.background.quantise"),
     "background/streaming": ("sinkjax.experiments.background.config", "Streaming", "sinkjax.experiments.background.streaming"),
     "gu/angles": ("sinkjax.experiments.gu.config", "Angles", "sinkjax.experiments.gu.angles"),
     "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),

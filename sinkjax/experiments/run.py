@@ -49,7 +49,7 @@ def carry_out(
     memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next. load: gives
     the model, by default `sinkjax.load`.
     """
-    for _ in plans(chosen, memory):  # every edit is checked against the model before anything is loaded or written
+    for _ in plans(chosen, memory, weights=True):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
     config: Any = chosen.config
@@ -69,14 +69,14 @@ def carry_out(
     return build(chosen, out)
 
 
-def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[Job, Config, Plan]]:
+def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[Job, Config, Plan]]:
     """What each sweep of an experiment, calculations aside, will do and cost. Errors: edits that do not fit the model.
 
-    No weights are read.
+    No weights are read. weights: whether they must be there.
     """
     config = chosen.config
     check_dtype(config.dtype)
-    architecture = open_checkpoint(config.model, config.revision).config
+    architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
     for job in recipe(chosen.experiment).jobs(config, architecture):

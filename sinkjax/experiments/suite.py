@@ -40,15 +40,23 @@ def names(config: All) -> list[str]:
     return [name for name in every if config.family in ("", name.partition("/")[0])]
 
 
-def member(config: All, name: str, out: Path | None = None) -> Chosen:
+def member(config: All, name: str, layers: int) -> Chosen:
     """One experiment of a suite: its shipped config, on the suite's model, with the fields that the suite states.
 
-    out: the suite's folder, in which it has one of its own. Errors: a field that does not fit the experiment.
+    layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them.
+    Errors: a field that does not fit the experiment.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
     values = {**documents.fields(choose(name).config), "revision": None, **stated}
+    if "map_layers" in values:
+        values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
     built: Any = documents.build(config_type(name), values, name)
-    return Chosen(name, built, out and out / (name.removeprefix(f"{config.family}/") if config.family else name))
+    return Chosen(name, built)
+
+
+def place(config: All, name: str, out: Path) -> Path:
+    """The folder of an experiment in that of its suite."""
+    return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
 def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callable[[str], None] = lambda line: None) -> Report:
@@ -58,7 +66,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
     others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
     """
     config: All = chosen.config
-    _check(config)
+    layers = _layers(config, weights=True)
     results.claim(out, chosen)
     load = functools.cache(sinkjax.load)
     refused: dict[str, str] = {}
@@ -66,8 +74,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
     for number, name in enumerate(experiments := names(config), 1):
         say(f"{name} ({number} of {len(experiments)})")
         try:
-            one = member(config, name, out)
-            sections.append(run.carry_out(one, one.folder or out, memory, say, load))
+            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, say, load))
         except SinkjaxError as error:
             if isinstance(error.__context__, OSError):  # a full disk refuses every model
                 raise
@@ -91,8 +98,10 @@ def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section]
     for name in names(config):
         if name not in refused:
             try:
-                one = member(config, name, out)
-                sections.append(section(one, one.folder or out))
+                folder = place(config, name, out)
+                if not folder.is_dir():
+                    raise SinkjaxError("its turn has not come; the command that began the suite resumes it")
+                sections.append(section(choose(str(folder)), folder))
             except SinkjaxError as error:
                 skipped[name] = str(error)
     return Report(title(config), tuple(sections), skipped)
@@ -106,19 +115,19 @@ def title(config: All) -> str:
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
     """(experiment, its `run.plans`, or the sentence with which it refuses the model), for each one of a suite."""
     config: All = chosen.config
-    _check(config)
+    layers = _layers(config, weights=False)
     for name in names(config):
         try:
-            yield name, list(run.plans(member(config, name), memory))
+            yield name, list(run.plans(member(config, name, layers), memory))
         except SinkjaxError as error:
             yield name, str(error)
 
 
-def _check(config: All) -> None:
-    """Errors that are not the fault of one experiment: the model, the dtype, the family."""
+def _layers(config: All, weights: bool) -> int:
+    """How many layers the model has. Errors: what is not the fault of one experiment, the model, the dtype or the family."""
     names(config)
     check_dtype(config.dtype)
-    open_checkpoint(config.model, config.revision)
+    return open_checkpoint(config.model, config.revision, weights=weights).config.layers
 
 
 def _write(config: All, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:

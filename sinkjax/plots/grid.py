@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_CHARACTERS = 8  # of a title, for each inch of its panel
+TITLE_WIDTH = 72  # characters over the whole width of a figure
 NARROWEST = 0.22  # of the widest column
-MOST_TICKS = 16  # with words of their own along one column
+MOST_TICKS = 16  # along one axis of a map
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
         for panel, column, values, width in zip(axes[number], columns, row.values, widths, strict=True):
             image = panel.imshow(values.T, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
             panel.spines[:].set_visible(False)
-            _ticks(panel, "x", column.x, most)
-            _ticks(panel, "y", y, MOST_TICKS)
+            _ticks(panel, "x", column.x)
+            _ticks(panel, "y", y)
             if number == 0:
-                panel.set_title(textwrap.fill(column.title, max(int(width / sum(widths) * 9 * TITLE_CHARACTERS), 12)))
+                panel.set_title(textwrap.fill(column.title, max(int(width / sum(widths) * TITLE_WIDTH), 12)))
             if number == len(rows) - 1:
                 panel.set_xlabel(column.xlabel)
         axes[number, 0].set_ylabel(ylabel)
@@ -82,10 +83,9 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
     return figure
 
 
-def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str], most: int) -> None:
+def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str]) -> None:
     """Names at the cells; of many, only so many that they do not touch."""
-    step = -(-len(names) // most) if axis == "y" else (1 if len(names) <= MOST_TICKS // 2 else -(-len(names) // MOST_TICKS))
-    places = range(0, len(names), step)
+    places = range(0, len(names), math.ceil(len(names) / MOST_TICKS))
     long = axis == "x" and max(len(name) for name in names) > 3
     set_ticks = panel.set_xticks if axis == "x" else panel.set_yticks
     set_ticks(places, [names[place] for place in places], rotation=90 if long else 0)

@@ -8,6 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from sinkjax.checkpoints.architectures import ARCHITECTURES
 from sinkjax.checkpoints.hf_config import DEFAULTS
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, find_preset
@@ -21,15 +22,20 @@ from sinkjax.report.terminal import in_words, show
 
 
 def show_models() -> None:
-    """Print the presets and whether they are installed, and the supported families."""
+    """Print the presets and whether they are installed, the short names of hub ids, and the supported families."""
     lines = [(name, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
     show("presets", ("model", "package", "state"), lines)
+    known = [
+        (name, entry.hub, f"{params.count(open_checkpoint(name, weights=False).config):,}")
+        for name, entry in ARCHITECTURES.items()
+    ]
+    show("on the hub, planned without it", ("model", "hub id", "parameters"), known)
     print(f"families: {', '.join(DEFAULTS)} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
 
 
 def show_model(source: str) -> None:
     """Print the architecture of a model."""
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_checkpoint(source, weights=False)
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     lines = [(field.name, getattr(config, field.name)) for field in dataclasses.fields(config)]
     lines.append(("parameters", f"{params.count(config):,}"))
@@ -41,7 +47,7 @@ def show_model(source: str) -> None:
 def show_sites(source: str, prompts: int, length: int, dtype: str) -> None:
     """Print each site's axes, shape, bytes and operations for a batch, from an abstract evaluation."""
     params.check_dtype(dtype)
-    config = open_checkpoint(source).config
+    config = open_checkpoint(source, weights=False).config
     arrays = site_arrays(config, prompts, length, dtype)
     lines = []
     for site, spec in SITES.items():

@@ -12,9 +12,10 @@ from sinkjax.report import viewer
 from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Claim, Drawing, Sample, Section
+    from sinkjax.experiments.base import Claim, Drawing, Sample, Section, View
 
 
+LARGEST = 20_000_000  # bytes of a page, so that it opens quickly and can be sent
 # Nothing may be fetched from anywhere: what a page shows, it holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
@@ -28,12 +29,30 @@ def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | N
     script = viewer.script() if any(section.views for section in sections) else ""
     contents = "" if skipped is None else _contents(sections, title, skipped)
     body = "\n".join([contents, *(_section(section) for section in sections)])
-    return (
+    text = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
     )
+    return _fill_views(text, sections, LARGEST - len(text.encode()))
+
+
+def _place(view: View) -> str:
+    """The mark in whose place a view comes."""
+    return f"<!-- view {escape(view.name)} -->"
+
+
+def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
+    """The views in their places, as many as fit into `room` bytes; of the others, where to find them."""
+    for section in sections:
+        for view in section.views:
+            figure = viewer.figure(view)
+            if len(figure.encode()) > room:
+                figure = f"<p>{escape(view.caption)} This map is on the page of {escape(section.experiment)} alone.</p>"
+            room -= len(figure.encode())
+            text = text.replace(_place(view), figure, 1)
+    return text
 
 
 def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str]) -> str:
@@ -103,7 +122,7 @@ def _section(section: Section) -> str:
         _summary(section),
         _everything(section),
         _samples(section.samples),
-        "<h2>Maps to step through</h2>" + "".join(map(viewer.figure, section.views)) if section.views else "",
+        "<h2>Maps to step through</h2>" + "".join(map(_place, section.views)) if section.views else "",
         "<h2>Figures</h2>" + "".join(map(_figure, section.drawings)) if section.drawings else "",
         "<h2>How to read this</h2>" + _list(section.notes, "notes"),
         "<h2>Where the numbers come from</h2>" + _provenance(section),

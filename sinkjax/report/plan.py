@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sinkjax.sweeps.plan import Plan
 
 ROWS, REPEATS = 1024, 8
+MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models on a CPU too
 
 
 def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
@@ -37,15 +38,16 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
 
 
 def matrix_rate(inner: int, outer: int, dtype: str) -> float:
-    """FLOPs a second of a product [ROWS, inner] x [inner, outer] on the default device, in the precision of a sweep."""
+    """FLOPs a second of a product [rows, inner] x [inner, outer] on the default device, in the precision of a sweep."""
+    rows = max(64, min(ROWS, int(MOST_FLOPS / REPEATS / (2 * inner * outer))))
     multiply = jax.jit(lambda x, w: jnp.matmul(x, w, precision="highest"))
-    x, w = jnp.ones((ROWS, inner), dtype), jnp.ones((inner, outer), dtype)
+    x, w = jnp.ones((rows, inner), dtype), jnp.ones((inner, outer), dtype)
     multiply(x, w).block_until_ready()
     start = time.perf_counter()
     for _ in range(REPEATS):
         product = multiply(x, w)
     product.block_until_ready()
-    return 2 * ROWS * inner * outer * REPEATS / (time.perf_counter() - start)
+    return 2 * rows * inner * outer * REPEATS / (time.perf_counter() - start)
 
 
 def duration(seconds: float) -> str:

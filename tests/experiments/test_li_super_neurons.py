@@ -114,7 +114,7 @@ def test_controls_are_other_neurons_of_the_same_layers():
 def test_a_run_finds_judges_and_draws(files, tmp_path):
     fields = {"neurons": 4, "controls": 3, "control_prompts": 2}
     section = run.carry_out(study("li/super-neurons", files, **fields), tmp_path / "out")
-    assert [claim.verdict for claim in section.claims[:4]] == ["not confirmed", *["not applicable"] * 3]
+    assert [claim.verdict for claim in section.claims[:5]] == ["not confirmed", *["not applicable"] * 4]
     assert section.featured[0] == super_neurons.NONE
     identity = [row for row in section.rows if row.arm == super_neurons.IDENTITY]
     assert max(abs(row.effect.mean) for row in identity) < 1e-5

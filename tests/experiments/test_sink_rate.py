@@ -108,7 +108,7 @@ def test_a_config_that_makes_no_sense_is_refused(fields, sentence):
 
 
 def test_on_smollm2_random_tokens_sink_and_one_token_repeated_does_not(smollm2):
-    """Measured on 100 sequences of 64 tokens: 73 % of heads on random tokens, none with one token repeated."""
+    """Measured on 100 sequences of 64 tokens: 77 % of heads on random tokens, none with one token repeated."""
     probe = sinkjax.Probe(attention_received=True)
     rates = {}
     for kind in ("random", "repeat"):

@@ -71,7 +71,8 @@ def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     """The suite "made-up" on a tiny model."""
     for module in (registry, suite):
         monkeypatch.setattr(module, "EXPERIMENTS", {name: ("sinkjax.experiments.config", "Study", name) for name in RECIPES})
-    monkeypatch.setattr(suite, "choose", lambda name: Chosen(name, Study(prompts=2, length=10, seed=5)))
+    shipped = {name: Chosen(name, Study(prompts=2, length=10, seed=5)) for name in RECIPES}
+    monkeypatch.setattr(suite, "choose", lambda name: shipped.get(name) or choose(name))
     monkeypatch.setattr(run, "recipe", lambda name: RECIPES[name])
     config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)
     return Chosen("all", config)
@@ -124,7 +125,8 @@ def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
     (tmp_path / "refused.yaml").unlink()
     report = suite.build(chosen, tmp_path)
     assert [section.experiment for section in report.sections] == ["made-up/sweep"]
-    assert "there is no store" in report.skipped["made-up/gated"]
+    assert "its turn has not come" in report.skipped["made-up/gated"]
+    assert "there is no store" in report.skipped["made-up/late"]
 
 
 def test_another_suite_in_the_folder_is_refused(chosen, tmp_path):
@@ -184,11 +186,16 @@ def test_a_shipped_suite_holds_every_experiment_of_its_family(name):
 
 def test_members_run_on_the_suites_model_with_their_own_sizes():
     config = All(family="kiya", model="untrained:smollm2-135m", seed=7)
-    one = suite.member(config, "kiya/mask", Path("out"))
-    assert (one.config.model, one.config.seed, one.folder) == ("untrained:smollm2-135m", 7, Path("out/mask"))
+    one = suite.member(config, "kiya/mask", 30)
+    assert (one.config.model, one.config.seed) == ("untrained:smollm2-135m", 7)
     shipped = choose("kiya/mask").config
     assert (one.config.prompts, one.config.controls) == (shipped.prompts, shipped.controls)
-    assert suite.member(All(), "kiya/mask", Path("out")).folder == Path("out/kiya/mask")
+    assert [suite.place(one, "kiya/mask", Path("out")) for one in (config, All())] == [Path("out/mask"), Path("out/kiya/mask")]
+
+
+def test_only_layers_that_a_shallow_model_has_are_drawn():
+    drawn = [suite.member(All(), "kiya/mask", layers).config.map_layers for layers in (30, 12, 3)]
+    assert drawn == [choose("kiya/mask").config.map_layers, (0, 10), (0,)]
 
 
 def test_python_is_told_how_to_run_a_suite(tmp_path):

@@ -18,12 +18,17 @@ BOS = "<s>"
 SENTENCE = "the attention of a query goes to the first key and stays there whatever the text is about"
 
 
-def write_model(folder: Path) -> Path:
-    """A random Llama of three layers with a byte-level tokenizer that names a BOS."""
+def write_model(folder: Path, **other: object) -> Path:
+    """A random Llama of three layers with a byte-level tokenizer that names a BOS. other: what its config.json states
+    instead; None: what it does not state.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {character: number for number, character in enumerate([BOS, *alphabet])}
-    values = {**LLAMA, "num_hidden_layers": LAYERS, "vocab_size": len(vocabulary), "bos_token_id": 0}
+    values = {**LLAMA, "num_hidden_layers": LAYERS, "vocab_size": len(vocabulary), "bos_token_id": 0, **other}
+    values = {key: value for key, value in values.items() if value is not None or key not in other}
     weights = {name: 0.3 * array for name, array in random_weights(values).items()}
+    if values["tie_word_embeddings"]:
+        del weights["lm_head.weight"]
     write_folder(folder, values, weights)
     tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

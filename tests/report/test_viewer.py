@@ -68,6 +68,15 @@ def test_a_page_carries_the_script_only_where_it_has_views():
     assert len(text) < 6_000_000
 
 
+def test_a_page_that_would_be_too_large_leaves_maps_to_the_experiments_own(monkeypatch):
+    whole = page([section(), section()], "All")
+    monkeypatch.setattr("sinkjax.report.page.LARGEST", len(whole.encode()) - 10)
+    text = page([section(), section()], "All")
+    assert len(text.encode()) < len(whole.encode()) - 10
+    assert [text.count(f'id="{name}"') for name in ("attention", "activation")] == [2, 1]
+    assert "By depth. This map is on the page of paper/views alone." in text
+
+
 def test_no_token_or_label_becomes_markup_or_ends_the_script():
     text = viewer.figure(attention())
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)

@@ -120,3 +120,35 @@ class Patch(Background):
         at_least(self, key=0)
         if self.key + 3 > self.length:
             raise SinkjaxError(f"key {self.key} of {self.length} positions leaves none to patch and another for the controls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compression(Background):
+    """Entropy of the hidden states by depth, and what dropping the first token's MLP does to it (Queipo-de-Llano et al. 2026)."""
+
+    prompts: int = 16
+    """passages of text"""
+    position: int = 0
+    """whose MLP output is dropped"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, position=0)
+        if self.position + MIN_QUERIES > self.length:
+            raise SinkjaxError(f"position {self.position} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise(Background):
+    """Error of activations rounded to 8 bits with one scale a tensor, with and without the massive activation."""
+
+    prompts: int = 32
+    """passages of text"""
+    position: int = 0
+    """where the massive activation is"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, position=0)
+        if self.position + MIN_QUERIES > self.length:
+            raise SinkjaxError(f"position {self.position} is seen by fewer than {MIN_QUERIES} of {self.length} queries")

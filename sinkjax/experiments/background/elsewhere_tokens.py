@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sinkjax import metrics, stats
 from sinkjax.experiments.background.config import MIN_QUERIES, Elsewhere
+from sinkjax.experiments.background.spectra import correlation
 from sinkjax.experiments.summary import Row
 
 if TYPE_CHECKING:
@@ -109,16 +110,7 @@ def correlations(text: xarray.Dataset, eps: float) -> dict[int, NDArray]:
     ratio = np.log(largest[..., 0] / np.nanmedian(largest, axis=-1))
     rates = metrics.sink_rate(text, 0, eps, per="layer")[:, -min(LAGS) :]
     count = rates.shape[-1]
-    return {lag: _correlation(ratio[:, lag - min(LAGS) :][:, :count], rates) for lag in LAGS}
-
-
-def _correlation(x: NDArray, y: NDArray) -> NDArray:
-    """Pearson's r along the last axis, NaN where either is constant or there are fewer than three values."""
-    if x.shape[-1] < 3:
-        return np.full(len(x), np.nan)
-    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
-    size = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
-    return np.divide((x * y).sum(axis=-1), size, out=np.full(len(x), np.nan), where=size > 0)
+    return {lag: correlation(ratio[:, lag - min(LAGS) :][:, :count], rates) for lag in LAGS}
 
 
 def most_carried(text: xarray.Dataset) -> str:

@@ -14,7 +14,7 @@ from sinkjax import metrics
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import SinkRate
-from sinkjax.experiments.gu.first_token import alone, control_positions, high, low, ranked, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, high, low, ranked, stretches, unedited
 from sinkjax.experiments.gu.rates import KINDS, measure, rates, thresholds
 from sinkjax.experiments.gu.sink_rate_figures import drawings
 from sinkjax.experiments.summary import Row, Table
@@ -79,15 +79,15 @@ def _findings(config: SinkRate, data: Mapping[str, Any], table: Table) -> tuple[
         for eps in config.other_eps
     )
     norms = ", ".join(f"{interval(table[kind, NORM].value)} on {kind}" for kind in data)
-    onsets = []
+    spread = []
     for kind, one in data.items():
         layers = metrics.sink_rate(one, 0, config.eps, per="layer").mean(axis=0)
-        first = metrics.onset(layers, 0.5)
-        onsets.append(f"on {kind} " + (f"from layer {first:.0f} on" if np.isfinite(first) else "in no layer"))
+        where = stretches(np.flatnonzero(layers > 0.5).tolist())
+        spread.append(f"on {kind} in " + (f"layers {where}" if where else "no layer"))
     return (
         f"At eps {config.eps:g}, heads that sink on key 0: {said}.",
         *([f"At the other thresholds: {others}."] if others else []),
-        f"More than half of a layer's heads sink on key 0 {', '.join(onsets)}.",
+        f"More than half of a layer's heads sink on key 0 {'; '.join(spread)}.",
         f"The norm of the hidden state at position 0, over the mean of the other positions, is at its largest depth {norms}.",
     )
 

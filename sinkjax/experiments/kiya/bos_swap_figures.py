@@ -34,21 +34,19 @@ def drawings(config: BosSwap, runs: Mapping[str, xarray.Dataset], maps: Mapping[
 def by_layer(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:
     """Sink rate and largest activation at position 0 and at the moved token, by layer."""
     swap, place = 1 + config.positions.index(config.shown), config.shown
+    series = (
+        ("position 0, no edit", 0, 0),
+        ("position 0, swapped (new first token)", swap, 0),
+        (f"position {place}, swapped (old first token)", swap, place),
+    )
 
     def sinks(data: xarray.Dataset) -> list[layers.Line]:
         of = lambda edit, key: 100 * metrics.sink_rate(data.isel(edit=edit), key, config.eps, per="layer")  # noqa: E731
-        return [_line(config, name, of(edit, key)) for name, edit, key in series("key")]
+        return [_line(config, name, of(edit, key)) for name, edit, key in series]
 
     def activations(data: xarray.Dataset) -> list[layers.Line]:
         of = lambda edit, key: data["resid_max"].isel(edit=edit, position=key).values[:, 1:]  # noqa: E731
-        return [_line(config, name, of(edit, key)) for name, edit, key in series("position")]
-
-    def series(what: str) -> list[tuple[str, int, int]]:
-        return [
-            (f"{what} 0, no edit", 0, 0),
-            (f"{what} 0, swapped (new first token)", swap, 0),
-            (f"{what} {place}, swapped (old first token)", swap, place),
-        ]
+        return [_line(config, name, of(edit, key)) for name, edit, key in series]
 
     grid = [
         [layers.Panel(name, "heads that sink on the key (%)", sinks(data), top=RATE) for name, data in runs.items()],
@@ -59,7 +57,7 @@ def by_layer(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:
         " each of the two (top), and the largest |h| there (bottom). Bands: bootstrap 95 % intervals over"
         f" {_prompts(runs)} prompts. {_origin(runs)}."
     )
-    return Drawing("by-layer", layers.lines(grid, "layer (0-based)"), caption)
+    return Drawing("by-layer", layers.lines(grid, "layer (0-based)", legend_above=True), caption)
 
 
 def by_place(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax import stats
@@ -173,7 +172,7 @@ def _claims(config: Amplify, table: Table, names: Sequence[str], best: Mapping[s
     centred = max((best[POSITIONS], best[DIMS]), key=lambda dose: table[dose.label, sink].effect.mean or 0)
     same = Dose(NORM, centred.layer, centred.factor)
     rates = [table[Dose(centred.way, centred.layer, factor).label, sink].value.mean or 0.0 for factor in config.factors]
-    order = float(kendalltau(config.factors, rates).statistic) if len(set(rates)) > 1 else 0.0
+    order = stats.kendall_tau(config.factors, rates) if len(set(rates)) > 1 else 0.0
     scaled = [table[Dose(NORM, layer, factor).label, sink] for layer in config.layers for factor in config.factors]
     moved = [row for row in scaled if above_zero(row)]
     return (

@@ -139,6 +139,8 @@ def _mean_effect(data: xarray.Dataset, random: xarray.Dataset, drawn: Sequence[A
 def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: float) -> tuple[Claim, ...]:
     k = config.position
     sink, activation = table[ALL, names[0]], table[ALL, names[2]]
+    even = table[f"{EVEN}, {ALL}", names[0]]
+    averaged = even.effect.mean or 0.0
     size, first = sink.effect.mean or 0.0, table[NONE, names[3]].value.mean or 0.0
     return (
         Claim(
@@ -148,11 +150,12 @@ def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: flo
             f" {effect(sink)}. Rule: the interval of the effect lies above 0.",
         ),
         Claim(
-            "The reason is that its head outputs are no average: seeing one other key alone has that effect too.",
-            verdict(above_zero(sink) and unaveraged > size / 2),
+            "The reason is that its head outputs are no average.",
+            verdict(above_zero(sink) and unaveraged > size / 2 > averaged),
             f"Mean effect of {sink.controls} controls in which the token sees one other key alone, in all layers:"
-            f" {number(unaveraged)} percentage points, beside {interval(sink.effect)} of isolation. Rule: more than half of it,"
-            " and that one above 0.",
+            f" {number(unaveraged)} percentage points, beside {interval(sink.effect)} of isolation. Where it averages most, its"
+            f" attention even over all keys: {interval(even.effect)}. Rule: without any average, more than half of the effect of"
+            " isolation, and with even attention less than half.",
         ),
         Claim(
             "A massive activation appears on it too.",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -18,6 +17,8 @@ from sinkjax.probe import Capture, Probe
 from sinkjax.statistics import PairView, Statistic
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.load import Model
     from sinkjax.experiments.base import Batch
 
@@ -102,6 +103,8 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
     positive (prompt, layer, head, key): share of later queries with a positive score. received (prompt, layer, head): attention
     to key 0. row_cosine (layer, kv_head, dim): |cosine| of the mean direction of k_0 with each row of W_K.
     """
+    import xarray
+
     parts = [_block(model, batch.tokens[at], batch.lengths[at]) for at in _slices(len(batch.lengths))]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in PER_PROMPT}
     gram, queries, keys, count = (np.sum([part[name] for part in parts], axis=0) for name in SUMS)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -17,6 +16,8 @@ from sinkjax.model.forward import rms_norm
 from sinkjax.probe import Capture, Probe
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.load import Model
 
 AXES = ("layer", "neuron")
@@ -64,6 +65,8 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray) -> xarray.Dataset:
     norm of the neuron's row of W_down. fed: that entry's dim. writes: what it adds to the massive dim at the first token, mean
     over prompts. All float or int [layer, neuron]. massive_dim: of the largest |h| at the first token, over depths and prompts.
     """
+    import xarray
+
     places = tuple(np.unique(np.linspace(0, lengths.min() - 1, PLACES).astype(int)).tolist())
     sites = (Site.EMBED, Site.ATTN_OUT, Site.NEURON, Site.RESID)
     probe = Probe(capture=tuple(Capture(site, positions=places) for site in sites))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 STORES = ("neurons", "sweep", "controls")
 NONE, IDENTITY = "no edit", "identity (every neuron times 1)"
 ONE, TOGETHER, PART, CONTROL = "one neuron", "the largest together", "part of the positions", "control"
+ABOUT_0 = 0.1  # a cosine, stated with the verdict
 CLAIM = (
     "Li et al. 2026: a few MLP neurons have gate and up vectors of extreme norm. Their gate vector points along the first token's"
     " normalised state, and their row of W_down feeds few dims, where the massive activation appears."
@@ -189,7 +190,6 @@ def _claims(config: SuperNeurons, looked: xarray.Dataset, chosen: Sequence[Neuro
         evidence = f"{len(held)} of {len(extreme)} neurons: {'; '.join(map(str, held)) or 'none'}. {words} Rule: {rule}."
         return Claim(statement, verdict(2 * len(held) > len(extreme)), evidence, paper)
 
-    cosines = _listed(looked, extreme, ("cosine_first", "cosine_others"))
     return (
         Claim(
             "A few MLP neurons have gate and up vectors of extreme norm.",
@@ -200,16 +200,21 @@ def _claims(config: SuperNeurons, looked: xarray.Dataset, chosen: Sequence[Neuro
             "neuron 7890 of layer 0 in Llama-2-7B",
         ),
         of_extreme(
-            "Their gate vector has a high cosine with the first token's normalised state, and a low one with others'.",
+            "Their gate vector has a high cosine with the first token's normalised state.",
             lambda neuron: _aligned(looked, neuron),
-            f"Cosines, position 0 against others: {cosines}.",
-            "for most of these neurons, |cosine| at position 0 is above that of 99 % of the layer's neurons and three times that"
-            " at other positions",
+            f"Cosines: {_listed(looked, extreme, 'cosine_first')}.",
+            "for most of these neurons, it is above that of 99 % of the neurons of the layer",
+        ),
+        of_extreme(
+            "It has a cosine of about 0 with that of other tokens.",
+            lambda neuron: abs(looked["cosine_others"].values[neuron]) <= ABOUT_0,
+            f"Cosines, means over positions: {_listed(looked, extreme, 'cosine_others')}.",
+            f"for most of these neurons, at most {ABOUT_0} either way; below 0, a gate is closed for other tokens",
         ),
         of_extreme(
             "Their row of W_down is concentrated on few dims.",
             lambda neuron: looked["concentration"].values[neuron] > 0.5,
-            f"Share of its squared norm in one dim: {_listed(looked, extreme, ('concentration',))}.",
+            f"Share of its squared norm in one dim: {_listed(looked, extreme, 'concentration')}.",
             "for most of these neurons, more than half of it",
         ),
         of_extreme(
@@ -229,19 +234,13 @@ def _claims(config: SuperNeurons, looked: xarray.Dataset, chosen: Sequence[Neuro
 
 
 def _aligned(looked: xarray.Dataset, neuron: Neuron) -> bool:
-    first = np.abs(looked["cosine_first"].values[neuron.layer])
-    return bool((first < first[neuron.number]).mean() >= 0.99) and (
-        first[neuron.number] > 3 * abs(looked["cosine_others"].values[neuron])
-    )
+    cosines = looked["cosine_first"].values[neuron.layer]
+    return bool((cosines < cosines[neuron.number]).mean() >= 0.99)
 
 
-def _listed(looked: xarray.Dataset, chosen: Sequence[Neuron], names: tuple[str, ...]) -> str:
+def _listed(looked: xarray.Dataset, chosen: Sequence[Neuron], name: str) -> str:
     """Numbers of neurons in words."""
-
-    def of(neuron: Neuron) -> str:
-        return " against ".join(number(float(looked[name].values[neuron])) for name in names)
-
-    return ", ".join(f"{of(neuron)} ({neuron})" for neuron in chosen)
+    return ", ".join(f"{number(float(looked[name].values[neuron]))} ({neuron})" for neuron in chosen)
 
 
 def _findings(config: SuperNeurons, looked: xarray.Dataset, chosen: Sequence[Neuron], table: Table) -> tuple[str, ...]:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import xarray
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax import stats
@@ -31,6 +29,8 @@ from sinkjax.report.table import interval, number
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.load import Model
     from sinkjax.model.config import Config
 
@@ -62,6 +62,8 @@ def compute(model: Model, batch: Batch) -> xarray.Dataset:
     mean sum of squared weights of a query. std [attention, head, head_dim]: standard deviation of each dim, positions pooled.
     row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
     """
+    import xarray
+
     even = sinkjax.edit("logits", "set", 0.0, label=EVEN)
     parts = [_measure(model, batch, edits) for edits in ((), (even,))]
     stacked = {name: (("attention", *parts[0][name][0]), np.stack([part[name][1] for part in parts])) for name in parts[0]}
@@ -145,7 +147,10 @@ def exponents(values: NDArray, seed: int) -> Interval:
 def taus(data: xarray.Dataset) -> NDArray:
     """Kendall's tau-b of a dim's standard deviation and the norm of its row of W_O: float[attention, head]."""
     return np.array(
-        [[_tau(std, row) for std, row in zip(arm, data["row_norm"].values, strict=True)] for arm in data["std"].values]
+        [
+            [stats.kendall_tau(std, row) for std, row in zip(arm, data["row_norm"].values, strict=True)]
+            for arm in data["std"].values
+        ]
     )
 
 
@@ -154,12 +159,11 @@ def shuffled_taus(config: Variance, data: xarray.Dataset) -> NDArray:
     rng = stats.generator(config.seed, "li/variance permutations")
     rows = [rng.permuted(data["row_norm"].values, axis=1) for _ in range(config.permutations)]
     return np.array(
-        [[np.mean([_tau(*pair) for pair in zip(arm, row, strict=True)]) for row in rows] for arm in data["std"].values]
+        [
+            [np.mean([stats.kendall_tau(*pair) for pair in zip(arm, row, strict=True)]) for row in rows]
+            for arm in data["std"].values
+        ]
     )
-
-
-def _tau(x: NDArray, y: NDArray) -> float:
-    return float(kendalltau(x, y).statistic)
 
 
 def summary(config: Variance, data: xarray.Dataset) -> tuple[Row, ...]:
@@ -191,7 +195,7 @@ def _claims(config: Variance, data: xarray.Dataset, table: Mapping[tuple[str, st
         stats.intervals(relative(data, name)[0], axis=0, level=LEVEL, seed=config.seed).tolist()
         for name in ("deviation", "after")
     )
-    order = kendalltau(np.arange(len(first)), [value.mean for value in first]).statistic
+    order = stats.kendall_tau(np.arange(len(first)), [value.mean for value in first])
     exponent, tau = table[MODEL, EXPONENT].value, table[MODEL, TAU]
     return (
         Claim(
