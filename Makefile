@@ -61,12 +61,12 @@ $(DONE)/venv:
 	  v < (3, 11) and sys.exit("sinkjax needs Python 3.11 or newer, not %d.%d: make PYTHON=python3.12 ..." % v[:2])'
 	@$(PYTHON) -c 'import venv, ensurepip' || \
 	  { echo "$(PYTHON) cannot make virtual environments: install its venv module (python3-venv on Debian and Ubuntu)"; exit 1; }
-	test "$(HAVE)" = "$(WANT)" || $(PYTHON) -m venv --clear $(VENV)
+	@test "$(HAVE)" = "$(WANT)" || $(PYTHON) -m venv --clear $(VENV)
 	@mkdir -p $(DONE) && touch $@
 
 define install
 @touch $(DONE)/unfinished
-$(BIN)/python -m pip --disable-pip-version-check install --quiet $(1); code=$$?; rm $(DONE)/unfinished; exit $$code
+@$(BIN)/python -m pip --disable-pip-version-check install --quiet $(1); code=$$?; rm $(DONE)/unfinished; exit $$code
 @touch $@
 endef
 

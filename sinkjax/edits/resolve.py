@@ -69,7 +69,10 @@ def resolve(edits: Edit | Sequence[Edit], config: Config, lengths: Sequence[int]
     """
     edit = compose(*as_edits(edits))
     lengths = np.asarray(lengths)
-    resolved = tuple(_term(term, config, lengths, T) for term in edit.terms)
+    try:
+        resolved = tuple(_term(term, config, lengths, T) for term in edit.terms)
+    except SinkjaxError as error:
+        raise SinkjaxError(f"{edit.label}: {error}") from None
     for term, arrays in zip(edit.terms, resolved, strict=True):
         if not _addresses_something(arrays, config, lengths):
             raise SinkjaxError(f"{edit.label} addresses no causally visible cell at {term.site.name}: it would do nothing")

@@ -91,6 +91,8 @@ def choose(name: str) -> Chosen:
     if path.suffix == STORE_SUFFIX and path.is_dir():
         return _of_store(path)
     document = path / CONFIG_FILE if path.is_dir() else path
+    if path.is_dir() and not document.is_file():
+        raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
     if not document.is_file():
         raise unknown("config", name, configs(), "; or a YAML file, or the folder of a former run")
     return read(read_text(document), str(document), document.parent if document.name == CONFIG_FILE else None)

@@ -35,7 +35,9 @@ def claim(folder: Path, chosen: Chosen) -> None:
     except OSError as error:
         raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
     differences = _differences(read(read_text(identity), str(identity)), chosen)
-    if differences:
+    if differences and [entry.name for entry in folder.iterdir()] == [CONFIG_FILE]:  # of a run that failed before it had a result
+        write(identity, documents.write(chosen.experiment, chosen.config))
+    elif differences:
         raise SinkjaxError(f"{folder} holds another run ({'; '.join(differences)}); choose another --out or delete it")
 
 

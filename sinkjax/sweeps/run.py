@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.load import Model
+
+QUIET = 60  # seconds after which a sweep that has no terminal for its bar says how far it is
 
 
 def sweep(
@@ -164,11 +167,16 @@ def bar(show: bool, total: int, done: int) -> Iterator[Callable[[int], None]]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as shown:
         task = shown.add_task("sweep", total=total, completed=done, rate="")
-        begun = time.monotonic()
+        begun = said = time.monotonic()
 
         def advance(count: int) -> None:
+            nonlocal said
             shown.advance(task, count)
-            speed = (shown.tasks[0].completed - done) / (time.monotonic() - begun)
-            shown.update(task, rate=f"{speed:.2f} edits/s")
+            completed, now = shown.tasks[0].completed, time.monotonic()
+            rate = f"{(completed - done) / (now - begun):.2f} edits/s"
+            shown.update(task, rate=rate)
+            if show and not console.is_terminal and now - said > QUIET:
+                said = now
+                print(f"sweep: {completed:.0f} of {total}, {rate}", file=sys.stderr, flush=True)
 
         yield advance
