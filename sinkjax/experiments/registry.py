@@ -22,7 +22,11 @@ ALL = "all"  # the experiment of a config that runs all those of a family (`expe
 
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
-    "background/compression": ("sinkjax.experiments.background.config", "Compression", "sinkjax.experiments.background.compression"),
+    "background/compression": (
+        "sinkjax.experiments.background.config",
+        "Compression",
+        "sinkjax.experiments.background.compression",
+    ),
     "background/elsewhere": ("sinkjax.experiments.background.config", "Elsewhere", "sinkjax.experiments.background.elsewhere"),
     "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
     "background/patch": ("sinkjax.experiments.background.config", "Patch", "sinkjax.experiments.background.patch"),
