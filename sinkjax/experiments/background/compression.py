@@ -38,8 +38,8 @@ EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compress
 STRONG = -0.5  # the correlation below which an interval must lie
 SLACK = 1e-4  # of the bound, for rounding in float32
 CLAIM = (
-    "Queipo-de-Llano et al. 2026: where the first token's activation emerges, the hidden states collapse to nearly one direction;"
-    " without the MLP's output for that token there is neither compression nor sink."
+    "Queipo-de-Llano et al. 2026: where the first token's activation emerges, the hidden states collapse to nearly one"
+    " direction; without the MLP's output for that token there is neither compression nor sink."
 )
 
 
@@ -173,24 +173,18 @@ def _findings(found: Results) -> tuple[str, ...]:
     low, gap = _slack(found)
     return (
         f"Without an edit the matrix entropy is {early} bits in the first fifth of depths, {inside} bits in the middle and"
-        f" {late} bits in"
-        " the last sixth.",
+        f" {late} bits in the last sixth.",
         f"Over layers, the change of the norm of position {found.config.position} correlates with that of the entropy at"
         f" {with_entropy}, and with that of the sinks at {with_sinks}.",
         f"The norm grows most in {at}. Without the MLP's output for position {found.config.position} there, the entropy of the"
-        " middle"
-        f" depths changes by {words.effect(table[at, entropy], ' bits')}, the heads that sink by"
+        f" middle depths changes by {words.effect(table[at, entropy], ' bits')}, the heads that sink by"
         f" {words.effect(table[at, sinks], ' percentage points')}, the mixing by {words.effect(table[at, mixing], ' bits')} and"
-        " the loss by"
-        f" {words.effect(table[at, loss], ' nats')}.",
+        f" the loss by {words.effect(table[at, loss], ' nats')}.",
         f"Of all single layers, {freest} frees most entropy ({words.effect(table[freest, entropy], ' bits')}) and {most}"
-        " removes most sinks"
-        f" ({words.effect(table[most, sinks], ' percentage points')}); in all layers:"
-        f" {words.effect(table[ALL, entropy], ' bits')} and"
-        f" {words.effect(table[ALL, sinks], ' percentage points')}.",
+        f" removes most sinks ({words.effect(table[most, sinks], ' percentage points')}); in all layers:"
+        f" {words.effect(table[ALL, entropy], ' bits')} and {words.effect(table[ALL, sinks], ' percentage points')}.",
         f"The bound on the largest share p_1 holds everywhere (largest shortfall {number(max(low, 0))}); p_1 is {interval(gap)}"
-        " above it in"
-        " the middle depths.",
+        " above it in the middle depths.",
     )
 
 
@@ -208,8 +202,7 @@ def _claims(found: Results) -> tuple[Claim, ...]:
             "Hidden states are compressed in the middle layers (Queipo-de-Llano et al. 2026, Fig. 1).",
             words.verdict(_below(before, 0) and _below(after, 0)),
             f"Entropy of the middle depths minus that of the early ones {interval(before, signed=True)} bits, minus that of the"
-            " late ones"
-            f" {interval(after, signed=True)} bits. Rule: both intervals below zero.",
+            f" late ones {interval(after, signed=True)} bits. Rule: both intervals below zero.",
             "LLaMA3-8B: 0.02 bits in the middle layers",
         ),
         Claim(
@@ -234,16 +227,14 @@ def _claims(found: Results) -> tuple[Claim, ...]:
             "It removes the sink too (section 4).",
             words.verdict(words.mean(removed.value) < plain / 2 and removed.percentile == 0, plain > 1),
             f"{at}: {words.measured(table[NONE, sinks])} % of heads to {words.measured(removed)} %, {words.effect(removed)}."
-            " Rule: less than"
-            " half is left, and the effect is below every control.",
+            " Rule: less than half is left, and the effect is below every control.",
             "LLaMA3-8B, layer 0: sink rate 0 instead of 0.85 to 1",
         ),
         Claim(
             "The largest share of the spectrum is bounded below by the token's norm and alignment (Theorem 1).",
             words.verdict(low < SLACK),
             f"Largest shortfall {number(max(low, 0))} over all edits, prompts and depths; without an edit p_1 is"
-            f" {interval(gap)} above the"
-            f" bound in the middle depths. Rule: no shortfall above {SLACK}.",
+            f" {interval(gap)} above the bound in the middle depths. Rule: no shortfall above {SLACK}.",
         ),
     )
 
@@ -257,16 +248,12 @@ def _notes(found: Results, control_prompts: int) -> tuple[str, ...]:
     config = found.config
     return (
         f"Values are means over {found.data.sizes['prompt']} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000"
-        " resamples);"
-        " effects are mean differences from no edit, paired by prompt.",
+        " resamples); effects are mean differences from no edit, paired by prompt.",
         "Matrix entropy: -sum p log2 p over the shares p of the squared singular values of a prompt's hidden states, in bits;"
-        " 0 is one"
-        f" direction, {np.log2(config.length):.0f} as many equal ones as tokens. Middle depths: {EARLY:.0%} to {LATE:.0%} of"
-        " all.",
+        f" 0 is one direction, {np.log2(config.length):.0f} as many equal ones as tokens. Middle depths: {EARLY:.0%} to"
+        f" {LATE:.0%} of all.",
         "The layer of emergence is the one in which the norm grows most. Correlations are over layers, in each prompt; a"
-        " layer's sink is"
-        " paired with the stream that enters it.",
+        " layer's sink is paired with the stream that enters it.",
         f"Controls: {config.controls} draws drop the MLP of another, random position in one random layer, and as many in all"
-        " layers. A"
-        f" percentile says how many of them have a smaller effect on the same {control_prompts} prompts.",
+        f" layers. A percentile says how many of them have a smaller effect on the same {control_prompts} prompts.",
     )

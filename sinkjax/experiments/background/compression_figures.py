@@ -67,9 +67,8 @@ def by_depth(found: Results) -> Drawing:
     ]
     caption = (
         "From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: what enters"
-        " layer l);"
-        f" entropy of attention rows and heads that sink on key {position}, by layer. Bands: bootstrap 95 % intervals over"
-        f" {data.sizes['prompt']} prompts. {origin(data)}."
+        f" layer l); entropy of attention rows and heads that sink on key {position}, by layer. Bands: bootstrap 95 % intervals"
+        f" over {data.sizes['prompt']} prompts. {origin(data)}."
     )
     return Drawing("by-depth", layers.lines(grid, "layer l, or depth l (0-based)", legend_above=True), caption)
 
@@ -87,9 +86,8 @@ def by_dropped_layer(found: Results) -> Drawing:
     position = found.config.position
     caption = (
         f"Matrix entropy of the middle depths, and heads that sink on key {position}, when the MLP's output for position"
-        f" {position} is"
-        f" dropped in one layer. Dashed: no edit. Bands: bootstrap 95 % intervals over {found.data.sizes['prompt']} prompts."
-        f" {origin(found.data)}."
+        f" {position} is dropped in one layer. Dashed: no edit. Bands: bootstrap 95 % intervals over"
+        f" {found.data.sizes['prompt']} prompts. {origin(found.data)}."
     )
     grid = [row("matrix entropy (bits)", found.measured[0]), row(f"heads that sink on key {position} (%)", found.measured[1])]
     return Drawing("by-dropped-layer", layers.lines(grid, "layer l (0-based)"), caption)

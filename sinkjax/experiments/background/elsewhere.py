@@ -51,8 +51,7 @@ STORES = ("natural", "placed", "controls")
 NONE, PLACED, CONTROL = "no edit", "put there", "control"
 CLAIM = (
     "Sun et al. 2024: massive activations appear on the first token and on the first full stop or line break. Kiya et al."
-    " 2026: the"
-    " activation of the first token appears one layer before its sink."
+    " 2026: the activation of the first token appears one layer before its sink."
 )
 
 
@@ -177,8 +176,8 @@ def _findings(found: Results) -> tuple[str, ...]:
     return (
         f"Heads that sink on delimiters (%): {listed(config.delimiters, SINKS)}. On frequent words:"
         f" {listed(config.words, SINKS)}.",
-        f"Largest |h| over that of the median position: {interval(first)} at position 0."
-        f" Delimiters: {listed(config.delimiters, SIZE)}. Frequent words: {listed(config.words, SIZE)}.",
+        f"Largest |h| over that of the median position: {interval(first)} at position 0. Delimiters:"
+        f" {listed(config.delimiters, SIZE)}. Frequent words: {listed(config.words, SIZE)}.",
         f"Of the tokens that the text has at least {FREQUENT} times, those with the largest such ratio are {carried}."
         if carried
         else "",
@@ -245,15 +244,13 @@ def _claims(found: Results) -> tuple[Claim, ...]:
             "Delimiters are sinks too (Sun et al. 2024, section 4).",
             words.verdict(bool(sinking)),
             f"Delimiters on which more than 1 % of heads sink, and more than with every random token put there: {named}. Rule:"
-            " there is"
-            " one.",
+            " there is one.",
         ),
         Claim(
             "The massive activation of the first token appears before its sink, one layer earlier (Kiya et al. 2026, Fig. 2).",
             words.verdict(before.low is not None and before.low > 0, before.mean is not None),
             f"{_lags(found)} Rule: the correlation with the stream that enters the layer exceeds that with the stream that the"
-            " layer"
-            f" leaves; difference {interval(before, signed=True)}.",
+            f" layer leaves; difference {interval(before, signed=True)}.",
             "Llama-3.2-3B: activation at layer 2, sink at layer 3 (layers counted from 1)",
         ),
     )
@@ -269,16 +266,12 @@ def _notes(found: Results) -> tuple[str, ...]:
     config = found.config
     return (
         "Values are means over prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples):"
-        f" {found.text.sizes['prompt']}"
-        f" prompts of text, {found.placed.sizes['prompt']} in which a token is put at position {config.place}. A head sinks on"
-        " a key if"
-        f" its mean attention to it is above {config.eps}.",
+        f" {found.text.sizes['prompt']} prompts of text, {found.placed.sizes['prompt']} in which a token is put at position"
+        f" {config.place}. A head sinks on a key if its mean attention to it is above {config.eps}.",
         "A token is put there by its embedding alone; the following tokens stay as they are. Sizes are the largest over depths"
-        " of max |h|"
-        " at a position over that of the prompt's median position, as in deep layers every position's largest |h| is high.",
+        " of max |h| at a position over that of the prompt's median position, as in deep layers every position's largest |h|"
+        " is high.",
         f"Controls: {config.controls} random tokens put there ({found.random.sizes['prompt']} prompts); for tokens in the text,"
-        " as many"
-        f" random other positions of the same prompts, {config.controls} draws. Keys seen by fewer than {MIN_QUERIES} queries"
-        " are left"
-        " out.",
+        f" as many random other positions of the same prompts, {config.controls} draws. Keys seen by fewer than {MIN_QUERIES}"
+        " queries are left out.",
     )

@@ -68,8 +68,7 @@ def order(found: Results) -> Drawing:
     ]
     caption = (
         "Top: the largest |h| of the stream that enters layer l (depth l). Bottom: heads of layer l that sink on key 0. A sink"
-        " that"
-        " begins where the activation has just entered follows it by one layer. Bands: bootstrap 95 % intervals over"
+        " that begins where the activation has just entered follows it by one layer. Bands: bootstrap 95 % intervals over"
         f" {text.sizes['prompt']} prompts. {origin(text)}."
     )
     return Drawing("activation-before-sink", layers.lines(grid, "layer l (0-based)"), caption)
@@ -91,8 +90,7 @@ def by_token(found: Results, number: int, name: str) -> Drawing:
     }
     caption = (
         f"{measure[0].upper()}{measure[1:]}: where the text has the token ({found.text.sizes['prompt']} prompts) and where it"
-        " is put at"
-        f" position {found.config.place} ({found.placed.sizes['prompt']} prompts). Bars: bootstrap 95 % intervals."
+        f" is put at position {found.config.place} ({found.placed.sizes['prompt']} prompts). Bars: bootstrap 95 % intervals."
         f" {origin(found.text)}."
     )
     return Drawing(name, points(columns, measure), caption)

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 STORES = ("levels", "sweep", "by-layer", "controls")
 DAMAGE, HARMLESS = 0.5, 0.05  # nats per token: what counts as damage, and what as none
 CLAIM = (
-    "Sun et al. 2024: very few activations, in fixed dims and on the first token, are thousands of times larger than the median;"
-    " setting them to zero destroys the model, setting them to their mean changes nothing."
+    "Sun et al. 2024: very few activations, in fixed dims and on the first token, are thousands of times larger than the"
+    " median; setting them to zero destroys the model, setting them to their mean changes nothing."
 )
 
 
@@ -142,18 +142,16 @@ def _findings(found: Results) -> tuple[str, ...]:
     facts, table, (loss, sinks, _) = _sizes(found), found.table, found.measured
     perplexity = {arm: np.exp(words.mean(table[arm, loss].value)) for arm in (NONE, ZERO, MEAN)}
     return (
-        f"Sun et al.'s rule holds in most prompts {_stretches(share_massive(found.unedited))}. After layer {found.levels.layer},"
-        f" {'the first of them, ' if found.levels.holds else 'where |h| is largest, '}the largest |h| is"
+        f"Sun et al.'s rule holds in most prompts {_stretches(share_massive(found.unedited))}. After layer"
+        f" {found.levels.layer}, {'the first of them, ' if found.levels.holds else 'where |h| is largest, '}the largest |h| is"
         f" {interval(facts['top'])}, {interval(facts['ratio'])} times the median of {interval(facts['median'])};"
         f" {interval(facts['cells'])} activations a prompt obey the rule, and the largest stands at position"
         f" {found.config.position} in {facts['share']:.0%} of prompts.",
         f"Dims {', '.join(map(str, facts['dims']))} of position {found.config.position}, set to zero after that layer, bring"
-        " the loss"
-        f" from {words.measured(table[NONE, loss])} to {words.measured(table[ZERO, loss])} nats"
-        f" ({words.effect(table[ZERO, loss])}), set to"
-        f" their mean to {words.measured(table[MEAN, loss])} ({words.effect(table[MEAN, loss])}): perplexity (exp of the mean"
-        " loss)"
-        f" {perplexity[NONE]:.4g}, {perplexity[ZERO]:.4g} and {perplexity[MEAN]:.4g}.",
+        f" the loss from {words.measured(table[NONE, loss])} to {words.measured(table[ZERO, loss])} nats"
+        f" ({words.effect(table[ZERO, loss])}), set to their mean to {words.measured(table[MEAN, loss])}"
+        f" ({words.effect(table[MEAN, loss])}): perplexity (exp of the mean loss) {perplexity[NONE]:.4g},"
+        f" {perplexity[ZERO]:.4g} and {perplexity[MEAN]:.4g}.",
         f"The heads that sink on position {found.config.position} go from {words.measured(table[NONE, sinks])} % to"
         f" {words.measured(table[ZERO, sinks])} % with zeros, {words.measured(table[MEAN, sinks])} % with means, and"
         f" {words.measured(table[LATER, sinks])} % with zeros after that layer and all later ones.",
@@ -192,21 +190,20 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
     unedited = f"the rule holds in most prompts {_stretches(share)}"
     return (
         Claim(
-            "Massive activations exist: |h| above 100 and 1,000 times the median of the hidden state, on the first token"
-            " (Sun et al. 2024, section 2).",
+            "Massive activations exist: |h| above 100 and 1,000 times the median of the hidden state, on the first token (Sun"
+            " et al. 2024, section 2).",
             words.verdict(holds and facts["share"] > 0.5),
-            f"Largest |h| {interval(facts['top'])} after layer {found.levels.layer}, {interval(facts['ratio'])} times the median;"
-            f" at position {found.config.position} in {facts['share']:.0%} of prompts. Rule: it obeys the definition after some"
-            " layer"
-            " and stands there in most prompts.",
+            f"Largest |h| {interval(facts['top'])} after layer {found.levels.layer}, {interval(facts['ratio'])} times the"
+            f" median; at position {found.config.position} in {facts['share']:.0%} of prompts. Rule: it obeys the definition"
+            " after some layer and stands there in most prompts.",
             "Llama-2-7B: about 2,000, median about 0.2, dims 1415 and 2533",
         ),
         Claim(
             "They appear all at once in an early layer and stay nearly constant until the last (Sun et al. 2024, section 3).",
             words.verdict(steady and early, holds),
-            f"By the definition {unedited}; there the largest |h| is between"
-            f" {number(top[inside].min())} and {number(top[inside].max())}. Rule: one stretch of layers that begins in the first"
-            " quarter, with values within a factor of 2."
+            f"By the definition {unedited}; there the largest |h| is between {number(top[inside].min())} and"
+            f" {number(top[inside].max())}. Rule: one stretch of layers that begins in the first quarter, with values within a"
+            " factor of 2."
             if holds
             else f"By the definition {unedited}.",
             "Llama-2-7B: from layer 2 to layer 30",
@@ -228,8 +225,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
             "Zeroing as many activations of median size changes nothing (Sun et al. 2024, section 3).",
             words.verdict(_within(table[MEDIAN, loss].effect, HARMLESS) and largest_control < HARMLESS, holds),
             f"Loss {words.effect(table[MEDIAN, loss], ' nats')} with dims of median size, and at most {number(largest_control)}"
-            " nats in any"
-            f" of the random controls. Rule: both within {HARMLESS} nats of zero.",
+            f" nats in any of the random controls. Rule: both within {HARMLESS} nats of zero.",
         ),
     )
 
@@ -243,16 +239,12 @@ def _notes(found: Results, control_prompts: int) -> tuple[str, ...]:
     config = found.config
     return (
         "Values are means over prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples):"
-        f" {found.data.sizes['prompt']}"
-        f" prompts, {found.by_layer.data.sizes['prompt']} where each layer is edited in turn. Effects are mean differences from"
-        " no edit,"
-        " paired by prompt.",
+        f" {found.data.sizes['prompt']} prompts, {found.by_layer.data.sizes['prompt']} where each layer is edited in turn."
+        " Effects are mean differences from no edit, paired by prompt.",
         "The median is that of all |h| of a prompt, all positions and dims together, as in Sun et al.'s code. Layer, dims and"
-        " means are"
-        f" taken from the first {control_prompts} prompts; where each layer is edited in turn, each has its own {config.dims}"
-        " largest dims.",
+        f" means are taken from the first {control_prompts} prompts; where each layer is edited in turn, each has its own"
+        f" {config.dims} largest dims.",
         f"Controls: {config.controls} random draws of {config.dims} dims of position {config.position}, beyond the {RANKS}"
-        " largest, set to"
-        f" zero or to their mean after the same layer. A percentile says how many of them have a smaller effect on the same"
-        f" {control_prompts} prompts.",
+        " largest, set to zero or to their mean after the same layer. A percentile says how many of them have a smaller effect"
+        f" on the same {control_prompts} prompts.",
     )

@@ -66,8 +66,7 @@ def sizes(found: Results) -> Drawing:
     ]
     caption = (
         "Top: the three largest and the median |h| of a prompt's hidden state, all positions together. Bottom: the largest"
-        " over the"
-        f" median, of the whole hidden state and of position {position} alone. Bands: bootstrap 95 % intervals over"
+        f" over the median, of the whole hidden state and of position {position} alone. Bands: bootstrap 95 % intervals over"
         f" {unedited.sizes['prompt']} prompts. {origin(found.data)}."
     )
     return Drawing("sizes-by-depth", layers.lines(panels, DEPTH), caption)
@@ -89,8 +88,7 @@ def by_edited_layer(found: Results) -> Drawing:
     loss, sinks, _ = found.measured
     caption = (
         f"Loss and heads that sink on position {position} when its {found.config.dims} largest dims are set to zero, or to"
-        " their mean over"
-        " prompts, after one layer. Dashed: no edit. Bands: bootstrap 95 % intervals over"
+        " their mean over prompts, after one layer. Dashed: no edit. Bands: bootstrap 95 % intervals over"
         f" {found.by_layer.data.sizes['prompt']} prompts. {origin(found.data)}."
     )
     figure = layers.lines(

@@ -43,11 +43,11 @@ SITES = {
     Site.VALUE: "values",
 }
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
+WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on: what any patch at one site can reach
 Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to the patched position
 CLAIM = (
     "Kiya et al. 2026: the stream of an early layer decides where later layers put the sink. Gu et al. 2025: a sink is made by"
-    " its"
-    " key's direction, not by its value. Queipo-de-Llano et al. 2026: the MLP writes the massive activation."
+    " its key's direction, not by its value. Queipo-de-Llano et al. 2026: the MLP writes the massive activation."
 )
 
 
@@ -168,8 +168,7 @@ def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[s
     return (
         f"In the donor run {words.measured(table[DONOR, sinks])} % of heads sink on key {target}, instead of"
         f" {words.measured(table[NONE, sinks])} %, and the largest |h| there is {words.measured(table[DONOR, activation])}"
-        " instead of"
-        f" {words.measured(table[NONE, activation])}.",
+        f" instead of {words.measured(table[NONE, activation])}.",
         f"Its values at position {target}, patched in all layers, change the heads that sink there by (percentage points):"
         f" {listed(sinks, '')}.",
         f"The largest |h| there by: {listed(activation, '')}.",
@@ -179,8 +178,12 @@ def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[s
 
 
 def _part(table: Table, label: str, measure: str) -> float:
-    """A mean effect over the donor run's."""
-    return words.mean(table[label, measure].effect) / words.mean(table[DONOR, measure].effect)
+    """A mean effect over that of the whole stream patched in all layers.
+
+    (Not over that of the donor run, in which the sink has no other key to go to: in the unedited run it keeps the first one.)
+    """
+    whole = words.mean(table[WHOLE, measure].effect)
+    return words.mean(table[label, measure].effect) / whole if whole else float("nan")
 
 
 def _beyond(row: Row) -> bool:
@@ -194,10 +197,11 @@ def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[
     moved = words.low(table[DONOR, sinks]) > MOVED
     massive = moved and words.low(table[DONOR, activation]) > 0
     stream = _best(table, chosen, SITES[Site.RESID], sinks, below=max(L // 4, 1))
-    keys, values, mlp, attention = (f"{SITES[site]}, {ALL}" for site in (Site.KEY, Site.VALUE, Site.MLP_OUT, Site.ATTN_OUT))
+    keys, values = (f"{SITES[site]}, {ALL}" for site in (Site.KEY, Site.VALUE))
+    mlp, attention = (_best(table, chosen, SITES[site], activation) for site in (Site.MLP_OUT, Site.ATTN_OUT))
 
     def say(label: str, measure: str, unit: str = "") -> str:
-        part = f" ({_part(table, label, measure):.0%} of the donor run's)" if moved else ""
+        part = f" ({_part(table, label, measure):.0%} of the whole stream's)" if moved else ""
         return f"{label} {words.effect(table[label, measure], unit)}{part}"
 
     points_ = " percentage points"
@@ -205,9 +209,8 @@ def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[
         Claim(
             "What early layers write decides where later layers put the sink (Kiya et al. 2026, section 4).",
             words.verdict(_beyond(table[stream, sinks]) and _part(table, stream, sinks) > 0.5, moved),
-            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: an interval above zero, above every control,"
-            " and more"
-            " than half of the donor run's effect.",
+            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: above zero, above every control, and more"
+            " than half of what the whole stream does in all layers.",
         ),
         Claim(
             "The key makes the sink, not the value (Gu et al. 2025, section 7).",
@@ -215,16 +218,13 @@ def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[
                 _beyond(table[keys, sinks]) and _part(table, keys, sinks) > 0.5 and abs(_part(table, values, sinks)) < 0.1, moved
             ),
             f"{say(keys, sinks, points_)}; {say(values, sinks, points_)}. Rule: keys above every control and more than half of"
-            " the donor"
-            " run's effect, values less than a tenth.",
+            " the whole stream's effect, values less than a tenth.",
         ),
         Claim(
-            "The sink needs no massive activation once the keys are given (follows from Gu et al. 2025, section 4: angles, not"
-            " norms).",
+            "The sink needs no massive activation once the keys are given (after Gu et al. 2025, section 4: angles, not norms).",
             words.verdict(_beyond(table[keys, sinks]) and abs(_part(table, keys, activation)) < 0.1, moved),
             f"{say(keys, sinks, points_)}; largest |h|: {say(keys, activation)}. Rule: sinks above every control, and less than"
-            " a tenth of"
-            " the donor run's activation.",
+            " a tenth of the whole stream's activation.",
         ),
         Claim(
             "The MLP, not attention, writes the massive activation (Queipo-de-Llano et al. 2026; Li et al. 2026).",
@@ -234,9 +234,9 @@ def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[
                 and _part(table, attention, activation) < 0.5,
                 massive,
             ),
-            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. Rule: MLP output above every control and more"
-            " than half of"
-            " the donor run's effect, attention output less than half.",
+            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. In one layer each; attention in all layers"
+            " rebuilds the whole stream, of which the MLPs are a function. Rule: MLP output above every control and more than"
+            " half of the whole stream's effect, attention output less than half.",
         ),
     )
 
@@ -255,8 +255,8 @@ def by_layer(config: Patch, data: xarray.Dataset, chosen: Sequence[Arm], table: 
 
     caption = (
         f"Heads that sink on key {target} (top) and the largest |h| there (bottom) when the donor run's value of one site is"
-        " put at"
-        f" position {target} of one layer. Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts. {origin(data)}."
+        f" put at position {target} of one layer. Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts."
+        f" {origin(data)}."
     )
     grid = [
         row(f"heads that sink on key {target} (%)", names[0], log=False),
@@ -275,8 +275,8 @@ def in_all_layers(config: Patch, data: xarray.Dataset, table: Table, measure: st
         shown.append(Point(name, table[f"{name}, {ALL}", measure].value, "patched in all layers"))
         shown.append(Point(name, table[best[name], measure].value, "patched in its best single layer"))
     caption = (
-        f"Heads that sink on key {config.key + 1} when the donor run's values of one site are patched there. Bars: bootstrap 95 %"
-        f" intervals over {data.sizes['prompt']} prompts. {origin(data)}."
+        f"Heads that sink on key {config.key + 1} when the donor run's values of one site are patched there. Bars: bootstrap 95"
+        f" % intervals over {data.sizes['prompt']} prompts. {origin(data)}."
     )
     return Drawing("by-site", points({"": shown}, measure), caption)
 
@@ -288,12 +288,11 @@ def _notes(config: Patch, N: int, control_prompts: int) -> tuple[str, ...]:
         f"Values are means over {N} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples); effects are mean"
         " differences from no edit, paired by prompt.",
         f"The donor is the same prompt with the logits towards key {config.key} at minus infinity in all layers. Keys are"
-        " patched before"
-        f" the rotation, so that they get the rotation of position {target}, where they come from too. The residual stream is"
-        " patched"
-        " after its layer, all else inside of it.",
+        f" patched before the rotation, so that they get the rotation of position {target}, where they come from too. The"
+        " residual stream is patched after its layer, all else inside of it.",
+        f"In the unedited run key {config.key} stays visible and keeps a part of the sink, so that no patch reaches the donor"
+        " run's numbers; parts are of what the whole stream does when patched in all layers.",
         f"Controls: {config.controls} draws put at position {target} what the donor run has at a random later position of each"
-        " prompt, for"
-        f" each site in one random layer and in all. A percentile says how many of them have a smaller effect on the same"
-        f" {control_prompts} prompts.",
+        " prompt, for each site in one random layer and in all. A percentile says how many of them have a smaller effect on"
+        f" the same {control_prompts} prompts.",
     )

@@ -45,8 +45,7 @@ PER_TENSOR, PER_TOKEN = "stream, one scale a tensor (%)", "stream, one scale a t
 PER_NEURONS = "MLP hidden units, one scale a tensor (%)"
 CLAIM = (
     "Bondarenko et al. 2023, Sun et al. 2024: outliers on the sink's token are what makes activations hard to quantise with"
-    " one scale;"
-    " without them, or with a scale for each token, the other tokens keep their precision."
+    " one scale; without them, or with a scale for each token, the other tokens keep their precision."
 )
 
 
@@ -161,9 +160,8 @@ def _findings(found: Results) -> tuple[str, ...]:
     def say(measure: str) -> str:
         return (
             f"{words.measured(table[NONE, measure])} without an edit, {words.measured(table[REMOVED, measure])} with the"
-            " activation"
-            f" removed ({words.effect(table[REMOVED, measure])}), {words.measured(table[MOVED, measure])} with the key masked"
-            f" ({words.effect(table[MOVED, measure])})"
+            f" activation removed ({words.effect(table[REMOVED, measure])}), {words.measured(table[MOVED, measure])} with the"
+            f" key masked ({words.effect(table[MOVED, measure])})"
         )
 
     return (
@@ -191,15 +189,13 @@ def _claims(found: Results) -> tuple[Claim, ...]:
             "The massive activation is what makes one scale a tensor fail (Bondarenko et al. 2023; Sun et al. 2024).",
             words.verdict(words.mean(removed.value) < words.mean(plain.value) / 2 and removed.percentile == 0, massive),
             f"Error {words.measured(plain)} % of the other tokens' stream, {words.measured(removed)} % with the activation"
-            " removed"
-            f" ({words.effect(removed)}). Rule: less than half is left, and the effect is below every control.",
+            f" removed ({words.effect(removed)}). Rule: less than half is left, and the effect is below every control.",
         ),
         Claim(
             "One scale a token saves the other tokens' precision.",
             words.verdict(saved.low is not None and saved.low > words.mean(plain.value) / 2, massive),
             f"Error {words.measured(table[NONE, token])} % with one scale a token, {interval(saved, signed=True)} points less"
-            " than with one"
-            " a tensor. Rule: the interval of what is saved lies above half of the error.",
+            " than with one a tensor. Rule: the interval of what is saved lies above half of the error.",
         ),
         Claim(
             "Moving the activation to another token does not help: one massive token is as bad as another.",
@@ -226,10 +222,9 @@ def by_depth(found: Results) -> Drawing:
         [layers.Panel("", "error of MLP hidden units (%),\none scale a tensor", lines(NEURONS))],
     ]
     caption = (
-        "Relative error of 8-bit activations, mean over tokens but the one at position"
-        f" {position}: the stream by depth (l: what enters layer l), the MLP's hidden units by layer. Bands: bootstrap 95 %"
-        " intervals over"
-        f" {data.sizes['prompt']} prompts. {origin(data)}."
+        f"Relative error of 8-bit activations, mean over tokens but the one at position {position}: the stream by depth (l:"
+        f" what enters layer l), the MLP's hidden units by layer. Bands: bootstrap 95 % intervals over {data.sizes['prompt']}"
+        f" prompts. {origin(data)}."
     )
     return Drawing("error-by-depth", layers.lines(grid, "layer l, or depth l (0-based)", legend_above=True), caption)
 
@@ -239,13 +234,10 @@ def _notes(found: Results, control_prompts: int) -> tuple[str, ...]:
     config = found.config
     return (
         f"Values are means over {found.data.sizes['prompt']} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000"
-        " resamples);"
-        " effects are mean differences from no edit, paired by prompt.",
+        " resamples); effects are mean differences from no edit, paired by prompt.",
         f"Error: norm of what rounding to {2 * STEPS + 1} even steps loses, over the norm of the token's vector, mean over"
-        " tokens but that"
-        f" at position {config.position}. A tensor is that of one prompt. It is measured, not fed back: the model runs in full"
-        " precision.",
+        f" tokens but that at position {config.position}. A tensor is that of one prompt. It is measured, not fed back: the"
+        " model runs in full precision.",
         f"Controls: {config.controls} draws do the same at random other positions. A percentile says how many of them have a"
-        " smaller"
-        f" effect on the same {control_prompts} prompts.",
+        f" smaller effect on the same {control_prompts} prompts.",
     )

@@ -37,8 +37,7 @@ DAMAGE, RECOVERED = 0.5, 0.9  # nats per token that count as damage; the part of
 BIN = 8  # positions that share a point of the figure
 CLAIM = (
     "Xiao et al. 2024: a window of the last keys alone fails as soon as the first token leaves it; with the first four tokens"
-    " kept"
-    " the model predicts as with all keys."
+    " kept the model predicts as with all keys."
 )
 
 
@@ -138,11 +137,9 @@ def _findings(config: Streaming, table: Table, measure: str, losses: Mapping[str
     best = max(config.first)
     return (
         f"With all keys the loss from position {scored_from(config)} on is {words.measured(table[NONE, measure])} nats; in a"
-        " cache of"
-        f" {config.cache} keys it is {words.measured(rows[0])} without the first tokens, {listed} of them.",
+        f" cache of {config.cache} keys it is {words.measured(rows[0])} without the first tokens, {listed} of them.",
         f"The first {best} tokens undo {interval(recovered(losses, config, best))} of the damage that the window does, the"
-        " first one"
-        f" alone {interval(recovered(losses, config, config.first[1]))} (1: all of it).",
+        f" first one alone {interval(recovered(losses, config, config.first[1]))} (1: all of it).",
         "Beside random early tokens kept in their place: "
         + "; ".join(f"{first} first, {words.effect(row, ' nats from all keys')}" for first, row in rows.items() if first)
         + ".",
@@ -187,8 +184,7 @@ def _claims(config: Streaming, table: Table, measure: str, losses: Mapping[str, 
             f"One first token is not enough; {best} are better (Table 2).",
             words.verdict(more.low is not None and more.low > 0, damaged),
             f"Loss with {config.first[1]} kept minus that with {best}: {interval(more, signed=True)} nats. Rule: the interval"
-            " lies"
-            " above zero.",
+            " lies above zero.",
             "Llama-2-7B: perplexity 11.88 with 1, 9.59 with 4; Pythia-160M: 18.49 and 18.05",
         ),
     )
@@ -210,8 +206,7 @@ def by_position(config: Streaming, data: xarray.Dataset) -> Drawing:
     ]
     caption = (
         f"Loss above that with all keys, along the text, with a cache of {config.cache} keys, in bins of {BIN} positions."
-        " Bands: bootstrap"
-        f" 95 % intervals over {data.sizes['prompt']} prompts, paired. {origin(data)}."
+        f" Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts, paired. {origin(data)}."
     )
     panel = layers.Panel("", "loss above all keys (nats)", lines, signed=True)
     return Drawing("loss-by-position", layers.lines([[panel]], "position of the query"), caption)
@@ -225,8 +220,7 @@ def by_first(config: Streaming, data: xarray.Dataset, table: Table, measure: str
     ]
     caption = (
         "Loss above that with all keys, by the number of first tokens that stay in a cache of the same size. Bands: bootstrap"
-        " 95 %"
-        f" intervals over {data.sizes['prompt']} prompts, paired. {origin(data)}."
+        f" 95 % intervals over {data.sizes['prompt']} prompts, paired. {origin(data)}."
     )
     panel = layers.Panel("", "loss above all keys (nats)", lines, signed=True)
     return Drawing("loss-by-first-tokens", layers.lines([[panel]], "first tokens kept"), caption)
@@ -237,13 +231,11 @@ def _notes(config: Streaming, N: int, control_prompts: int) -> tuple[str, ...]:
     return (
         f"Values are means over {N} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples); effects are mean"
         " differences from all keys, paired by prompt. The part of the damage undone is a ratio of means; its interval is that"
-        " of its"
-        " jackknife pseudo-values.",
+        " of its jackknife pseudo-values.",
         f"Scored are the queries from position {scored_from(config)} on, those from which every cache has taken a key.",
-        "Positions stay those of the whole text. StreamingLLM counts them inside its cache; within the context that the model was"
-        " trained on, the difference is one of distance to the first tokens.",
+        "Positions stay those of the whole text. StreamingLLM counts them inside its cache; within the context that the model"
+        " was trained on, the difference is one of distance to the first tokens.",
         f"Controls: {config.controls} random draws for each number of first tokens keep as many tokens of positions"
         f" {max(config.first)} to {scored_from(config) - 1} instead, in a cache of {config.cache}. A percentile says how many"
-        " of them"
-        f" have a smaller effect on the same {control_prompts} prompts: 0 means less loss than all of them.",
+        f" of them have a smaller effect on the same {control_prompts} prompts: 0 means less loss than all of them.",
     )

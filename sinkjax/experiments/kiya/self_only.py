@@ -188,7 +188,8 @@ def _findings(config: SelfOnly, sweep: Measured, table: Table, measured: Sequenc
     none = {name: table[NONE, name].value for name in (SINK, ACTIVATION, ON_FIRST)}
     alone = [where for group, where, _ in sets(config, L) if group == SINGLE]
     best = max(alone, key=lambda where: sink[where])
-    growth = "; ".join(f"{where}: {number(sink[where])} %, {number(activation[where])}" for where in featured(config, L))
+    joint = [where for group, where, _ in sets(config, L) if group != SINGLE or where == "layer 0"]
+    growth = "; ".join(f"{where}: {number(sink[where])} %, {number(activation[where])}" for where in joint)
     everywhere = _values(config, table, ALL, SINK)
     placed = [where for where in alone if 2 * _placed(config, table, where, SINK) > P]
     return (

@@ -193,10 +193,11 @@ def _claims(config: Amplify, table: Table, names: Sequence[str], best: Mapping[s
         ),
         Claim(
             "Scaling the same outputs does not make it a sink.",
-            verdict(not moved),
+            verdict(not moved) if above_zero(table[centred.label, sink]) else "not applicable",
             f"At the same layer and factor: {value(table[same.label, sink])} %, beside {value(table[centred.label, sink])} %. Of"
             f" {len(scaled)} scalings ({_list(config.factors)} times in layers {_list(config.layers)}), {len(moved)} have an"
-            f" effect above 0, at most {interval(table[best[NORM].label, sink].effect, signed=True)}. Rule: none has.",
+            f" effect above 0, at most {interval(table[best[NORM].label, sink].effect, signed=True)}. Rule: none has, where"
+            " pushing outputs away from a mean has one.",
         ),
     )
 

@@ -33,6 +33,7 @@ NONE, IDENTITY = "no edit", "identity (0 added to every score)"
 SINGLE, FIRST, ALL = "one layer", "layers 0 to l", "all layers"
 OTHER, EVEN, CONTROL = "another key alone", "even attention", "control"
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of first layers that are edited together
+GROWN = 10  # times its unedited size, from which an activation counts as massive
 CLAIM = (
     "Li et al. 2026: a token that may attend to itself alone becomes a sink, because its head outputs are no longer an average of"
     " many values."
@@ -141,6 +142,7 @@ def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: flo
     sink, activation = table[ALL, names[0]], table[ALL, names[2]]
     even = table[f"{EVEN}, {ALL}", names[0]]
     averaged = even.effect.mean or 0.0
+    usual = table[NONE, names[2]].value.mean or 0.0
     size, first = sink.effect.mean or 0.0, table[NONE, names[3]].value.mean or 0.0
     return (
         Claim(
@@ -151,17 +153,18 @@ def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: flo
         ),
         Claim(
             "The reason is that its head outputs are no average.",
-            verdict(above_zero(sink) and unaveraged > size / 2 > averaged),
+            verdict(unaveraged > size / 2 > averaged) if above_zero(sink) else "not applicable",
             f"Mean effect of {sink.controls} controls in which the token sees one other key alone, in all layers:"
             f" {number(unaveraged)} percentage points, beside {interval(sink.effect)} of isolation. Where it averages most, its"
             f" attention even over all keys: {interval(even.effect)}. Rule: without any average, more than half of the effect of"
-            " isolation, and with even attention less than half.",
+            " isolation, and with even attention less than half; it needs an effect to explain.",
         ),
         Claim(
             "A massive activation appears on it too.",
-            verdict(above_zero(activation) and (activation.value.mean or 0) > first / 2),
+            verdict(above_zero(activation) and (activation.value.mean or 0) > max(GROWN * usual, first / 2)),
             f"Largest |h| at position {k}: {value(activation)}, instead of {value(table[NONE, names[2]])}; at position 0 without"
-            f" an edit: {value(table[NONE, names[3]])}. Rule: an effect above 0, and more than half of that at position 0.",
+            f" an edit: {value(table[NONE, names[3]])}. Rule: an effect above 0, at least {GROWN} times the unedited size, and"
+            " more than half of that at position 0.",
         ),
     )
 
