@@ -238,7 +238,7 @@ def test_heads_that_sink_are_counted_without_the_query_at_the_key(run, raw) -> N
     assert len(np.unique(found[:, :, :5])) > 3
     halved = edit(Site.WEIGHTS, "scale", 0.5)  # of all rows: shares stay what they are
     shares = (run(Probe(extra=(sinking_heads(eps, shares=True),)), edits).record["sinking_heads"] for edits in ((), halved))
-    np.testing.assert_allclose(*shares, rtol=1e-6)
+    np.testing.assert_allclose(*(found[:, 0] for found in shares), rtol=1e-6)  # later layers have another stream
     assert repr(sinking_heads(0.1)) != repr(sinking_heads(0.2))  # a store is told from another one's by this
 
 
