@@ -39,8 +39,9 @@ def test_one_massive_token_takes_the_steps_of_the_others(rng):
 
 
 def test_controls_do_the_same_at_other_positions():
-    drawn = quantise.controls(Quantise(position=2))
+    drawn = quantise.controls(Quantise(position=2), 5)
     assert [arm.budget for arm in drawn] == [1] * 20 + [2] * 20
+    assert {arm.edit.terms[0].layers for arm in drawn[:20]} == {(5,)}
     positions = {(arm.edit.terms[0].queries or arm.edit.terms[0].keys)[0] for arm in drawn}
     assert 2 not in positions
     assert max(positions) < 64 - 8
@@ -54,7 +55,7 @@ def test_a_run_on_the_tiny_model_is_complete(tmp_path: Path):
 
 
 def test_on_smollm2_the_other_tokens_lose_most_of_their_precision_to_the_first(smollm2):
-    """Measured on this text: 57 % error with one scale, 29 % with the activation removed, 3 % with one scale a token."""
+    """Measured on this text: 57 % error with one scale, 11 % with the activation removed, 3 % with one scale a token."""
     text = "The river had risen in the night, and by morning the lower fields were under water as far as the mill and the road."
     tokens, lengths = sinkjax.encode(smollm2, [text], bos="none", length=24)
 
@@ -64,7 +65,7 @@ def test_on_smollm2_the_other_tokens_lose_most_of_their_precision_to_the_first(s
         data = sinkjax.to_dataset(Record(values, {statistic: ("prompt", "depth", "position")}))
         return float(quantise.over_layers(statistic, "", 0).of(data)[0])
 
-    none, removed, _ = quantise.arms(Quantise())
+    none, removed, _ = quantise.arms(Quantise(), 11)
     assert error(none, quantise.STREAM) > 40
-    assert error(removed, quantise.STREAM) < error(none, quantise.STREAM) - 15
+    assert error(removed, quantise.STREAM) < error(none, quantise.STREAM) / 2
     assert error(none, quantise.ROWS) < error(none, quantise.STREAM) / 2

@@ -194,6 +194,8 @@ def _lags(found: Results) -> str:
     """How a layer's sink goes with the activation at the depths around it."""
     names = {-1: "a layer earlier", 0: "the stream that enters it", 1: "the stream that it leaves"}
     at = correlations(found.text, found.config.eps)
+    if not np.isfinite(at[0]).any():
+        return "The share of heads that sink on key 0 is the same in every layer, so that nothing correlates with it."
     parts = (f"{interval(stats.interval(at[lag], seed=found.config.seed))} with {name}" for lag, name in names.items())
     listed = "; ".join(parts)
     return f"Over layers, the share of heads that sink on key 0 correlates with the log activation of position 0: {listed}."

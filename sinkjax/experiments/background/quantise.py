@@ -3,14 +3,15 @@
 One scale for a whole tensor (a prompt, all positions and dims) is set by its largest value, so that a massive activation leaves
 few of the 255 steps to all other tokens (Bondarenko et al. 2023, arXiv 2306.12929; Sun et al. 2024). The error is measured on
 the residual stream and on the hidden units of the MLP as they are in the run; rounding is not fed back. The activation is removed
-by dropping the position's MLP outputs, and doubled by masking the logits towards its key, which makes one at the next position.
-Controls do the same to random other positions.
+by dropping the position's MLP output in the layer that writes it, and doubled by masking the logits towards its key, which makes
+one at the next position. Controls do the same to random other positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import stats
+from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments import measures, results
 from sinkjax.experiments.background import words
 from sinkjax.experiments.background.config import MIN_QUERIES, Quantise
-from sinkjax.experiments.base import Arm, Claim, Drawing, Job, Section
+from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-NONE, REMOVED, MOVED, CONTROL = "no edit", "MLP dropped at the position, all layers", "key masked in all layers", "control"
+NONE, REMOVED, MOVED, CONTROL = "no edit", "MLP dropped in the layer that writes it", "key masked in all layers", "control"
 TO_DROP, TO_MASK = 1, 2  # budgets: each edit is compared with the same one at random positions
 STEPS = 127  # of a signed 8-bit number, on either side of zero
 STREAM, NEURONS, ROWS = "stream_error", "neuron_error", "stream_row_error"
@@ -77,27 +79,42 @@ PROBE = Probe(
 def jobs(config: Quantise, architecture: Config) -> tuple[Job, ...]:
     """The three runs, and the same edits at random positions."""
     few = min(config.control_prompts, config.prompts)
-    return (Job("sweep", arms(config), PROBE, config.prompts), Job("controls", controls(config), PROBE, few))
+    return (
+        Job("sweep", arms(config, 0), PROBE, config.prompts, prepare=partial(prepared, config, arms)),
+        Job("controls", controls(config, 0), PROBE, few, prepare=partial(prepared, config, controls)),
+    )
 
 
-def arms(config: Quantise) -> tuple[Arm, ...]:
-    """No edit; the activation removed; the activation doubled."""
+def prepared(config: Quantise, make: Callable, model: Model, batch: Batch) -> tuple[Arm, ...]:
+    """The arms for the layer that writes the activation of this model, found on the prompts of the controls."""
+    count = min(config.control_prompts, len(batch.lengths))
+    run = partial(sinkjax.forward, probe=Probe(resid_max=True), lengths=batch.lengths[:count], logits=False)
+    return make(config, emergence(run(model.params, batch.tokens[:count], model.config).record, config.position, count))
+
+
+def emergence(record: Mapping[Any, Any], position: int, prompts: int) -> int:
+    """The layer in which the largest |h| of the position grows most, by the mean over the first prompts."""
+    return int(np.diff(np.asarray(record["resid_max"])[:prompts, :, position].mean(axis=0)).argmax())
+
+
+def arms(config: Quantise, layer: int) -> tuple[Arm, ...]:
+    """No edit; the activation that `layer` writes removed; the activation doubled."""
     return (
         Arm(sinkjax.compose(label=NONE), NONE),
-        Arm(sinkjax.drop_mlp(config.position).named(REMOVED), REMOVED, budget=TO_DROP),
+        Arm(sinkjax.drop_mlp(config.position, layers=layer).named(REMOVED), REMOVED, budget=TO_DROP),
         Arm(sinkjax.mask_key(config.position).named(MOVED), MOVED, budget=TO_MASK),
     )
 
 
-def controls(config: Quantise) -> tuple[Arm, ...]:
+def controls(config: Quantise, layer: int) -> tuple[Arm, ...]:
     """The same edits at random other positions."""
     rng, drawn = stats.generator(config.seed, "background/quantise controls"), []
     others = [position for position in range(config.length - MIN_QUERIES) if position != config.position]
-    edits = ((TO_DROP, sinkjax.drop_mlp, "MLP dropped"), (TO_MASK, sinkjax.mask_key, "key masked"))
-    for budget, make, what in edits:
-        for draw in range(config.controls):
-            position = int(rng.choice(others))
-            drawn.append(Arm(make(position).named(f"control {draw}: {what} at {position}"), CONTROL, budget=budget))
+    for draw, position in enumerate(rng.choice(others, config.controls).tolist()):
+        edit = sinkjax.drop_mlp(position, layers=layer).named(f"control {draw}: MLP dropped at {position}")
+        drawn.append(Arm(edit, CONTROL, budget=TO_DROP))
+    for draw, position in enumerate(rng.choice(others, config.controls).tolist()):
+        drawn.append(Arm(sinkjax.mask_key(position).named(f"control {draw}: key {position} masked"), CONTROL, budget=TO_MASK))
     return tuple(drawn)
 
 
@@ -118,12 +135,13 @@ def over_layers(statistic: str, name: str, position: int) -> Measure:
 
 @dataclass(frozen=True)
 class Results:
-    """What words and figures are made from. measured: the names of the measures."""
+    """What words and figures are made from. measured: the names of the measures. layer: the one that writes the activation."""
 
     config: Quantise
     data: xarray.Dataset
     table: Table
     measured: Sequence[str]
+    layer: int
 
 
 def section(config: Quantise, stores: Mapping[str, xarray.Dataset]) -> Section:
@@ -137,8 +155,9 @@ def section(config: Quantise, stores: Mapping[str, xarray.Dataset]) -> Section:
         measures.largest_activation(position),
         measures.loss(),
     )
-    table = summarise(Measured(data, arms(config)), measured, config.seed, Measured(random, controls(config)))
-    found = Results(config, data, table, [measure.name for measure in measured])
+    layer = emergence(data.isel(edit=0), position, random.sizes["prompt"])
+    table = summarise(Measured(data, arms(config, layer)), measured, config.seed, Measured(random, controls(config, layer)))
+    found = Results(config, data, table, [measure.name for measure in measured], layer)
     return Section(
         experiment="background/quantise",
         title="Eight-bit activations with and without the massive activation",
@@ -169,9 +188,9 @@ def _findings(found: Results) -> tuple[str, ...]:
         f" {say(tensor)}.",
         f"With one scale a token (%): {say(token)}.",
         f"Of the MLP's hidden units with one scale a tensor (%): {say(neurons)}.",
-        f"The largest |h| at position {found.config.position} is {words.measured(table[NONE, activation])} without an edit and"
-        f" {words.measured(table[REMOVED, activation])} with the activation removed, which changes the loss by"
-        f" {words.effect(table[REMOVED, loss], ' nats')}.",
+        f"Layer {found.layer} writes the activation; the largest |h| at position {found.config.position} is"
+        f" {words.measured(table[NONE, activation])} without an edit and {words.measured(table[REMOVED, activation])} with the"
+        f" activation removed, which changes the loss by {words.effect(table[REMOVED, loss], ' nats')}.",
     )
 
 
