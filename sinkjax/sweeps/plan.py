@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -256,7 +257,16 @@ def device_memory() -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(0.9 * stats["bytes_limit"])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // jax.local_device_count()
+    return host_memory() // 2 // jax.local_device_count()
+
+
+def host_memory() -> int:
+    """Bytes that the host can give; on Linux those of its file cache too, which it gives up."""
+    try:
+        entries = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        return int(entries["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _describe(edits: Edits, size: int) -> str:

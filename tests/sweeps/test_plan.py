@@ -13,7 +13,7 @@ import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.edits.resolve import resolve
 from sinkjax.model import params
-from sinkjax.sweeps.plan import Schedule, plan, stack
+from sinkjax.sweeps.plan import Schedule, host_memory, plan, stack
 from sinkjax.sweeps.shared import baseline, edited
 from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, assert_close, model_of, prompts
 
@@ -158,3 +158,13 @@ def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params
     _, record = jax.eval_shape(lambda *args: baseline(*args, **static), tiny_params, prompts(tiny_config), LENGTHS)
     measured = sum(array.size * array.dtype.itemsize for array in record.values())
     assert plan(tiny_config, MASKS, LENGTHS, 12, EVERYTHING).result_bytes == len(MASKS) * measured
+
+
+def test_a_host_without_statistics_of_its_memory_still_has_some(monkeypatch):
+    assert host_memory() > 1e8
+
+    def missing(*args, **kwargs):
+        raise FileNotFoundError
+
+    monkeypatch.setattr("pathlib.Path.read_text", missing)
+    assert host_memory() > 1e8
