@@ -318,7 +318,8 @@ def _option_names(cls: Any, defaults: dict[str, Any]) -> list[str]:
     types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
     hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
     marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return [f"--{name.replace('_', '-')}" for name in hints if name not in marked and name not in defaults]
+    names = {name.replace("_", "-"): hint for name, hint in hints.items() if name not in marked and name not in defaults}
+    return [f"--{name}" for name in names] + [f"--no-{name}" for name, hint in names.items() if hint is bool]
 
 
 def _sentence(complaint: str) -> str:

@@ -186,7 +186,7 @@ def test_python_runs_a_shipped_experiment_with_other_fields(files, tmp_path):
 
 
 def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_path):
-    section = run.carry_out(study("sweep", files, edits=EDITS, probe=list(STATISTICS)), tmp_path / "out")
+    section = run.carry_out(study("sweep", files, edits=EDITS, probe=[*STATISTICS, "nll"]), tmp_path / "out")
     assert section.featured == ("no edit", *(f"mask_key(key=0, layers={layer})" for layer in range(3)), "mask_key(key=1)")
     assert {row.measure for row in section.rows} == {
         "heads that sink on key 0 (%)",
@@ -194,6 +194,14 @@ def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_pat
         "largest |h| elsewhere than 0",
         "loss (nats per token)",
     }
+
+
+def test_a_mask_without_its_loss_measures_all_else(files, tmp_path):
+    section = run.carry_out(mask(files, loss=False), tmp_path / "out")
+    measured = {row.measure for row in section.rows}
+    assert not [words for words in (*measured, *section.findings) if "loss" in words]
+    assert "nll" not in values(tmp_path / "out" / "sweep.zarr")
+    assert {"heads that sink on key 0 (%)", "largest |h| at position 1"} <= measured
 
 
 def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):

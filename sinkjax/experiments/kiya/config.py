@@ -26,6 +26,8 @@ class Mask(Study):
     """shares of all heads that are masked as a set, in whole layers' worth of heads"""
     map_layers: tuple[int, ...] = (0, 10, 20)
     """layers whose attention maps are drawn"""
+    loss: bool = True
+    """whether to measure the loss too, which takes a third of the time"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

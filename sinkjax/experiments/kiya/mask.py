@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps", "continuations", *mask_heads.STORES)
-STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax", "nll")
+STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
 NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
 MOST_LISTED = 6  # layers in one sentence
 CLAIM = (
@@ -46,7 +46,7 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
             raise SinkjaxError(
                 f"map_layers has layer {layer}, but the model has {architecture.layers}, 0 to {architecture.layers - 1}"
             )
-    chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS)
+    chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS, *["nll"] * config.loss)
     drawn = tuple(arm for arm in chosen if arm.edit.label in (NONE, _early(architecture.layers), ALL))
     return (
         Job("sweep", chosen, probe, config.prompts),
@@ -94,7 +94,7 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         measures.sink_rate(config.key + 1, config.eps),
         measures.largest_activation(config.key),
         measures.largest_activation(config.key + 1),
-        measures.loss(),
+        *[measures.loss()] * config.loss,
     )
     names = [measure.name for measure in summarised]
     table = summarise(Measured(data, chosen), summarised, config.seed, Measured(random, controls(config, L)))
@@ -151,7 +151,7 @@ def _findings(
 ) -> tuple[str, ...]:
     """What the numbers say, in sentences."""
     key, moved = config.key, config.key + 1
-    stays, moves, at_key, at_moved, loss = measured
+    stays, moves, at_key, at_moved, *loss = measured
 
     def say(arm: str, measure: str) -> str:
         return interval(table[arm, measure].value)
@@ -168,8 +168,11 @@ def _findings(
         f" ({_effect(table[ALL, at_moved])}), and at position {key} it is {say(ALL, at_key)} instead of {say(NONE, at_key)}.",
         _single_layers(chosen, table, moves, moved),
         _first_layers(config, data, chosen),
-        f"The loss of the next token is {say(ALL, loss)} nats with the mask in all layers, instead of {say(NONE, loss)}"
-        f" ({_effect(table[ALL, loss])}).",
+        *(
+            f"The loss of the next token is {say(ALL, name)} nats with the mask in all layers, instead of {say(NONE, name)}"
+            f" ({_effect(table[ALL, name])})."
+            for name in loss
+        ),
     )
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -219,7 +222,7 @@ def _first_layers(config: Mask, data: xarray.Dataset, chosen: Sequence[Arm]) -> 
 
 def _claims(config: Mask, data: xarray.Dataset, table: Table, measured: Sequence[str]) -> tuple[Claim, ...]:
     """The paper's statements: what appears at the next token must be new, above every control, and half of what the key had."""
-    stays, moves, at_key, at_moved, _ = measured
+    stays, moves, at_key, at_moved, *_ = measured
     third = f"layers 0 to {data.sizes['layer'] // 3 - 1}" if data.sizes["layer"] >= 6 else "layer 0"
 
     def judge(statement: str, arm: str, measure: str, before: str) -> Claim:
