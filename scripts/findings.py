@@ -24,9 +24,10 @@ from sinkjax.report.table import verdicts
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = """# What was found
 
-Made by `python scripts/findings.py {folders}`; the numbers are read from stores, and each verdict is made from them by the rule
-that its cell states. Each experiment's settings, command and run time are in `configs/`; intervals are bootstrap 95 % intervals
-over prompts unless a cell says otherwise.
+Made by `python scripts/findings.py {folders}`.
+The numbers are read from stores, and each verdict is made from them by the rule that its cell states. Each experiment's settings,
+command and run time are in `configs/`; a run may have had fewer prompts than its config says, so each section states them.
+Intervals are bootstrap 95 % intervals over prompts unless a cell says otherwise.
 """
 
 Found = Mapping[str, Section | str]  # experiment -> its section, or why it has none
@@ -62,16 +63,22 @@ def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:
     """The page: an overview, then a table for each experiment. found: model -> what its experiments found."""
     experiments = [name for name in sorted(EXPERIMENTS) if any(name in column for column in found.values())]
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in experiments]
-    parts = [HEAD.format(folders=" ".join(map(str, folders))), table(["experiment", *found], overview)]
+    parts = [HEAD.format(folders=named(folders)), table(["experiment", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in experiments]
     return "\n".join(parts)
+
+
+def named(folders: Sequence[Path]) -> str:
+    """Folders as one would type them: the parents of many."""
+    return " ".join(map(str, folders) if len(folders) < 5 else dict.fromkeys(f"{folder.parent}/*" for folder in folders))
 
 
 def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
     """An experiment: its claims with one column a model, and why a model has none."""
     sections = {model: section for model, section in columns.items() if isinstance(section, Section)}
     statements = dict.fromkeys(claim.statement for section in sections.values() for claim in section.claims)
-    parts = [f"## {name}\n"]
+    sizes = [f"{model}, {section.provenance.get('prompts', 'no prompts')}" for model, section in sections.items()]
+    parts = [f"## {name}\n", f"Prompts: {'; '.join(sizes)}.\n"]
     lines = []
     for statement in statements:
         claims = {
