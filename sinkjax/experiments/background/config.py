@@ -112,6 +112,8 @@ class Patch(Background):
 
     prompts: int = 16
     """passages of text; each has its own donor"""
+    control_prompts: int = 4
+    """prompts on which the controls are measured, the first of all; there are ten kinds of them"""
     key: int = 0
     """the key that is masked in the donor run; values are patched at key + 1, where its sink is then"""
 
