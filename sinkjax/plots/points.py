@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_HEIGHT, MARGINS = 0.3, 1.2  # inches
-DODGE = 0.24  # of the distance between lines, from one point to the next of the same name
+DODGE, SPAN = 0.24, 0.6  # of the distance between lines: from one point to the next of the same name, and of all of them
+MANY = 6  # points of one name, from which on they are drawn small
 TITLE_WIDTH = 24
 
 
@@ -45,7 +46,8 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
             place = names.index(point.name) + _beside(point, column)
             if point.value.low is not None:
                 panel.plot([point.value.low, point.value.high], [place, place], color=colour, linewidth=1.6)
-            panel.plot(point.value.mean, place, color=colour, marker=marker, markersize=6, linestyle="none")
+            size = 3 if sum(other.name == point.name for other in column) >= MANY else 6
+            panel.plot(point.value.mean, place, color=colour, marker=marker, markersize=size, linestyle="none")
         panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH) for line in title.splitlines()))
         panel.set_yticks(range(len(names)), names)
         panel.tick_params(axis="y", length=0)
@@ -64,6 +66,7 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
 
 
 def _beside(point: Point, column: Sequence[Point]) -> float:
-    """How far from the line of its name a point stands, for it not to hide another one."""
+    """How far from the line of its name a point stands, for it not to hide another one, and never as far as the next line."""
     same = [other for other in column if other.name == point.name]
-    return DODGE * (same.index(point) - (len(same) - 1) / 2)
+    step = min(DODGE, SPAN / max(len(same) - 1, 1))
+    return step * (same.index(point) - (len(same) - 1) / 2)

@@ -53,3 +53,11 @@ def test_points_of_one_name_do_not_hide_each_other():
     heights = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
     assert heights[0] < 0 < heights[1] == -heights[0]
     assert heights[2] == 1
+
+
+def test_many_points_of_one_name_stay_on_its_line():
+    column = [point("one", float(value)) for value in range(20)] + [point("two", 3.0)]
+    panel = points({"all": column}, "x").axes[0]
+    heights = [line.get_ydata()[0] for line in panel.lines if len(line.get_xdata()) == 1]
+    assert len(set(heights[:20])) == 20
+    assert all(abs(height) < 0.5 for height in heights[:20])
