@@ -29,7 +29,7 @@ class Study:
     """of the parameters and activations"""
     text: str = "auto"
     """"auto", "wikitext", "packaged" or the path of a text with one paragraph a line"""
-    prompts: int = 32
+    prompts: int = 64
     """passages of text"""
     length: int = 64
     """tokens of each passage, BOS included"""

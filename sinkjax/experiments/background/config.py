@@ -14,8 +14,6 @@ MIN_QUERIES = 8  # fewer queries say little about a key
 class Background(Study):
     """What the background experiments share."""
 
-    prompts: int = 64
-    """passages of text"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
@@ -53,8 +51,6 @@ class Streaming(Background):
     Positions stay those of the whole text, where StreamingLLM counts them inside its cache.
     """
 
-    prompts: int = 32
-    """passages of text"""
     length: int = 128
     """tokens of each passage, BOS included"""
     cache: int = 32
@@ -128,8 +124,6 @@ class Patch(Background):
 class Compression(Background):
     """Entropy of the hidden states by depth, and what dropping the first token's MLP does to it (Queipo-de-Llano et al. 2026)."""
 
-    prompts: int = 16
-    """passages of text"""
     position: int = 0
     """whose MLP output is dropped"""
 
@@ -144,8 +138,6 @@ class Compression(Background):
 class Quantise(Background):
     """Error of activations rounded to 8 bits with one scale a tensor, with and without the massive activation."""
 
-    prompts: int = 32
-    """passages of text"""
     position: int = 0
     """where the massive activation is"""
 

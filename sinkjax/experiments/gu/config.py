@@ -20,8 +20,6 @@ INPUTS = ("text", "random", "repeat")
 class FirstToken(Study):
     """What the studies that set the first token against others have in common."""
 
-    prompts: int = 64
-    """passages of text"""
     controls: int = 20
     """other positions of the first half of a prompt, drawn at random, among which the first one is ranked"""
 

@@ -194,8 +194,6 @@ class SelfOnly(Study):
 class AfterSoftmax(Study):
     """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
 
-    prompts: int = 64
-    """passages of text"""
     key: int = 0
     """the key that is masked; the new place of its sink is the next one"""
     position: int = 8

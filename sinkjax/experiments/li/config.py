@@ -40,8 +40,6 @@ class SuperNeurons(Study):
     largest of all layers are the super neurons; they are ablated by setting them to 0, at every position unless said otherwise.
     """
 
-    prompts: int = 64
-    """passages of text"""
     neurons: int = 8
     """how many of the largest are studied and ablated, one by one and together"""
     extreme: float = 5.0
@@ -67,8 +65,6 @@ class Dominance(Study):
     prompts stacked and not centred, with the sign that makes the mean query positive along it.
     """
 
-    prompts: int = 64
-    """passages of text"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     ratio: float = 200.0
@@ -92,8 +88,6 @@ class Isolate(Study):
     Chosen here: the layers (each one alone, the first ones together, all).
     """
 
-    prompts: int = 64
-    """passages of text"""
     position: int = 10
     """the token that is isolated, as in the paper"""
     eps: float = 0.3
@@ -118,8 +112,6 @@ class Amplify(Study):
     factors; the layers; and as a further control a change of the same size in a random direction.
     """
 
-    prompts: int = 32
-    """passages of text; half of the other studies', for there are three ways to amplify"""
     position: int = 10
     """the token whose head outputs are amplified, as in the paper"""
     factors: tuple[float, ...] = (2.0, 5.0, 10.0, 20.0, 50.0)
