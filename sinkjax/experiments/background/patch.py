@@ -43,7 +43,7 @@ SITES = {
     Site.VALUE: "values",
 }
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
-WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on: what any patch at one site can reach
+WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on
 Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to the patched position
 CLAIM = (
     "Kiya et al. 2026: the stream of an early layer decides where later layers put the sink. Gu et al. 2025: a sink is made by"
@@ -177,13 +177,24 @@ def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[s
     )
 
 
-def _part(table: Table, label: str, measure: str) -> float:
-    """A mean effect over that of the whole stream patched in all layers.
+def _parts(table: Table, label: str, measure: str) -> tuple[float, float]:
+    """A mean effect over that of the donor run, and over that of the whole stream patched in all layers.
 
-    (Not over that of the donor run, in which the sink has no other key to go to: in the unedited run it keeps the first one.)
+    In the donor run the sink has no other key to go to; in the unedited run the first key keeps a part of it.
     """
-    whole = words.mean(table[WHOLE, measure].effect)
-    return words.mean(table[label, measure].effect) / whole if whole else float("nan")
+    wholes = (words.mean(table[arm, measure].effect) for arm in (DONOR, WHOLE))
+    donor, stream = (words.mean(table[label, measure].effect) / whole if whole else float("nan") for whole in wholes)
+    return donor, stream
+
+
+def _most(table: Table, label: str, measure: str) -> bool:
+    """Whether an effect is more than half of both wholes."""
+    return min(_parts(table, label, measure)) > 0.5
+
+
+def _hardly(table: Table, label: str, measure: str, bound: float = 0.1) -> bool:
+    """Whether an effect is less than a part of both wholes, either way."""
+    return max(map(abs, _parts(table, label, measure))) < bound
 
 
 def _beyond(row: Row) -> bool:
@@ -201,42 +212,44 @@ def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[
     mlp, attention = (_best(table, chosen, SITES[site], activation) for site in (Site.MLP_OUT, Site.ATTN_OUT))
 
     def say(label: str, measure: str, unit: str = "") -> str:
-        part = f" ({_part(table, label, measure):.0%} of the whole stream's)" if moved else ""
+        donor, whole = _parts(table, label, measure)
+        part = f" ({donor:.0%} of the donor run's, {whole:.0%} of the whole stream's)" if moved else ""
         return f"{label} {words.effect(table[label, measure], unit)}{part}"
 
-    points_ = " percentage points"
+    points_, both = " percentage points", "more than half of what the donor run has and of what the whole stream does"
+    everywhere = f"{SITES[Site.ATTN_OUT]}, {ALL}"
     return (
         Claim(
             "What early layers write decides where later layers put the sink (Kiya et al. 2026, section 4).",
-            words.verdict(_beyond(table[stream, sinks]) and _part(table, stream, sinks) > 0.5, moved),
-            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: above zero, above every control, and more"
-            " than half of what the whole stream does in all layers.",
+            words.verdict(_beyond(table[stream, sinks]) and _most(table, stream, sinks), moved),
+            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: above zero, above every control, and {both}.",
         ),
         Claim(
             "The key makes the sink, not the value (Gu et al. 2025, section 7).",
             words.verdict(
-                _beyond(table[keys, sinks]) and _part(table, keys, sinks) > 0.5 and abs(_part(table, values, sinks)) < 0.1, moved
+                _beyond(table[keys, sinks]) and _most(table, keys, sinks) and _hardly(table, values, sinks),
+                moved,
             ),
-            f"{say(keys, sinks, points_)}; {say(values, sinks, points_)}. Rule: keys above every control and more than half of"
-            " the whole stream's effect, values less than a tenth.",
+            f"{say(keys, sinks, points_)}; {say(values, sinks, points_)}. Rule: keys above every control and {both}, values less"
+            " than a tenth of either.",
         ),
         Claim(
             "The sink needs no massive activation once the keys are given (after Gu et al. 2025, section 4: angles, not norms).",
-            words.verdict(_beyond(table[keys, sinks]) and abs(_part(table, keys, activation)) < 0.1, moved),
-            f"{say(keys, sinks, points_)}; largest |h|: {say(keys, activation)}. Rule: sinks above every control, and less than"
-            " a tenth of the whole stream's activation.",
+            words.verdict(_beyond(table[keys, sinks]) and _most(table, keys, sinks) and _hardly(table, keys, activation), moved),
+            f"{say(keys, sinks, points_)}; largest |h|: {say(keys, activation)}. Rule: sinks above every control and {both}, and"
+            " less than a tenth of either's activation.",
         ),
         Claim(
             "The MLP, not attention, writes the massive activation (Queipo-de-Llano et al. 2026; Li et al. 2026).",
             words.verdict(
                 _beyond(table[mlp, activation])
-                and _part(table, mlp, activation) > 0.5
-                and _part(table, attention, activation) < 0.5,
+                and _most(table, mlp, activation)
+                and _hardly(table, attention, activation, bound=0.5),
                 massive,
             ),
-            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. In one layer each; attention in all layers"
-            " rebuilds the whole stream, of which the MLPs are a function. Rule: MLP output above every control and more than"
-            " half of the whole stream's effect, attention output less than half.",
+            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. In one layer each; {say(everywhere, activation)}"
+            " rebuilds the whole stream, of which the MLPs are a function. Rule: in one layer, MLP output above every control"
+            f" and {both}, attention output less than half of either.",
         ),
     )
 
@@ -290,8 +303,9 @@ def _notes(config: Patch, N: int, control_prompts: int) -> tuple[str, ...]:
         f"The donor is the same prompt with the logits towards key {config.key} at minus infinity in all layers. Keys are"
         f" patched before the rotation, so that they get the rotation of position {target}, where they come from too. The"
         " residual stream is patched after its layer, all else inside of it.",
-        f"In the unedited run key {config.key} stays visible and keeps a part of the sink, so that no patch reaches the donor"
-        " run's numbers; parts are of what the whole stream does when patched in all layers.",
+        f"In the unedited run key {config.key} stays visible and keeps a part of the sink. For that reason parts were taken of"
+        " what the whole stream does, instead of the donor run, after a first look at SmolLM2; since a second reading a verdict"
+        " asks for both. That MLP and attention are compared in single layers was chosen after that look too.",
         f"Controls: {config.controls} draws put at position {target} what the donor run has at a random later position of each"
         " prompt, for each site in one random layer and in all. A percentile says how many of them have a smaller effect on"
         f" the same {control_prompts} prompts.",
