@@ -101,7 +101,7 @@ def test_help_of_an_experiment_lists_its_fields_with_their_values(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert done.value.code == 0
     assert "--control-prompts INT" in shown
-    assert "--prompts INT passages of text (default: 32)" in shown.replace("│ ", "")
+    assert "--prompts INT passages of text (default: 64)" in shown.replace("│ ", "")
 
 
 def test_the_version_is_that_of_the_package(capsys):

@@ -20,9 +20,8 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results
-from sinkjax.experiments.background import words
-from sinkjax.experiments.background.config import MIN_QUERIES, Elsewhere
+from sinkjax.experiments import results, words
+from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_figures import Results, drawings
 from sinkjax.experiments.background.elsewhere_tokens import (
     FREQUENT,
@@ -40,6 +39,7 @@ from sinkjax.experiments.background.elsewhere_tokens import (
 )
 from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THRESHOLD
 from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -168,8 +168,8 @@ def _findings(found: Results) -> tuple[str, ...]:
         parts = []
         for token in tokens:
             row, put = natural[f"{label(token)} {NATURAL}", measure], table[f"{label(token)} {PLACED}", measure]
-            there = "not in the text" if row.value.mean is None else f"{words.measured(row)}{_rank(row)}"
-            parts.append(f"{label(token)} {there}; put there {words.measured(put)}{_rank(put)}")
+            there = "not in the text" if row.value.mean is None else f"{words.value(row)}{_rank(row)}"
+            parts.append(f"{label(token)} {there}; put there {words.value(put)}{_rank(put)}")
         return "; ".join(parts)
 
     first = stats.interval(sizes(found.text)[:, 0], seed=config.seed)
@@ -228,7 +228,7 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     stops = [token for token in (".", "\n") if token in config.delimiters]
     ranks = {token: found.table[f"{label(token)} {PLACED}", SIZE] for token in config.delimiters}
     listed = "; ".join(
-        f"{label(token)} {words.measured(ranks[token])} times the median position{_rank(ranks[token])}, rule obeyed in"
+        f"{label(token)} {words.value(ranks[token])} times the median position{_rank(ranks[token])}, rule obeyed in"
         f" {share[f'{label(token)} {PLACED}']:.0%} of prompts"
         for token in stops
     )
@@ -236,7 +236,7 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     named = ", ".join(map(label, sinking)) or "none"
     at = correlations(found.text, config.eps)
     lags = {lag: stats.interval(at[0] - at[lag], seed=config.seed) for lag in LAGS if lag}
-    first = all(gap.low is not None and gap.low > 0 for gap in lags.values())
+    first = all(words.above(gap, 0) for gap in lags.values())
     return (
         Claim(
             "Massive activations also appear on the first full stop or line break (Sun et al. 2024, section 2.2).",

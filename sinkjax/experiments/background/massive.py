@@ -16,8 +16,7 @@ import numpy as np
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.background import words
+from sinkjax.experiments import measures, results, words
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import (
     LATER,
@@ -148,13 +147,13 @@ def _findings(found: Results) -> tuple[str, ...]:
         f" {interval(facts['cells'])} activations a prompt obey the rule, and the largest stands at position"
         f" {found.config.position} in {facts['share']:.0%} of prompts.",
         f"Dims {', '.join(map(str, facts['dims']))} of position {found.config.position}, set to zero after that layer, bring"
-        f" the loss from {words.measured(table[NONE, loss])} to {words.measured(table[ZERO, loss])} nats"
-        f" ({words.effect(table[ZERO, loss])}), set to their mean to {words.measured(table[MEAN, loss])}"
+        f" the loss from {words.value(table[NONE, loss])} to {words.value(table[ZERO, loss])} nats"
+        f" ({words.effect(table[ZERO, loss])}), set to their mean to {words.value(table[MEAN, loss])}"
         f" ({words.effect(table[MEAN, loss])}): perplexity (exp of the mean loss) {perplexity[NONE]:.4g},"
         f" {perplexity[ZERO]:.4g} and {perplexity[MEAN]:.4g}.",
-        f"The heads that sink on position {found.config.position} go from {words.measured(table[NONE, sinks])} % to"
-        f" {words.measured(table[ZERO, sinks])} % with zeros, {words.measured(table[MEAN, sinks])} % with means, and"
-        f" {words.measured(table[LATER, sinks])} % with zeros after that layer and all later ones.",
+        f"The heads that sink on position {found.config.position} go from {words.value(table[NONE, sinks])} % to"
+        f" {words.value(table[ZERO, sinks])} % with zeros, {words.value(table[MEAN, sinks])} % with means, and"
+        f" {words.value(table[LATER, sinks])} % with zeros after that layer and all later ones.",
         f"As many dims of median size set to zero change the loss by {words.effect(table[MEDIAN, loss], ' nats')}.",
         _by_layer(found),
     )
@@ -210,7 +209,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
         ),
         Claim(
             "Setting the massive activations to zero destroys the model (Sun et al. 2024, Table 3).",
-            words.verdict(words.low(zero) > DAMAGE and zero.percentile == 100, holds),
+            words.verdict(words.above(zero.effect, DAMAGE) and zero.percentile == 100, holds),
             f"Loss {words.effect(zero, ' nats')}. Rule: the interval lies above {DAMAGE} nats, and the effect above every"
             " control.",
             "Llama-2-7B: perplexity 5.47 to infinity; 13B: 5,729",
@@ -231,7 +230,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
 
 
 def _within(effect: stats.Interval, bound: float) -> bool:
-    return effect.low is not None and effect.high is not None and -bound < effect.low and effect.high < bound
+    return words.above(effect, -bound) and words.below(effect, bound)
 
 
 def _notes(found: Results, control_prompts: int) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.background import words
+from sinkjax.experiments import measures, results, words
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
@@ -166,9 +165,9 @@ def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[s
 
     single = "; ".join(f"{label} {words.effect(table[label, sinks])}" for label in best.values())
     return (
-        f"In the donor run {words.measured(table[DONOR, sinks])} % of heads sink on key {target}, instead of"
-        f" {words.measured(table[NONE, sinks])} %, and the largest |h| there is {words.measured(table[DONOR, activation])}"
-        f" instead of {words.measured(table[NONE, activation])}.",
+        f"In the donor run {words.value(table[DONOR, sinks])} % of heads sink on key {target}, instead of"
+        f" {words.value(table[NONE, sinks])} %, and the largest |h| there is {words.value(table[DONOR, activation])}"
+        f" instead of {words.value(table[NONE, activation])}.",
         f"Its values at position {target}, patched in all layers, change the heads that sink there by (percentage points):"
         f" {listed(sinks, '')}.",
         f"The largest |h| there by: {listed(activation, '')}.",
@@ -199,14 +198,14 @@ def _hardly(table: Table, label: str, measure: str, bound: float = 0.1) -> bool:
 
 def _beyond(row: Row) -> bool:
     """An interval above zero, and above every control."""
-    return words.low(row) > 0 and row.percentile == 100
+    return words.above(row.effect, 0) and row.percentile == 100
 
 
 def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[str], L: int) -> tuple[Claim, ...]:
     """The papers' statements, each by its rule."""
     sinks, activation, _ = names
-    moved = words.low(table[DONOR, sinks]) > MOVED
-    massive = moved and words.low(table[DONOR, activation]) > 0
+    moved = words.above(table[DONOR, sinks].effect, MOVED)
+    massive = moved and words.above(table[DONOR, activation].effect, 0)
     stream = _best(table, chosen, SITES[Site.RESID], sinks, below=max(L // 4, 1))
     keys, values = (f"{SITES[site]}, {ALL}" for site in (Site.KEY, Site.VALUE))
     mlp, attention = (_best(table, chosen, SITES[site], activation) for site in (Site.MLP_OUT, Site.ATTN_OUT))

@@ -23,11 +23,11 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.background import words
-from sinkjax.experiments.background.config import MIN_QUERIES, Quantise
+from sinkjax.experiments import measures, results, words
+from sinkjax.experiments.background.config import Quantise
 from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
+from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -179,8 +179,8 @@ def _findings(found: Results) -> tuple[str, ...]:
 
     def say(measure: str) -> str:
         return (
-            f"{words.measured(table[NONE, measure])} without an edit, {words.measured(table[REMOVED, measure])} with the"
-            f" activation removed ({words.effect(table[REMOVED, measure])}), {words.measured(table[MOVED, measure])} with the"
+            f"{words.value(table[NONE, measure])} without an edit, {words.value(table[REMOVED, measure])} with the"
+            f" activation removed ({words.effect(table[REMOVED, measure])}), {words.value(table[MOVED, measure])} with the"
             f" key masked ({words.effect(table[MOVED, measure])})"
         )
 
@@ -190,7 +190,7 @@ def _findings(found: Results) -> tuple[str, ...]:
         f"With one scale a token (%): {say(token)}.",
         f"Of the MLP's hidden units with one scale a tensor (%): {say(neurons)}.",
         f"Layer {found.layer} writes the activation; the largest |h| at position {found.config.position} is"
-        f" {words.measured(table[NONE, activation])} without an edit and {words.measured(table[REMOVED, activation])} with the"
+        f" {words.value(table[NONE, activation])} without an edit and {words.value(table[REMOVED, activation])} with the"
         f" activation removed, which changes the loss by {words.effect(table[REMOVED, loss], ' nats')}.",
     )
 
@@ -213,23 +213,23 @@ def _claims(found: Results) -> tuple[Claim, ...]:
                 words.mean(removed.value) < words.mean(plain.value) / 2 and words.mean(gone) > 0.5 and removed.percentile == 0,
                 massive,
             ),
-            f"Error {words.measured(plain)} % of the other tokens' stream, {words.measured(removed)} % with the activation"
+            f"Error {words.value(plain)} % of the other tokens' stream, {words.value(removed)} % with the activation"
             f" removed ({words.effect(removed)}), which is {interval(gone)} of what one scale a token saves. Rule: less than half"
             " of the error is left, more than half of what one scale a token saves is saved, and the effect is below every"
             " control.",
         ),
         Claim(
             "One scale a token saves the other tokens' precision.",
-            words.verdict(saved.low is not None and saved.low > words.mean(plain.value) / 2, massive),
-            f"Error {words.measured(table[NONE, token])} % with one scale a token, {interval(saved, signed=True)} points less"
+            words.verdict(words.above(saved, words.mean(plain.value) / 2), massive),
+            f"Error {words.value(table[NONE, token])} % with one scale a token, {interval(saved, signed=True)} points less"
             " than with one a tensor. Rule: the interval of what is saved lies above half of the error.",
         ),
         Claim(
             "The edit that moves the sink does not help: the massive activation stays on its token, and another one gets one"
             " too.",
-            words.verdict(words.low(moved) > -words.mean(plain.value) / 10, massive),
-            f"With the key masked the error is {words.measured(moved)} % ({words.effect(moved)}), and the largest |h| at position"
-            f" {position} is {words.measured(table[MOVED, activation])}. Rule: the error falls by less than a tenth.",
+            words.verdict(words.above(moved.effect, -words.mean(plain.value) / 10), massive),
+            f"With the key masked the error is {words.value(moved)} % ({words.effect(moved)}), and the largest |h| at position"
+            f" {position} is {words.value(table[MOVED, activation])}. Rule: the error falls by less than a tenth.",
         ),
     )
 

@@ -17,8 +17,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.edit import Edit, Select
 from sinkjax.edits.site import Site
-from sinkjax.experiments import results
-from sinkjax.experiments.background import words
+from sinkjax.experiments import results, words
 from sinkjax.experiments.background.config import Streaming
 from sinkjax.experiments.base import Arm, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
@@ -137,11 +136,11 @@ def recovered(losses: Mapping[str, NDArray], config: Streaming, first: int, cach
 def _findings(config: Streaming, table: Table, measure: str, losses: Mapping[str, NDArray]) -> tuple[str, ...]:
     """What the numbers say, in sentences."""
     rows = {first: table[label(config.cache, first), measure] for first in config.first}
-    listed = ", ".join(f"{words.measured(row)} with {first}" for first, row in rows.items() if first)
+    listed = ", ".join(f"{words.value(row)} with {first}" for first, row in rows.items() if first)
     best = max(config.first)
     return (
-        f"With all keys the loss from position {scored_from(config)} on is {words.measured(table[NONE, measure])} nats; in a"
-        f" cache of {config.cache} keys it is {words.measured(rows[0])} without the first tokens, {listed} of them.",
+        f"With all keys the loss from position {scored_from(config)} on is {words.value(table[NONE, measure])} nats; in a"
+        f" cache of {config.cache} keys it is {words.value(rows[0])} without the first tokens, {listed} of them.",
         f"The first {best} tokens undo {interval(recovered(losses, config, best))} of the damage that the window does, the"
         f" first one alone {interval(recovered(losses, config, config.first[1]))} (1: all of it).",
         "Beside random early tokens kept in their place: "
@@ -150,7 +149,7 @@ def _findings(config: Streaming, table: Table, measure: str, losses: Mapping[str
         "By size of the cache, without the first tokens and with the first "
         + f"{best}: "
         + "; ".join(
-            f"{cache} keys, {' and '.join(words.measured(table[label(cache, first), measure]) for first in (0, best))} nats"
+            f"{cache} keys, {' and '.join(words.value(table[label(cache, first), measure]) for first in (0, best))} nats"
             for cache in config.caches
         )
         + ".",
@@ -161,7 +160,7 @@ def _claims(config: Streaming, table: Table, measure: str, losses: Mapping[str, 
     """Xiao et al.'s statements, each by its rule."""
     best = max(config.first)
     rows = {first: table[label(config.cache, first), measure] for first in config.first}
-    damaged = words.low(rows[0]) > DAMAGE
+    damaged = words.above(rows[0].effect, DAMAGE)
     part = recovered(losses, config, best)
     more = stats.interval(losses[label(config.cache, config.first[1])] - losses[label(config.cache, best)], seed=config.seed)
     rank = rows[best]
@@ -177,7 +176,7 @@ def _claims(config: Streaming, table: Table, measure: str, losses: Mapping[str, 
         ),
         Claim(
             f"With the first {best} tokens kept it predicts as with all keys (Table 1).",
-            words.verdict(part.low is not None and part.low > RECOVERED, damaged),
+            words.verdict(words.above(part, RECOVERED), damaged),
             f"{interval(part)} of the damage is undone with {config.cache} keys{others}; what is left,"
             f" {words.effect(rank, ' nats')}, holds what the lost keys told. Rule: with {config.cache} keys the interval lies"
             f" above {RECOVERED}.",
@@ -190,7 +189,7 @@ def _claims(config: Streaming, table: Table, measure: str, losses: Mapping[str, 
         ),
         Claim(
             f"One first token is not enough; {best} are better (Table 2).",
-            words.verdict(more.low is not None and more.low > 0, damaged),
+            words.verdict(words.above(more, 0), damaged),
             f"Loss with {config.first[1]} kept minus that with {best}: {interval(more, signed=True)} nats. Rule: the interval"
             " lies above zero.",
             "Llama-2-7B: perplexity 11.88 with 1, 9.59 with 4; Pythia-160M: 18.49 and 18.05",

@@ -21,8 +21,9 @@ from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Sec
 from sinkjax.experiments.gu import geometry
 from sinkjax.experiments.gu.angles_figures import drawings
 from sinkjax.experiments.gu.config import Angles
-from sinkjax.experiments.gu.first_token import alone, control_positions, high, low, ranked, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, unedited
 from sinkjax.experiments.summary import Row, Table
+from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Capture, Probe
 from sinkjax.report.table import interval
@@ -194,7 +195,7 @@ def _claims(config: Angles, table: Table, scores: Any) -> tuple[Claim, ...]:
         if absent:
             seen = f"{cosine.value.n} of {prompts} prompts have a head that sinks on key 0 at eps {config.eps:g}"
             return Claim(statement, "not applicable", f"{seen}; at least half of them are needed.", paper)
-        return Claim(statement, "confirmed" if holds else "not confirmed", evidence, paper)
+        return Claim(statement, verdict(holds), evidence, paper)
 
     return (
         claim(

@@ -52,16 +52,6 @@ def alone(labels: Sequence[str], group: str, measure: str, values: NDArray, seed
     return [Row(label, group, measure, mean) for label, mean in zip(labels, means, strict=True)]
 
 
-def low(value: Interval) -> float:
-    """The lower end of an interval; the mean where there is no interval, NaN where there is no mean."""
-    return _end(value, value.low)
-
-
-def high(value: Interval) -> float:
-    """The upper end of an interval, otherwise as `low`."""
-    return _end(value, value.high)
-
-
 def spread(values: NDArray) -> Interval:
     """The mean of float[control] and the range of the controls, to be drawn as a band."""
     values = np.asarray(values, np.float64)
@@ -77,12 +67,6 @@ def stretches(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join(" to ".join(map(str, part)) for part in parts)
-
-
-def _end(value: Interval, bound: float | None) -> float:
-    if value.mean is None:
-        return float("nan")
-    return value.mean if bound is None else bound
 
 
 def _means(values: NDArray) -> NDArray:

@@ -22,9 +22,10 @@ from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
 from sinkjax.experiments.gu import repeated
 from sinkjax.experiments.gu.config import RepeatBound
-from sinkjax.experiments.gu.first_token import alone, high
+from sinkjax.experiments.gu.first_token import alone
 from sinkjax.experiments.gu.repeat_bound_figures import drawings
 from sinkjax.experiments.summary import Row
+from sinkjax.experiments.words import high, verdict
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling
 from sinkjax.probe import Capture, Probe
@@ -196,7 +197,7 @@ def _claims(config: RepeatBound, data: Any, rows: list[Row]) -> tuple[Claim, ...
 
     def within(statement: str, size: Any, limit: float, evidence: str, paper: str = "") -> Claim:
         holds = float(size.max()) <= limit
-        return Claim(statement, "confirmed" if holds else "not confirmed", evidence, paper)
+        return Claim(statement, verdict(holds), evidence, paper)
 
     exact, rounded = data["excess"].sel(xi_from=NORMS), data["forward_excess"].sel(xi_from=NORMS)
     bounded = float(exact.max()) <= EXACT and float(rounded.max()) <= config.tolerance
@@ -218,14 +219,14 @@ def _claims(config: RepeatBound, data: Any, rows: list[Row]) -> tuple[Claim, ...
         ),
         Claim(
             "Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).",
-            "confirmed" if bounded else "not confirmed",
+            verdict(bounded),
             f"Largest weight less its bound, over all prompts, heads and queries of at least 2 and up to"
             f" {data['tokens'].values[-1]} tokens: {float(exact.max()):.1e} in closed form (float64), {float(rounded.max()):.1e}"
             f" in the forward; rule: at most {EXACT:g} and {config.tolerance:g}.",
         ),
         Claim(
             "So no key is a sink.",
-            "confirmed" if high(sinks) < NOTHING and forward < NOTHING else "not confirmed",
+            verdict(high(sinks) < NOTHING and forward < NOTHING),
             f"{interval(sinks)} % of heads sink on key 0 with {first} in closed form, {number(forward)} % in the forward; rule:"
             f" both below {NOTHING:g} %. The bound alone proves it in {interval(table[first, excluded(NORMS)])} % of"
             " heads at this length.",

@@ -19,9 +19,10 @@ from sinkjax import metrics, stats
 from sinkjax.experiments import measures, results
 from sinkjax.experiments.base import Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
-from sinkjax.experiments.gu.first_token import NO_EDIT, high, low
+from sinkjax.experiments.gu.first_token import NO_EDIT
 from sinkjax.experiments.gu.rope_positions_figures import Results, drawings
 from sinkjax.experiments.summary import LEVEL, Measure, Measured, Row, Table, summarise
+from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
@@ -208,7 +209,6 @@ def _claims(found: Results) -> tuple[Claim, ...]:
         if config.published_places
         else ""
     )
-    verdict: Any = "not applicable" if low(none) < LEAST else "confirmed" if stays and not moves else "not confirmed"
     return (
         Claim(
             "The position vector of the first token makes the sink of one token repeated (Gu et al. 2025, Table 7).",
@@ -220,14 +220,14 @@ def _claims(found: Results) -> tuple[Claim, ...]:
         ),
         Claim(
             "With rotary positions one token repeated has no sink (Gu et al. 2025, Propositions 1 to 4), whatever the indices.",
-            "confirmed" if largest < NOTHING else "not confirmed",
+            verdict(largest < NOTHING),
             f"At most {number(largest)} % of heads sink on key 0, or on key t, in any arm (largest upper bound); rule: below"
             f" {NOTHING:g} %.",
             "Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",
         ),
         Claim(
             "The sink of natural text does not sit at rotary index 0 (Kiya et al. 2026, Fig. 3, by other means).",
-            verdict,
+            verdict(stays and not moves, low(none) >= LEAST),
             f"{interval(none)} % of heads sink on key 0 without an edit;"
             f" {_span([row.value for first, _ in groups for row in first])} % with its index exchanged, and"
             f" {_span([value for _, moved in groups for value in moved])} % on key t; rule: key 0 keeps at least half of its rate"

@@ -22,9 +22,11 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.experiments import measures, results, views
 from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
-from sinkjax.experiments.kiya.config import MIN_QUERIES, AfterSoftmax, check_layers
+from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
+from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
@@ -65,7 +67,7 @@ ROW_SUM = Statistic("row_sum", Site.WEIGHTS, row_sums, ("prompt", "layer"), per_
 def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job, ...]:
     """Both edits in three ways on all prompts, their controls on some, and full maps of one prompt for the first edit."""
     L = architecture.layers
-    check_layers("map_layers", config.map_layers, L)
+    layers_below(config, "map_layers", L)
     probe = Probe(resid_max=True, nll=True, extra=(sinking_heads(config.eps, shares=True), ROW_SUM))
     return (
         Job("sweep", arms(config, L), probe, config.prompts),
@@ -243,7 +245,7 @@ def _claim(config: AfterSoftmax, data: xarray.Dataset, table: Table, loss: Measu
     guesses = (none.mean or 0) >= uniform
     return Claim(
         f"Edits after the softmax collapse the output (footnote 8): {way}.",
-        "not applicable" if guesses else "confirmed" if collapsed else "not confirmed",
+        verdict(collapsed, not guesses),
         f"Loss in nats per token, edited in all layers: {'; '.join(found)}; no edit {interval(none)}. Rule: a loss of at least"
         f" {number(uniform)}, that of guessing evenly among all tokens, for either edit of a model that does better without one.",
     )

@@ -16,10 +16,12 @@ import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.experiments import measures, results
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.baseline_figures import drawings
-from sinkjax.experiments.kiya.config import MIN_QUERIES, Baseline, check_layers
+from sinkjax.experiments.kiya.config import Baseline
 from sinkjax.experiments.summary import Measure, Row
+from sinkjax.experiments.words import above, below, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval
@@ -40,7 +42,7 @@ CLAIM = (
 
 def jobs(config: Baseline, architecture: Config) -> tuple[Job | Calculation, ...]:
     """One run without a BOS and one with it, and the attention maps of the first prompt of each."""
-    check_layers("map_layers", config.map_layers, architecture.layers)
+    layers_below(config, "map_layers", architecture.layers)
     found = bos.of_study(config)
     arms = (Arm(sinkjax.compose(label="no edit"), "no edit"),)
     plain = Job("plain", arms, Probe.of(*STATISTICS), config.prompts, Inputs(bos="none"))
@@ -162,20 +164,20 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
     """The paper's statements; a rule must hold in every run."""
 
     def judge(statement: str, rule: str, tests: Mapping[str, tuple[bool, str]], paper: str = "") -> Claim:
-        verdict = bos.verdict(all(passed for passed, _ in tests.values()))
+        holds = all(passed for passed, _ in tests.values())
         words = "; ".join(f"{name}: {found}" for name, (_, found) in tests.items())
-        return Claim(statement, verdict, f"Rule: {rule}. {words}.", paper)
+        return Claim(statement, verdict(holds), f"Rule: {rule}. {words}.", paper)
 
     def of(values: NDArray) -> Interval:
         return stats.interval(values, seed=config.seed)
 
     def sink(data: xarray.Dataset) -> tuple[bool, str]:
         gap = of((100 * metrics.sink_rate(data, 0, config.eps) - strongest_other(data, config.eps))[0])
-        return bos.above(gap, 0), f"{interval(gap, signed=True)} percentage points"
+        return above(gap, 0), f"{interval(gap, signed=True)} percentage points"
 
     def massive(data: xarray.Dataset) -> tuple[bool, str]:
         times, share = of(bos.prominence(data, 0)[0, :, 1:].max(axis=-1)), by_sun(data).mean(axis=0)
-        passed = bos.above(times, config.massive) and share.max() > 0.5
+        passed = above(times, config.massive) and share.max() > 0.5
         where = f" after layer {share.argmax()}" if share.any() else ""
         return passed, f"{interval(times)} times, and by Sun et al. in {share.max():.0%} of prompts{where}"
 
@@ -185,12 +187,7 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
         half = rate.shape[-1] // 2
         first, grows = of(rate[:, 0]), of(rate[:, half:].mean(-1) - rate[:, 0])
         small, larger = of(times[:, 0]), of(times[:, half:].mean(-1) - times[:, 0])
-        passed = (
-            bos.below(first, 100 * config.onset)
-            and bos.below(small, config.massive)
-            and bos.above(grows, 0)
-            and bos.above(larger, 0)
-        )
+        passed = below(first, 100 * config.onset) and below(small, config.massive) and above(grows, 0) and above(larger, 0)
         return passed, (
             f"in layer 0 {interval(first)} % of heads sink and |h| is {interval(small)} times a typical position's; over the"
             f" second half of layers {interval(grows, signed=True)} percentage points and {interval(larger, signed=True)} times"
@@ -234,7 +231,7 @@ def _order(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> Claim:
             gap = sink[both] - onset[both]
             if gap.size:
                 mean = stats.interval(gap, seed=config.seed)
-                passed.append(bos.above(mean, 0) and np.median(gap) == 1)
+                passed.append(above(mean, 0) and np.median(gap) == 1)
                 shares = enumerate(_agreement(config, data, massive))
                 agree = ", ".join(f"{share:.0%} of cases for k = {lag}" for lag, share in shares)
                 words.append(
@@ -244,7 +241,7 @@ def _order(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> Claim:
                 )
     return Claim(
         "The massive activation of the first token comes one layer before its sink (Figs. 2c and 2e, Llama-3.2-3B).",
-        bos.verdict(all(passed)) if passed else "not applicable",
+        verdict(all(passed), bool(passed)),
         "Rule: the layer of the sink's onset less the layer after which the activation is massive is above 0 by its interval, and"
         " 1 in the median prompt, by either definition of massive that any prompt obeys. "
         + ("; ".join(words) if passed else "No prompt has both a sink and a massive activation on position 0")

@@ -16,10 +16,11 @@ import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Arm, Calculation, Inputs, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.bos_swap_claims import claims
 from sinkjax.experiments.kiya.bos_swap_figures import drawings
-from sinkjax.experiments.kiya.config import MIN_QUERIES, BosSwap, check_layers
+from sinkjax.experiments.kiya.config import BosSwap
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -44,7 +45,7 @@ CLAIM = (
 
 def jobs(config: BosSwap, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The swaps on all prompts, the controls on some and maps of one prompt; all of it without a BOS and with it."""
-    check_layers("map_layers", config.map_layers, architecture.layers)
+    layers_below(config, "map_layers", architecture.layers)
     found, probe = bos.of_study(config), Probe.of(*STATISTICS)
     drawn = tuple(arm for arm in arms(config) if arm.place in (0, config.shown))
     plain = Inputs(bos="none")

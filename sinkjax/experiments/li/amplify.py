@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import measures, results, views
 from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.li.amplify_figures import Results, drawings
 from sinkjax.experiments.li.config import Amplify
-from sinkjax.experiments.li.words import above_zero, effect, value, verdict
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
+from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probe import Capture, Probe
 from sinkjax.report.table import interval, number
 
@@ -55,11 +55,7 @@ class Dose(NamedTuple):
 
 def jobs(config: Amplify, architecture: Config) -> tuple[Job, ...]:
     """The sweep on all prompts and the random directions on some. Errors: a layer that the model does not have."""
-    for layer in config.layers:
-        if layer >= architecture.layers:
-            raise SinkjaxError(
-                f"layers has layer {layer}, but the model has {architecture.layers}, 0 to {architecture.layers - 1}"
-            )
+    layers_below(config, "layers", architecture.layers)
     probe, few = Probe.of("attention_received", "resid_max", "nll"), min(config.control_prompts, config.prompts)
     nothing = np.zeros((len(config.layers), few, architecture.heads, architecture.head_dim), np.float32)
     return (
@@ -167,7 +163,7 @@ def _best(config: Amplify, table: Table, measure: str, way: str) -> Dose:
 def _claims(config: Amplify, table: Table, names: Sequence[str], best: Mapping[str, Dose]) -> tuple[Claim, ...]:
     sink, k = names[0], config.position
     matched = [table[Dose(POSITIONS, layer, config.factor).label, sink] for layer in config.layers]
-    strong = [layer for layer, row in zip(config.layers, matched, strict=True) if above_zero(row) and row.percentile == 100]
+    strong = [layer for layer, row in zip(config.layers, matched, strict=True) if above(row.effect, 0) and row.percentile == 100]
     rises = [table[Dose(POSITIONS, layer, factor).label, sink].value.mean or 0 for layer in strong for factor in config.factors]
     largest = max(rises, default=0.0)
     usual = table[NONE, names[1]].value.mean or 0.0
@@ -176,7 +172,7 @@ def _claims(config: Amplify, table: Table, names: Sequence[str], best: Mapping[s
     rates = [table[Dose(centred.way, centred.layer, factor).label, sink].value.mean or 0.0 for factor in config.factors]
     steady = bool((np.diff(rates) > 0).all())
     scaled = [table[Dose(NORM, layer, factor).label, sink] for layer in config.layers for factor in config.factors]
-    moved = [row for row in scaled if above_zero(row)]
+    moved = [row for row in scaled if above(row.effect, 0)]
     return (
         Claim(
             f"Head outputs of token {k} pushed away from their mean make it a sink.",
@@ -191,13 +187,13 @@ def _claims(config: Amplify, table: Table, names: Sequence[str], best: Mapping[s
         ),
         Claim(
             "The sink grows monotonically with s.",
-            verdict(above_zero(table[centred.label, sink]) and steady),
+            verdict(above(table[centred.label, sink].effect, 0) and steady),
             f"Largest effect: {centred.way}, layer {centred.layer}. There, s = {_list(config.factors)} give {_list(rates)} % of"
             " heads. Rule: an effect above 0, and more with every step.",
         ),
         Claim(
             "Scaling the same outputs does not make it a sink.",
-            verdict(not moved) if above_zero(table[centred.label, sink]) else "not applicable",
+            verdict(not moved) if above(table[centred.label, sink].effect, 0) else "not applicable",
             f"At the same layer and factor: {value(table[same.label, sink])} %, beside {value(table[centred.label, sink])} %. Of"
             f" {len(scaled)} scalings ({_list(config.factors)} times in layers {_list(config.layers)}), {len(moved)} have an"
             f" effect above 0, at most {interval(table[best[NORM].label, sink].effect, signed=True)}. Rule: none has, where"

@@ -16,8 +16,8 @@ from sinkjax.experiments.base import Calculation, Claim, Section
 from sinkjax.experiments.li import lock_in
 from sinkjax.experiments.li.config import Dominance
 from sinkjax.experiments.li.dominance_figures import drawings
-from sinkjax.experiments.li.words import verdict
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
+from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval, number
 from sinkjax.stats import Interval
 

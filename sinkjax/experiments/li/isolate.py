@@ -17,8 +17,8 @@ from sinkjax.experiments import measures, results, views
 from sinkjax.experiments.base import Arm, Claim, Job, Section
 from sinkjax.experiments.li.config import Isolate
 from sinkjax.experiments.li.isolate_figures import Results, drawings
-from sinkjax.experiments.li.words import above_zero, effect, value, verdict
 from sinkjax.experiments.summary import Measured, Table, summarise
+from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
 
@@ -147,14 +147,14 @@ def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: flo
     return (
         Claim(
             f"Token {k}, attending to itself alone, becomes a sink.",
-            verdict(above_zero(sink) and (sink.value.mean or 0) >= usual_sink / 2),
+            verdict(above(sink.effect, 0) and (sink.value.mean or 0) >= usual_sink / 2),
             f"In all layers: {value(sink)} % of heads sink on it, instead of {value(table[NONE, names[0]])} %; effect"
             f" {effect(sink)}. Rule: an effect with an interval above 0, and at least half of the {number(usual_sink)} % of heads"
             " that sink on key 0 without an edit.",
         ),
         Claim(
             "The reason is that its head outputs are no average.",
-            verdict(unaveraged > size / 2 > averaged) if above_zero(sink) else "not applicable",
+            verdict(unaveraged > size / 2 > averaged) if above(sink.effect, 0) else "not applicable",
             f"Mean effect of {sink.controls} controls in which the token sees one other key alone, in all layers:"
             f" {number(unaveraged)} percentage points, beside {interval(sink.effect)} of isolation. Where it averages most, its"
             f" attention even over all keys: {interval(even.effect)}. Rule: without any average, more than half of the effect of"
@@ -162,7 +162,7 @@ def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: flo
         ),
         Claim(
             "A massive activation appears on it too.",
-            verdict(above_zero(activation) and (activation.value.mean or 0) > max(GROWN * usual, first / 2)),
+            verdict(above(activation.effect, 0) and (activation.value.mean or 0) > max(GROWN * usual, first / 2)),
             f"Largest |h| at position {k}: {value(activation)}, instead of {value(table[NONE, names[2]])}; at position 0 without"
             f" an edit: {value(table[NONE, names[3]])}. Rule: an effect above 0, at least {GROWN} times the unedited size, and"
             " more than half of that at position 0.",
@@ -173,12 +173,12 @@ def _claims(config: Isolate, table: Table, names: Sequence[str], unaveraged: flo
 def _findings(config: Isolate, chosen: Sequence[Arm], table: Table, names: Sequence[str], unaveraged: float) -> tuple[str, ...]:
     k, (sink, first, activation, _, loss) = config.position, names
     single = [table[arm.edit.label, sink] for arm in chosen if arm.group == SINGLE]
-    strong = [(layer, row) for layer, row in enumerate(single) if above_zero(row)]
+    strong = [(layer, row) for layer, row in enumerate(single) if above(row.effect, 0)]
     listed = ", ".join(
         f"layer {layer} ({interval(row.effect, signed=True)})"
         for layer, row in sorted(strong, key=lambda pair: -(pair[1].effect.mean or 0))[:4]
     )
-    prefix = [arm.edit.label for arm in chosen if arm.group == FIRST and above_zero(table[arm.edit.label, sink])]
+    prefix = [arm.edit.label for arm in chosen if arm.group == FIRST and above(table[arm.edit.label, sink].effect, 0)]
     others = [arm.edit.label for arm in chosen if arm.group in (OTHER, EVEN)]
     return (
         f"With token {k} isolated in all layers, {value(table[ALL, sink])} % of heads sink on it (effect"

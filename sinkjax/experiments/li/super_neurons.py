@@ -21,8 +21,8 @@ from sinkjax.experiments.li import neurons
 from sinkjax.experiments.li.config import SuperNeurons
 from sinkjax.experiments.li.neurons import Neuron
 from sinkjax.experiments.li.super_neurons_figures import Results, drawings
-from sinkjax.experiments.li.words import effect, value, verdict
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
+from sinkjax.experiments.words import effect, value, verdict
 from sinkjax.probe import Probe
 from sinkjax.report.table import number
 from sinkjax.stats import Interval
