@@ -77,7 +77,7 @@ def test_a_model_without_bos_runs_without_one_and_says_so(files, finished, tmp_p
 def test_a_token_id_can_be_the_bos(files):
     chosen = study("kiya/baseline", files, length=T, map_layers=[0], bos=7)
     inputs = [job.inputs.bos for job, _, _ in plans(chosen)]
-    assert inputs == ["none", 7, "none", 7]
+    assert inputs == ["none", 7, "none", 7, "none", 7]
 
 
 def test_position_0_is_ranked_among_all_other_positions_that_enough_queries_see(finished):

@@ -8,6 +8,7 @@ Controls drop the MLP of random other positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,9 @@ from sinkjax.experiments import measures, results, words
 from sinkjax.experiments.background.compression_figures import Results, drawings
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, bound_by, correlation, matrix_entropy
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section, unedited
 from sinkjax.experiments.config import MIN_QUERIES
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -32,7 +34,10 @@ from sinkjax.statistics import Statistic
 if TYPE_CHECKING:
     import xarray
 
+    from sinkjax.checkpoints.load import Model
+
 STORES = ("sweep", "controls")
+EXTRAS = (MAPS,)
 NONE, SINGLE, ALL, CONTROL = "no edit", "one layer", "all layers", "control"
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 STRONG = -0.5  # the correlation below which an interval must lie
@@ -55,7 +60,22 @@ def jobs(config: Compression, architecture: Config) -> tuple[Job, ...]:
     return (
         Job("sweep", arms(config, architecture.layers), probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, few),
+        maps(config, architecture, shown(config, 0), prepare=partial(prepared, config), prompts=few),
     )
+
+
+def shown(config: Compression, layer: int) -> tuple[Arm, ...]:
+    """The arms of the maps: no edit, the MLP dropped in one layer, and in all."""
+    one = sinkjax.drop_mlp(config.position, layers=layer).named("MLP dropped in the layer where its norm grows most")
+    return *unedited(), Arm(one, SINGLE), Arm(sinkjax.drop_mlp(config.position).named(ALL), ALL)
+
+
+def prepared(config: Compression, model: Model, batch: Batch) -> tuple[Arm, ...]:
+    """The arms of the maps for the layer of emergence on these prompts."""
+    probe = Probe(resid_norm=True)
+    run = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False)
+    norm = np.asarray(run.record["resid_norm"])[:, :, config.position].mean(axis=0)
+    return shown(config, int(np.diff(norm).argmax()))
 
 
 def arms(config: Compression, L: int) -> tuple[Arm, ...]:

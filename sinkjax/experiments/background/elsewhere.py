@@ -40,6 +40,7 @@ from sinkjax.experiments.background.elsewhere_tokens import (
 from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THRESHOLD
 from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("natural", "placed", "controls")
+EXTRAS = (MAPS,)
 NONE, PLACED, CONTROL = "no edit", "put there", "control"
 CLAIM = (
     "Sun et al. 2024: massive activations appear on the first token and on the first full stop or line break. Kiya et al."
@@ -62,11 +64,14 @@ def jobs(config: Elsewhere, architecture: Config) -> tuple[Job, ...]:
         raise SinkjaxError("background/elsewhere puts tokens into prompts, but this model has no vocabulary")
     probe = Probe(attention_received=True, resid_max=True, resid_norm=True, extra=(STATE_MEDIAN,))
     blank = np.zeros(architecture.width)
+    put = arms(config, [blank] * len(tokens_of(config)))
+    shown = *put[:3], *put[1 + len(config.delimiters) :][:1]  # two delimiters and a word
     few, placed = (min(count, config.prompts) for count in (config.control_prompts, config.placed_prompts))
     return (
         Job("natural", (_none(),), probe, config.prompts),
-        Job("placed", arms(config, [blank] * len(tokens_of(config))), probe, placed, prepare=partial(prepared, config)),
+        Job("placed", put, probe, placed, prepare=partial(prepared, config)),
         Job("controls", controls(config, [blank] * config.controls), probe, few, prepare=partial(prepared_controls, config)),
+        maps(config, architecture, shown, prepare=partial(prepared, config)),
     )
 
 

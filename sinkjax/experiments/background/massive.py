@@ -16,7 +16,7 @@ import numpy as np
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results, words
+from sinkjax.experiments import illustrations, measures, results, words
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import (
     LATER,
@@ -37,7 +37,8 @@ from sinkjax.experiments.background.massive_arms import (
     share_massive,
 )
 from sinkjax.experiments.background.massive_figures import Results, drawings
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
+from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.summary import Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("levels", "sweep", "by-layer", "controls")
+EXTRAS = (
+    illustrations.MAPS,
+    illustrations.TEXTS,
+)
 DAMAGE, HARMLESS = 0.5, 0.05  # nats per token: what counts as damage, and what as none
 CLAIM = (
     "Sun et al. 2024: very few activations, in fixed dims and on the first token, are thousands of times larger than the"
@@ -54,7 +59,7 @@ CLAIM = (
 )
 
 
-def jobs(config: Massive, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Massive, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The unedited levels; the edits at one layer, after each layer in turn, and the controls."""
     if config.dims + RANKS > architecture.width:
         raise SinkjaxError(f"dims {config.dims} and {RANKS} more for the controls are more than the model's {architecture.width}")
@@ -62,6 +67,8 @@ def jobs(config: Massive, architecture: Config) -> tuple[Job, ...]:
     stand_in.order[:] = np.arange(architecture.width)
     probe = Probe(attention_received=True, resid_max=True, nll=True)
     few, layer_prompts = (min(count, config.prompts) for count in (config.control_prompts, config.layer_prompts))
+
+    shown, gives = labelled(arms(config, stand_in), NONE, ZERO, MEAN), partial(prepared, config, arms)
 
     def job(name: str, make: Any, prompts: int) -> Job:
         return Job(name, make(config, stand_in), probe, prompts, prepare=partial(prepared, config, make))
@@ -71,6 +78,8 @@ def jobs(config: Massive, architecture: Config) -> tuple[Job, ...]:
         job("sweep", arms, config.prompts),
         job("by-layer", layer_arms, layer_prompts),
         job("controls", controls, few),
+        illustrations.maps(config, architecture, shown, prepare=gives, prompts=few),
+        illustrations.texts(config, shown, start=config.position + 1, prepare=gives, prompts=few),
     )
 
 

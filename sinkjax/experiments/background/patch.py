@@ -19,28 +19,21 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, words
+from sinkjax.experiments import measures, results, views, words
 from sinkjax.experiments.background.config import Patch
-from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
-from sinkjax.experiments.captions import origin
+from sinkjax.experiments.background.patch_figures import ALL, DONOR, NONE, SINGLE, SITES, drawings
+from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments.illustrations import MAPS, labelled, maps
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
-from sinkjax.plots import layers
-from sinkjax.plots.points import Point, points
 from sinkjax.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-NONE, DONOR, SINGLE, ALL, CONTROL = "no edit", "donor run: key masked in all layers", "one layer", "all layers", "control"
-SITES = {
-    Site.RESID: "residual stream",
-    Site.ATTN_OUT: "attention output",
-    Site.MLP_OUT: "MLP output",
-    Site.KEY: "keys",
-    Site.VALUE: "values",
-}
+EXTRAS = (MAPS,)
+CONTROL = "control"
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
 WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on
 Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to the patched position
@@ -62,9 +55,12 @@ def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
         }
 
     drawn = [blank(few)] * config.controls
+    whole = (f"{SITES[site]}, {ALL}" for site in (Site.RESID, Site.KEY, Site.VALUE))
+    shown = labelled(arms(config, blank(min(views.PROMPTS, config.prompts))), NONE, DONOR, *whole)
     return (
         Job("sweep", arms(config, blank(config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
         Job("controls", controls(config, drawn), probe, few, prepare=partial(prepared_controls, config)),
+        maps(config, architecture, shown, prepare=partial(prepared, config)),
     )
 
 
@@ -142,7 +138,7 @@ def section(config: Patch, stores: Mapping[str, xarray.Dataset]) -> Section:
         findings=_findings(config, table, names, best),
         rows=tuple(table.values()),
         featured=(NONE, DONOR, *(f"{name}, {ALL}" for name in SITES.values()), *best.values()),
-        drawings=(by_layer(config, data, chosen, table, names), in_all_layers(config, data, table, names[0], best)),
+        drawings=drawings(config, data, chosen, table, names, best),
         notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
         provenance=results.provenance(data),
         claims=_claims(config, chosen, table, names, data.sizes["layer"]),
@@ -251,46 +247,6 @@ def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[
             f" and {both}, attention output less than half of either.",
         ),
     )
-
-
-def by_layer(config: Patch, data: xarray.Dataset, chosen: Sequence[Arm], table: Table, names: Sequence[str]) -> Drawing:
-    """Sinks and largest activation at the patched position, by the layer that is patched."""
-    target = config.key + 1
-
-    def row(ylabel: str, measure: str, log: bool) -> list[layers.Panel]:
-        lines = []
-        for name in SITES.values():
-            single = [arm for arm in chosen if arm.group == f"{name}, {SINGLE}"]
-            places = [arm.place for arm in single if arm.place is not None]
-            lines.append(layers.Line(name, places, [table[arm.edit.label, measure].value for arm in single]))
-        return [layers.Panel("", ylabel, lines, log)]
-
-    caption = (
-        f"Heads that sink on key {target} (top) and the largest |h| there (bottom) when the donor run's value of one site is"
-        f" put at position {target} of one layer. Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts."
-        f" {origin(data)}."
-    )
-    grid = [
-        row(f"heads that sink on key {target} (%)", names[0], log=False),
-        row(f"largest |h| at position {target}", names[1], log=True),
-    ]
-    return Drawing("by-patched-layer", layers.lines(grid, "patched layer l (0-based)", legend_above=True), caption)
-
-
-def in_all_layers(config: Patch, data: xarray.Dataset, table: Table, measure: str, best: Mapping[str, str]) -> Drawing:
-    """Sinks at the patched position: unedited, in the donor run, and by site."""
-    shown = [
-        Point("no edit", table[NONE, measure].value, "whole run"),
-        Point("donor run", table[DONOR, measure].value, "whole run"),
-    ]
-    for name in SITES.values():
-        shown.append(Point(name, table[f"{name}, {ALL}", measure].value, "patched in all layers"))
-        shown.append(Point(name, table[best[name], measure].value, "patched in its best single layer"))
-    caption = (
-        f"Heads that sink on key {config.key + 1} when the donor run's values of one site are patched there. Bars: bootstrap 95"
-        f" % intervals over {data.sizes['prompt']} prompts. {origin(data)}."
-    )
-    return Drawing("by-site", points({"": shown}, measure), caption)
 
 
 def _notes(config: Patch, N: int, control_prompts: int) -> tuple[str, ...]:

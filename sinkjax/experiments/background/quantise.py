@@ -28,6 +28,7 @@ from sinkjax.experiments.background.config import Quantise
 from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.config import MIN_QUERIES
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
+EXTRAS = (MAPS,)
 NONE, REMOVED, MOVED, CONTROL = "no edit", "MLP dropped in the layer that writes it", "key masked in all layers", "control"
 TO_DROP, TO_MASK = 1, 2  # budgets: each edit is compared with the same one at random positions
 STEPS = 127  # of a signed 8-bit number, on either side of zero
@@ -83,6 +85,7 @@ def jobs(config: Quantise, architecture: Config) -> tuple[Job, ...]:
     return (
         Job("sweep", arms(config, 0), PROBE, config.prompts, prepare=partial(prepared, config, arms)),
         Job("controls", controls(config, 0), PROBE, few, prepare=partial(prepared, config, controls)),
+        maps(config, architecture, arms(config, 0), prepare=partial(prepared, config, arms), prompts=few),
     )
 
 

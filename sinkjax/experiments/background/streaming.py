@@ -17,10 +17,11 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.edit import Edit, Select
 from sinkjax.edits.site import Site
-from sinkjax.experiments import results, words
+from sinkjax.experiments import illustrations, results, words
 from sinkjax.experiments.background.config import Streaming
-from sinkjax.experiments.base import Arm, Claim, Drawing, Job, Section
+from sinkjax.experiments.base import Arm, Calculation, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
+from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
+EXTRAS = (
+    illustrations.MAPS,
+    illustrations.TEXTS,
+)
 NONE, WINDOW, CONTROL = "all keys", "window", "control"
 DAMAGE, RECOVERED = 0.5, 0.9  # nats per token that count as damage; the part of it that must be gone for a recovery
 BIN = 8  # positions that share a point of the figure
@@ -40,12 +45,15 @@ CLAIM = (
 )
 
 
-def jobs(config: Streaming, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Streaming, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Every size and number of first tokens; random tokens in their place."""
-    few = min(config.control_prompts, config.prompts)
+    few, small = min(config.control_prompts, config.prompts), min(config.caches)  # the smallest loses keys in what is shown
+    shown = labelled(arms(config), NONE, label(small, 0), label(small, max(config.first)))
     return (
         Job("sweep", arms(config), Probe(nll=True), config.prompts),
         Job("controls", controls(config), Probe(nll=True), few),
+        illustrations.maps(config, architecture, shown),
+        illustrations.texts(config, shown),
     )
 
 

@@ -1,4 +1,4 @@
-"""The first token beside others: arms without an edit, control positions, and rows that rank the first among them."""
+"""The first token beside others: control positions, and rows that rank the first among them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import sinkjax
 from sinkjax import stats
-from sinkjax.experiments.base import Arm
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.stats import Interval
-
-NO_EDIT = "no edit"
-
-
-def unedited() -> tuple[Arm, ...]:
-    """The arms of a study that only measures."""
-    return (Arm(sinkjax.compose(label=NO_EDIT), NO_EDIT),)
 
 
 def control_positions(length: int, count: int, seed: int) -> tuple[int, ...]:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from sinkjax import stats
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Claim, Drawing, Job, Section
+from sinkjax.experiments.base import Claim, Drawing, Job, Section, unedited
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import Norms
-from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, spread, stretches, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, spread, stretches
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import LEVEL, Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("norms",)
+EXTRAS = (MAPS,)
 HIDDEN, QUERIES, KEYS, VALUES = "hidden state", "queries", "keys", "values"
 STATISTICS = {HIDDEN: "resid_norm", QUERIES: "query_norm", KEYS: "key_norm", VALUES: "value_norm"}
 FIRST, OTHERS, RATIO = "L2 norm at position 0", "L2 norm at the other positions, mean", "ratio of the two"
@@ -56,7 +58,8 @@ class Measured:
 
 def jobs(config: Norms, architecture: Config) -> tuple[Job, ...]:
     """One unedited run."""
-    return (Job("norms", unedited(), Probe.of(*STATISTICS.values()), config.prompts),)
+    norms = Job("norms", unedited(), Probe.of(*STATISTICS.values()), config.prompts)
+    return norms, maps(config, architecture, unedited())
 
 
 def section(config: Norms, stores: Mapping[str, xarray.Dataset]) -> Section:

@@ -19,11 +19,12 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
+from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu import repeated
 from sinkjax.experiments.gu.config import RepeatBound
 from sinkjax.experiments.gu.first_token import alone
 from sinkjax.experiments.gu.repeat_bound_figures import drawings
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Row
 from sinkjax.experiments.words import high, verdict
 from sinkjax.model import rope
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("bound",)
+EXTRAS = (MAPS,)
 BLOCK = 2  # prompts whose attention maps of all layers are held at a time
 STEP = 4  # from one length to the next
 NORMS, PAIRS = "norms", "pairs"
@@ -47,11 +49,13 @@ CLAIM = (
 )
 
 
-def jobs(config: RepeatBound, architecture: Config) -> tuple[Calculation, ...]:
+def jobs(config: RepeatBound, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The one calculation. Errors: layers that see fewer keys than a prompt has."""
     if reach(config, architecture) < config.length:
         raise SinkjaxError(f"a layer sees {min(_windows(architecture))} keys, fewer than the {config.length} tokens of a prompt")
-    return (Calculation("bound", partial(compute, config), config.prompts, Inputs("repeat", bos="none")),)
+    inputs = Inputs("repeat", bos="none")
+    bound = Calculation("bound", partial(compute, config), config.prompts, inputs)
+    return bound, maps(config, architecture, unedited(), inputs=inputs)
 
 
 def reach(config: RepeatBound, architecture: Config) -> int:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.experiments import measures, results
-from sinkjax.experiments.base import Arm, Claim, Inputs, Job, Section
+from sinkjax.experiments.base import NO_EDIT, Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
-from sinkjax.experiments.gu.first_token import NO_EDIT
 from sinkjax.experiments.gu.rope_positions_figures import Results, drawings
+from sinkjax.experiments.illustrations import MAPS, labelled, maps
 from sinkjax.experiments.summary import LEVEL, Measure, Measured, Row, Table, summarise
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 KINDS = {"text": "natural text", "repeat": "one token repeated"}
 STORES = ("text", "repeat", "controls")
+EXTRAS = (
+    MAPS,
+    "maps-repeat",
+)
 SAME, ZERO, REVERSED = "all indices as they are", "all indices 0", "indices in reverse"
 TAKEN, SWAPPED, ALL, CONTROL = "first token at index t", "indices 0 and t swapped", "all indices", "control"
 LEAST, NOTHING = 10.0, 1.0  # per cent of heads: from here on a model has a sink; below this it has none
@@ -45,10 +49,13 @@ CLAIM = (
 def jobs(config: RopePositions, architecture: Config) -> tuple[Job, ...]:
     """The same arms on text and on one token repeated, and the controls on some of the text."""
     probe, chosen = Probe.of("attention_received", "resid_max", "nll"), arms(config)
+    shown = labelled(chosen, NO_EDIT, ZERO, REVERSED, f"indices 0 and {config.places[0]} swapped")
     return (
         Job("text", chosen, probe, config.prompts),
         Job("repeat", chosen, probe, config.repeat_prompts, Inputs("repeat")),
         Job("controls", controls(config), probe, min(config.control_prompts, config.prompts)),
+        maps(config, architecture, shown),
+        maps(config, architecture, shown, inputs=Inputs("repeat"), name=EXTRAS[1]),
     )
 
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from sinkjax import metrics
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Claim, Inputs, Job, Section
+from sinkjax.experiments.base import Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu.config import SinkRate
-from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, stretches, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, stretches
 from sinkjax.experiments.gu.rates import KINDS, measure, rates, thresholds
 from sinkjax.experiments.gu.sink_rate_figures import drawings
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 JOBS = {"text": Inputs("text"), "random": Inputs("random"), "repeat": Inputs("repeat")}
 STORES = tuple(JOBS)
+EXTRAS = (MAPS, "maps-random", "maps-repeat")
 LEAST, NOTHING = 10.0, 1.0  # per cent of heads: from here on a model has a sink; below this it has none
 NORM = "largest ||h|| of position 0 over the others' mean"
 CLAIM = (
@@ -39,7 +41,9 @@ CLAIM = (
 def jobs(config: SinkRate, architecture: Config) -> tuple[Job, ...]:
     """An unedited run on each kind of input."""
     probe = Probe.of("attention_received", "resid_norm")
-    return tuple(Job(name, unedited(), probe, config.prompts, inputs) for name, inputs in JOBS.items())
+    measured = (Job(name, unedited(), probe, config.prompts, inputs) for name, inputs in JOBS.items())
+    shown = zip(EXTRAS, JOBS.values(), strict=True)
+    return *measured, *(maps(config, architecture, unedited(), inputs=inputs, name=name) for name, inputs in shown)
 
 
 def section(config: SinkRate, stores: Mapping[str, xarray.Dataset]) -> Section:

@@ -20,8 +20,8 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
 from sinkjax.experiments.kiya.config import AfterSoftmax
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps")
+EXTRAS = (illustrations.TEXTS,)
 NONE, ALL = "no edit", "all layers"
 WAYS: dict[str, dict[str, Any]] = {  # way -> what `sinkjax.edit` is told
     "logits": {"site": Site.LOGITS, "value": -np.inf},
@@ -64,7 +65,7 @@ def per_query(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 ROW_SUM = Statistic("row_sum", Site.WEIGHTS, row_sums, ("prompt", "layer"), per_query)
 
 
-def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Both edits in three ways on all prompts, their controls on some, and full maps of one prompt for the first edit."""
     L = architecture.layers
     layers_below(config, "map_layers", L)
@@ -73,6 +74,7 @@ def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job, ...]:
         Job("sweep", arms(config, L), probe, config.prompts),
         Job("controls", controls(config, L), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
+        illustrations.texts(config, drawn(config, L), start=config.key + 1),
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.experiments import measures, results
+from sinkjax.experiments import illustrations, measures, results
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("plain", "bos", "plain-maps", "bos-maps")
+EXTRAS = (
+    illustrations.MAPS,
+    "maps-bos",
+)
 RUNS = {bos.WITHOUT: ("plain", "plain-maps"), bos.WITH: ("bos", "bos-maps")}
 STATISTICS = ("attention_received", "resid_max", "resid_median", "nll")
 THRESHOLD, RATIO = 100.0, 1000.0  # Sun et al. 2024, section 2
@@ -41,13 +45,17 @@ CLAIM = (
 
 
 def jobs(config: Baseline, architecture: Config) -> tuple[Job | Calculation, ...]:
-    """One run without a BOS and one with it, and the attention maps of the first prompt of each."""
+    """One run without a BOS and one with it, and the attention maps of the first prompts of each."""
     layers_below(config, "map_layers", architecture.layers)
     found = bos.of_study(config)
     arms = (Arm(sinkjax.compose(label="no edit"), "no edit"),)
     plain = Job("plain", arms, Probe.of(*STATISTICS), config.prompts, Inputs(bos="none"))
     maps = Job("plain-maps", arms, Probe(attention=config.map_layers), 1, Inputs(bos="none"))
-    return plain, bos.with_bos(plain, "bos", found), maps, bos.with_bos(maps, "bos-maps", found)
+    shown = illustrations.maps(config, architecture, arms, inputs=Inputs(bos="none"))
+    return (
+        *(plain, bos.with_bos(plain, "bos", found), maps, bos.with_bos(maps, "bos-maps", found)),
+        *(shown, bos.with_bos(shown, EXTRAS[1], found)),
+    )
 
 
 def section(config: Baseline, stores: Mapping[str, xarray.Dataset]) -> Section:

@@ -49,7 +49,7 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
-        continuations("continuations", drawn, min(PROMPTS, config.prompts)),
+        continuations("continuations", drawn, min(PROMPTS, config.prompts), start=config.key + 1),
         *mask_heads.jobs(config, architecture, probe),
     )
 

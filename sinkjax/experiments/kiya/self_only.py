@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.kiya import self_other
 from sinkjax.experiments.kiya.config import SelfOnly
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps")
+EXTRAS = (illustrations.TEXTS,)
 NONE, SINGLE, FIRST = "no edit", "one layer", "first layers"
 CONTROL = "control"
 SINK, ACTIVATION, ON_FIRST = (
@@ -48,7 +49,7 @@ CLAIM = (
 )
 
 
-def jobs(config: SelfOnly, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: SelfOnly, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The grid of positions and sets of layers, its controls, and full maps of one prompt for one position."""
     L = architecture.layers
     layers_below(config, "map_layers", L)
@@ -57,6 +58,7 @@ def jobs(config: SelfOnly, architecture: Config) -> tuple[Job, ...]:
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", (*controls(config, L), *self_other.arms(config)), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
+        illustrations.texts(config, drawn(config, L), start=config.shown + 1),
     )
 
 

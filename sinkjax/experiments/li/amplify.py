@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import layers_below
+from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.amplify_figures import Results, drawings
 from sinkjax.experiments.li.config import Amplify
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("sweep", "controls")
+EXTRAS = (
+    illustrations.MAPS,
+    illustrations.TEXTS,
+)
 NONE, CONTROL = "no edit", "control"
 POSITIONS, DIMS, NORM = "away from the mean over positions", "away from the mean over dims", "scaled, no mean (control)"
 CENTRES = {POSITIONS: "positions", DIMS: "dims", NORM: None}
@@ -53,10 +58,12 @@ class Dose(NamedTuple):
         return f"{self.way}, layer {self.layer}, s = {self.factor:g}"
 
 
-def jobs(config: Amplify, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Amplify, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The sweep on all prompts and the random directions on some. Errors: a layer that the model does not have."""
     layers_below(config, "layers", architecture.layers)
     probe, few = Probe.of("attention_received", "resid_max", "nll"), min(config.control_prompts, config.prompts)
+    strongest = [Dose(way, config.layers[-1], max(config.factors)).label for way in (POSITIONS, NORM)]
+    shown = labelled(arms(config, architecture.layers), NONE, *strongest)
     nothing = np.zeros((len(config.layers), few, architecture.heads, architecture.head_dim), np.float32)
     return (
         Job("sweep", arms(config, architecture.layers), probe, config.prompts),
@@ -67,6 +74,8 @@ def jobs(config: Amplify, architecture: Config) -> tuple[Job, ...]:
             few,
             prepare=lambda model, batch: controls(config, away(config, model, batch)),
         ),
+        illustrations.maps(config, architecture, shown),
+        illustrations.texts(config, shown, start=config.position + 1),
     )
 
 

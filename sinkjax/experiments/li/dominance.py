@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from sinkjax import stats
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Calculation, Claim, Section
+from sinkjax.experiments.base import Calculation, Claim, Job, Section, unedited
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li import lock_in
 from sinkjax.experiments.li.config import Dominance
 from sinkjax.experiments.li.dominance_figures import drawings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("dominance",)
+EXTRAS = (MAPS,)
 GROUP = "state that a layer reads"
 BEFORE, AFTER = "dominance ratio at position 0, before the norm", "dominance ratio at position 0, after the norm"
 ALIGNED, POSITIVE = "cos(u_1, k_0), mean over heads", "queries with a positive score of key 0 (%)"
@@ -38,9 +40,9 @@ CLAIM = (
 )
 
 
-def jobs(config: Dominance, architecture: Config) -> tuple[Calculation, ...]:
-    """Hidden states, keys and queries of the unedited model."""
-    return (Calculation("dominance", lock_in.measure, config.prompts),)
+def jobs(config: Dominance, architecture: Config) -> tuple[Job | Calculation, ...]:
+    """Hidden states, keys and queries of the unedited model, and its maps."""
+    return Calculation("dominance", lock_in.measure, config.prompts), maps(config, architecture, unedited())
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import numpy as np
 
 import sinkjax
 from sinkjax import stats
-from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
+from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.config import Isolate
 from sinkjax.experiments.li.isolate_figures import Results, drawings
 from sinkjax.experiments.summary import Measured, Table, summarise
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("sweep", "controls")
+EXTRAS = (
+    illustrations.MAPS,
+    illustrations.TEXTS,
+)
 NONE, IDENTITY = "no edit", "identity (0 added to every score)"
 SINGLE, FIRST, ALL = "one layer", "layers 0 to l", "all layers"
 OTHER, EVEN, CONTROL = "another key alone", "even attention", "control"
@@ -40,12 +45,15 @@ CLAIM = (
 )
 
 
-def jobs(config: Isolate, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Isolate, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The sweep over layers on all prompts, and the controls on some."""
     L, probe = architecture.layers, Probe.of("attention_received", "resid_max", "nll")
+    shown = labelled(arms(config, L), NONE, ALL, f"key 0 alone, {ALL}", f"{EVEN}, {ALL}")
     return (
         Job("sweep", arms(config, L), probe, config.prompts),
         Job("controls", controls(config, L), probe, min(config.control_prompts, config.prompts)),
+        illustrations.maps(config, architecture, shown),
+        illustrations.texts(config, shown, start=config.position + 1),
     )
 
 

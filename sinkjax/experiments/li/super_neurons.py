@@ -15,8 +15,9 @@ import numpy as np
 import sinkjax
 from sinkjax import stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results
+from sinkjax.experiments import illustrations, measures, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
+from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li import neurons
 from sinkjax.experiments.li.config import SuperNeurons
 from sinkjax.experiments.li.neurons import Neuron
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("neurons", "sweep", "controls")
+EXTRAS = (
+    illustrations.MAPS,
+    illustrations.TEXTS,
+)
 NONE, IDENTITY = "no edit", "identity (every neuron times 1)"
 ONE, TOGETHER, PART, CONTROL = "one neuron", "the largest together", "part of the positions", "control"
 ABOUT_0, HIGH = 0.1, 0.3  # cosines, stated with the verdicts
@@ -63,10 +68,13 @@ def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation,
         return controls(config, chosen(model), _shape(model))
 
     shape = (layers, width)
+    shown = labelled(arms(config, anywhere, shape), NONE, together(config.neurons), first_only(config.neurons))
     return (
         Calculation("neurons", lambda model, batch: neurons.survey(model, batch.tokens, batch.lengths), few),
         Job("sweep", arms(config, anywhere, shape), probe, config.prompts, prepare=prepare),
         Job("controls", controls(config, anywhere, shape), probe, few, prepare=prepare_controls),
+        illustrations.maps(config, architecture, shown, prepare=prepare),
+        illustrations.texts(config, shown, prepare=prepare),
     )
 
 
@@ -88,7 +96,7 @@ def arms(config: SuperNeurons, chosen: Sequence[Neuron], shape: tuple[int, int])
     ]
     later = slice(1, config.length)
     part = [
-        Arm(ablate(chosen, shape, f"{together(count)}, at position 0 only", 0), PART),
+        Arm(ablate(chosen, shape, first_only(count), 0), PART),
         Arm(ablate(chosen, shape, f"{together(count)}, at all other positions", later), PART),
     ]
     return (Arm(sinkjax.compose(label=NONE), NONE), Arm(ablate([], shape, IDENTITY), IDENTITY), *single, *first, *part)
@@ -102,6 +110,11 @@ def rank(place: int) -> str:
 def together(many: int) -> str:
     """The label of the ablation of the largest."""
     return f"the {many} largest"
+
+
+def first_only(many: int) -> str:
+    """The label of the ablation of the largest at the first token."""
+    return f"{together(many)}, at position 0 only"
 
 
 def controls(config: SuperNeurons, chosen: Sequence[Neuron], shape: tuple[int, int]) -> tuple[Arm, ...]:
@@ -266,7 +279,7 @@ def _findings(config: SuperNeurons, looked: xarray.Dataset, chosen: Sequence[Neu
         f" ({effect(table[whole, sinks], ' percentage points')}).",
         f"Of single neurons, {chosen[strongest]} matters most for it: {value(alone)} without it.",
         f"The loss is {value(table[whole, loss])} nats without {whole}, instead of {value(table[NONE, loss])}"
-        f" ({effect(table[whole, loss])}); ablated at position 0 only, {value(table[f'{whole}, at position 0 only', loss])}, and"
+        f" ({effect(table[whole, loss])}); ablated at position 0 only, {value(table[first_only(config.neurons), loss])}, and"
         f" at all other positions, {value(table[f'{whole}, at all other positions', loss])}.",
     )
 

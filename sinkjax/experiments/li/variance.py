@@ -20,7 +20,8 @@ from sinkjax import stats
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Inputs, Job, Section, unedited
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li.config import Variance
 from sinkjax.experiments.li.variance_figures import drawings
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("variance",)
+EXTRAS = (MAPS,)
 MODEL, EVEN = "the model's attention", "even attention"
 GROUP = "attention of the first block"
 BLOCK = 32  # prompts of one forward
@@ -48,11 +50,16 @@ CLAIM = (
 )
 
 
-def jobs(config: Variance, architecture: Config) -> tuple[Calculation, ...]:
+def jobs(config: Variance, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The first block on random tokens. Errors: a model without a vocabulary."""
     if architecture.vocab_size is None:
         raise SinkjaxError("li/variance runs on random tokens, but this model has no vocabulary")
-    return (Calculation("variance", compute, config.prompts, Inputs(kind="random")),)
+    even = Arm(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
+    inputs = Inputs(kind="random")
+    return (
+        Calculation("variance", compute, config.prompts, inputs),
+        maps(config, architecture, (*unedited(), even), inputs=inputs),
+    )
 
 
 def compute(model: Model, batch: Batch) -> xarray.Dataset:
