@@ -21,6 +21,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
 from sinkjax.report.files import write
 from sinkjax.sweeps.plan import Plan, plan
+from sinkjax.sweeps.run import finished
 
 
 def run(experiment: str, out: str | Path, **fields: Any) -> Section:
@@ -71,6 +72,15 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
 
     No weights are read. weights: whether they must be there.
     """
+    for job, architecture, planned in work(chosen, memory, weights):
+        if isinstance(job, Job) and planned is not None:
+            yield job, architecture, planned
+
+
+def work(
+    chosen: Chosen, memory: int | None = None, weights: bool = False
+) -> Iterator[tuple[Job | Calculation, Config, Plan | None]]:
+    """Every job of an experiment in its order, and the plan of each sweep. Arguments and errors as for `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
@@ -78,6 +88,7 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
     for job in recipe(chosen.experiment).jobs(config, architecture):
         if isinstance(job, Calculation):
+            yield job, architecture, None
             continue
         T, lengths = config.length, [config.length] * job.prompts
         yield job, architecture, plan(architecture, job.edits, lengths, T, job.probe, memory=memory, dtype=config.dtype)
@@ -88,6 +99,9 @@ def store_job(job: Job | Calculation, model: Model, batch: Batch, store: Path, m
     if isinstance(job, Calculation):
         calculate(job, model, batch, store)
         return
+    attributes = {"study": dict(batch.study)}
+    if job.prepare and finished(store, model, batch.tokens, job.edits, job.probe, batch.lengths, attributes):
+        return
     arms = job.prepare(model, batch) if job.prepare else job.arms
     sinkjax.sweep(
         model,
@@ -97,7 +111,7 @@ def store_job(job: Job | Calculation, model: Model, batch: Batch, store: Path, m
         lengths=batch.lengths,
         out=store,
         memory=memory,
-        attributes={"study": dict(batch.study)},
+        attributes=attributes,
     )
 
 

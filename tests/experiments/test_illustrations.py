@@ -143,3 +143,28 @@ def test_several_prompts_go_on_as_each_would_alone(files):
     starts = [[5, 9, 40, 7], [33, 21, 8, 4, 2, 60]]
     edit = sinkjax.mask_key(0)
     assert generate_all(model, starts, edit, tokens=6) == [sinkjax.generate(model, start, edit, tokens=6) for start in starts]
+
+
+def test_a_finished_job_is_not_prepared_again_and_one_of_other_numbers_is_still_refused(files, tmp_path):
+    chosen = study("kiya/mask", files, length=12, controls=2, control_prompts=2, map_layers=[0])
+    model = sinkjax.load(chosen.config.model)
+    (job,) = (job for job in recipe("kiya/mask").jobs(chosen.config, model.config) if job.name == "heads")
+    batch, store, prepared = prompts(model, chosen, job.inputs, 2), tmp_path / "heads.zarr", []
+
+    def prepare(model, batch):
+        prepared.append(batch)
+        return job.prepare(model, batch)
+
+    counted = dataclasses.replace(job, prepare=prepare)
+    run.store_job(counted, model, batch, store)
+    run.store_job(counted, model, batch, store)
+    assert len(prepared) == 1
+    other = dataclasses.replace(batch, tokens=batch.tokens[::-1].copy(), lengths=batch.lengths[::-1].copy())
+    fewer = dataclasses.replace(counted, arms=job.arms[:-1])
+    for changed, of in ((counted, other), (fewer, batch)):
+        with pytest.raises(SinkjaxError, match="holds another sweep"):
+            run.store_job(changed, model, of, store)
+    assert len(prepared) == 1
+    configured = dataclasses.replace(batch, study={**batch.study, "config": {**batch.study["config"], "head_shares": [0.9]}})
+    run.store_job(counted, model, configured, store)  # the values may differ, so they are made again and compared
+    assert len(prepared) == 2

@@ -56,6 +56,13 @@ def of_study(config: Study) -> Bos | None:
     return find(config.bos, open_checkpoint(config.model, config.revision).tokenizer)
 
 
+def expect(config: Study) -> None:
+    """Raise if the files of a study's model are here and name no BOS, and the study gives none."""
+    tokenizer = None if isinstance(config.bos, int) else open_checkpoint(config.model, config.revision).tokenizer
+    if tokenizer is not None and tokenizer.bos is None:
+        raise SinkjaxError(f"the files of {config.model} name no BOS token; give a token id as bos")
+
+
 def with_bos(job: Job, name: str, bos: Bos | None) -> Job | Calculation:
     """The job again under another name, with a BOS before each prompt; for a model without one, a store that says so."""
     if bos is None:
@@ -64,6 +71,7 @@ def with_bos(job: Job, name: str, bos: Bos | None) -> Job | Calculation:
 
 
 def _absent(model: Model, batch: Batch) -> xarray.Dataset:
+    """Nothing, for the model's files name no BOS."""
     import xarray
 
     return xarray.Dataset(attrs={ABSENT: f"the files of {model.source['name']} name no BOS token"})

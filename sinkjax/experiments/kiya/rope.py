@@ -47,7 +47,8 @@ CLAIM = (
 
 
 def jobs(config: Rope, architecture: Config) -> tuple[Calculation, ...]:
-    """One calculation on the parameters; no text is read."""
+    """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
+    bos.expect(config)
     return (Calculation("grid", partial(compute, config), 1, Inputs(bos="none")),)
 
 

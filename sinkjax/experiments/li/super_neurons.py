@@ -70,7 +70,7 @@ def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation,
     shape = (layers, width)
     shown = labelled(arms(config, anywhere, shape), NONE, together(config.neurons), first_only(config.neurons))
     return (
-        Calculation("neurons", lambda model, batch: neurons.survey(model, batch.tokens, batch.lengths), few),
+        Calculation("neurons", neurons.of_batch, few),
         Job("sweep", arms(config, anywhere, shape), probe, config.prompts, prepare=prepare),
         Job("controls", controls(config, anywhere, shape), probe, few, prepare=prepare_controls),
         illustrations.maps(config, architecture, shown, prepare=prepare),
