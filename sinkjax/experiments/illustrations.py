@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Prepare = Callable[[Model, Batch], tuple[Arm, ...]]
 
 MAPS, TEXTS = "maps", "continuations"
+TOKENS = 24  # positions shown of a prompt, so that the maps of all recipes fit one page
 
 
 def maps(
@@ -73,9 +74,9 @@ def illustrated(section: Section, stores: Mapping[str, xarray.Dataset]) -> Secti
     for store, data in stores.items():
         if "attention" in data:
             name, about = f"{section.experiment}-{store}".replace("/", "-"), f" {origin(data)}."
-            shown.append(views.attention(f"{name}-attention", data.load(), about=about))
+            shown.append(views.attention(f"{name}-attention", data.load(), tokens=TOKENS, about=about))
             if not section.views:
-                shown.append(views.activation(f"{name}-activation", data, about=about))
+                shown.append(views.activation(f"{name}-activation", data, tokens=TOKENS, about=about))
         elif "text" in data:
             written += samples(data)
     return dataclasses.replace(section, views=tuple(shown), samples=tuple(written))

@@ -70,11 +70,12 @@ def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job | Calculation,
     L = architecture.layers
     layers_below(config, "map_layers", L)
     probe = Probe(resid_max=True, nll=True, extra=(sinking_heads(config.eps, shares=True), ROW_SUM))
+    written = illustrations.labelled(drawn(config, L), NONE, *(label(masked(config), way, ALL) for way in (BEFORE, AFTER)))
     return (
         Job("sweep", arms(config, L), probe, config.prompts),
         Job("controls", controls(config, L), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
-        illustrations.texts(config, drawn(config, L), start=config.key + 1),
+        illustrations.texts(config, written, start=config.key + 1),
     )
 
 

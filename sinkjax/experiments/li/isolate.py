@@ -53,7 +53,7 @@ def jobs(config: Isolate, architecture: Config) -> tuple[Job | Calculation, ...]
         Job("sweep", arms(config, L), probe, config.prompts),
         Job("controls", controls(config, L), probe, min(config.control_prompts, config.prompts)),
         illustrations.maps(config, architecture, shown),
-        illustrations.texts(config, shown, start=config.position + 1),
+        illustrations.texts(config, labelled(shown, NONE, ALL, f"{EVEN}, {ALL}"), start=config.position + 1),
     )
 
 
