@@ -7,6 +7,7 @@ common with one of themselves; that one is then run first and is a base of its o
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def _by_layer(edits: Sequence[Edits]) -> np.ndarray:
 
 
 def _content(edits: Edits) -> tuple:
-    """All of an edit but its layers and heads: its structure, and digests of its arrays."""
-    arrays = [np.asarray(leaf) for term in edits for leaf in (term.query, term.key, term.dims, term.value)]
+    """All of an edit but its layers and heads: its structure, and digests of all its other arrays."""
+    bare = [dataclasses.replace(term, layer_head=None) for term in edits]
+    arrays = map(np.asarray, jax.tree.leaves(bare))
     digests = (hashlib.blake2b(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest() for array in arrays)
-    return jax.tree.structure(edits), tuple(term.layer_head.shape for term in edits), tuple(digests)
+    return jax.tree.structure(bare), tuple(term.layer_head.shape for term in edits), tuple(digests)

@@ -61,6 +61,30 @@ def test_what_differs_in_more_than_its_layers_shares_only_the_unedited_run(confi
     assert {origin.base for origin in found(config, edits)} == {None}
 
 
+DIFFERENT = {
+    "values": lambda n: sinkjax.add_logit(0, float(n)),
+    "keys": lambda n: sinkjax.mask_key(n),
+    "queries": lambda n: sinkjax.edit(Site.LOGITS, "add", 1.0, queries=n),
+    "distances": lambda n: sinkjax.edit(Site.LOGITS, "add", 1.0, distances=n),
+    "dims": lambda n: sinkjax.edit(Site.RESID, "add", 1.0, dims=n),
+    "prompts": lambda n: sinkjax.drop_mlp(sinkjax.per_prompt([n, 1, 2, 3])),
+}
+
+
+@pytest.mark.parametrize("by", DIFFERENT)
+def test_edits_of_all_layers_that_differ_in_one_selector_share_only_the_unedited_run(config, by):
+    """With as many edits as would make a base worth its cost, were they taken for the same."""
+    edits = [DIFFERENT[by](n) for n in range(3) for _ in range(8)]
+    for number, origin in enumerate(found(config, edits)):
+        assert origin.base is None or origin.base // 8 == number // 8
+
+
+def test_windows_of_different_widths_give_the_naive_numbers(config, weights):
+    edits = [sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=range(1, 12), distances=slice(width, None)) for width in range(2, 10)]
+    with jax.enable_x64(True):
+        assert_as_naive(model_of(config, weights, "float64"), prompts(config), edits, PROBE, [12] * 4, 1e-12)
+
+
 def blocks(edits: Edits, layer: int) -> list[bytes]:
     """All that an edit does in a block."""
     return [np.asarray(term.layer_head)[layer].tobytes() for term in edits]
