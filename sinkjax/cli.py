@@ -11,8 +11,9 @@ import dataclasses
 import io
 import itertools
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_origin, get_type_hints
@@ -21,6 +22,7 @@ import tyro
 
 from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.experiments import documents
 from sinkjax.experiments.registry import ALL, Chosen, choose, config_type
 from sinkjax.resources import configs
 
@@ -107,20 +109,28 @@ def sweep(arguments: Sequence[str]) -> None:
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of an experiment before anything runs"""
     name, rest = _named(arguments, "plan")
+    if any(argument.partition("=")[0] == "--out" for argument in rest):
+        raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
     chosen = choose(name)
     options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.experiments import run, suite
-    from sinkjax.report.plan import show_plan
+    from sinkjax.experiments.base import Calculation
+    from sinkjax.report.plan import show_calculation, show_plan
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
-    every = suite.plans(chosen, memory) if chosen.experiment == ALL else ((name, run.plans(chosen, memory)),)
+    every = suite.plans(chosen, memory) if chosen.experiment == ALL else ((name, run.work(chosen, memory)),)
     for experiment, plans in every:
         if isinstance(plans, str):
             print(f"{experiment} does not run: {plans}\n")
             continue
         for job, architecture, planned in plans:
-            show_plan(f"{experiment}: {job.name}", planned, architecture, options.config.dtype)
+            title = f"{experiment}: {job.name}"
+            if isinstance(job, Calculation):
+                length = options.config.length or choose(experiment).config.length
+                show_calculation(title, job, architecture, length, options.config.dtype)
+            elif planned is not None:
+                show_plan(title, planned, architecture, options.config.dtype)
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -214,7 +224,8 @@ def listing(verb: str) -> str:
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
     """Options of a command, typed by `cls`, over `defaults`. Errors: an unknown option, a value of another type."""
-    known = _option_names(cls, defaults)
+    fields = _option_types(cls, defaults)
+    known = [*(f"--{name}" for name in fields), *(f"--no-{name}" for name, hint in fields.items() if hint is bool)]
     for argument in arguments:
         option = argument.partition("=")[0].replace("_", "-")
         if option.startswith("--") and option not in (*known, "--help"):
@@ -231,7 +242,7 @@ def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> A
             )
     except SystemExit as exit:
         if exit.code:
-            raise SinkjaxError(_sentence(complaint.getvalue())) from None
+            raise SinkjaxError(_misfit(arguments, fields) or _sentence(complaint.getvalue())) from None
         raise
 
 
@@ -313,20 +324,37 @@ def _bytes(gigabytes: float | None) -> int | None:
     return None if gigabytes is None else int(gigabytes * GIGABYTE)
 
 
-def _option_names(cls: Any, defaults: dict[str, Any]) -> list[str]:
-    """The long options of a command: the fields of `cls` and of its config that carry no marker of tyro's."""
+def _option_types(cls: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+    """The types of a command's long options: the fields of `cls` and of its config that carry no marker of tyro's."""
     types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
     hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
     marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated}
-    names = {name.replace("_", "-"): hint for name, hint in hints.items() if name not in marked and name not in defaults}
-    return [f"--{name}" for name in names] + [f"--no-{name}" for name, hint in names.items() if hint is bool]
+    return {name.replace("_", "-"): hint for name, hint in hints.items() if name not in marked and name not in defaults}
+
+
+def _misfit(arguments: Sequence[str], fields: Mapping[str, Any]) -> str:
+    """The first option whose values do not fit its type, in one sentence; "" if there is none."""
+    given: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
+            given.append((name.replace("_", "-"), [value] if equals else []))
+        elif given:
+            given[-1][1].append(argument)
+    for name, values in given:
+        hint = fields.get(name, bool if name.removeprefix("no-") in fields else None)
+        complaint = None if hint is None else documents.misfit(values, hint)
+        if complaint:
+            return f"--{name} {complaint}"
+    return ""
 
 
 def _sentence(complaint: str) -> str:
     """What tyro says in a box under a title, up to the rule below which it repeats the help."""
     lines = [line.strip("╭╮╰╯│ ") for line in complaint.strip().splitlines()]
     body = itertools.takewhile(lambda line: not _is_rule(line), itertools.dropwhile(_is_rule, lines[1:]))
-    return " ".join(" ".join(body).split("Got errors:")[0].removeprefix("Error parsing config: ").split())
+    sentence = " ".join(" ".join(body).split("Got errors:")[0].removeprefix("Error parsing config: ").split())
+    return re.sub("^Unrecognized options: (.*)", r"unexpected '\1': options are written --NAME VALUE", sentence)
 
 
 def _is_rule(line: str) -> bool:

@@ -63,44 +63,63 @@ def generate(
     fit; a negative temperature or seed.
     """
     start = _ids(model, prompt, bos)
+    (found,) = generate_all(model, [start], edits, tokens, temperature, seed)
+    return _text(model, start, found) if isinstance(prompt, str) else found
+
+
+def generate_all(
+    model: Model,
+    starts: Sequence[Sequence[int]],
+    edits: Edit | Sequence[Edit] = (),
+    tokens: int = 32,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> list[list[int]]:
+    """How the model goes on from several prompts under the same edits, in one forward a token; arguments as for `generate`."""
     if tokens < 1:
         raise SinkjaxError(f"tokens must be at least 1, not {tokens}")
     if not 0 <= temperature < np.inf or seed < 0:
         raise SinkjaxError(f"temperature and seed must be at least 0, not {temperature} and {seed}")
-    length, total = len(start), len(start) + tokens
+    lengths = np.array([len(start) for start in starts])
+    total = int(lengths.max()) + tokens
     if total > model.config.context:
-        raise SinkjaxError(f"{length} tokens and {tokens} more are beyond the context of {model.config.context} tokens")
-    row = np.zeros((1, total), np.int32)
-    row[0, :length] = start
+        raise SinkjaxError(f"{total - tokens} tokens and {tokens} more are beyond the context of {model.config.context} tokens")
+    rows = np.zeros((len(starts), total), np.int32)
+    for row, start in zip(rows, starts, strict=True):
+        row[: len(start)] = start
     check(model.params, model.config)
-    check_batch(row, [length], model.config)
-    resolved = resolve(edits, model.config, [length], total)  # positions lie in the prompt
-    resolve(edits, model.config, [total], total)  # and no token that is generated is left without a key
+    check_batch(rows, lengths, model.config)
+    resolved = resolve(edits, model.config, lengths.tolist(), total)  # positions lie in the prompt
+    resolve(edits, model.config, (lengths + tokens).tolist(), total)  # and no token that is generated is left without a key
     end = model.source.get("eos")
+    found: list[list[int]] = [[] for _ in starts]
+    going = np.ones(len(starts), bool)
     for step in range(tokens):
-        token = int(_choose(_next(model, row, length + step, resolved), temperature, seed, step))
-        if token == end:
+        logits = _next(model, rows, lengths + step, resolved)
+        for place in np.flatnonzero(going):
+            token = int(_choose(logits[place], temperature, seed, step))
+            going[place] = token != end
+            if going[place]:
+                rows[place, lengths[place] + step] = token
+                found[place].append(token)
+        if not going.any():
             break
-        row[0, length + step] = token
-    else:
-        step = tokens
-    found = row[0, length : length + step].tolist()
-    return _text(model, start, found) if isinstance(prompt, str) else found
+    return found
 
 
-def _next(model: Model, row: np.ndarray, length: int, edits: Edits) -> jax.Array:
-    """Logits [V] of the token after the first `length` ones. Padded to one length, so all steps share one compilation."""
+def _next(model: Model, rows: np.ndarray, lengths: np.ndarray, edits: Edits) -> jax.Array:
+    """Logits [B, V] of the token after the first ones of each row. Padded to one length, so all steps share one compilation."""
     out = run(
         model.params,
-        jnp.asarray(row),
-        jnp.asarray([length]),
+        jnp.asarray(rows),
+        jnp.asarray(lengths),
         edits,
         config=model.config,
         probe=Probe(),
         logits=True,
         precision="highest",
     )
-    return out.logits[0, length - 1]
+    return out.logits[jnp.arange(len(lengths)), jnp.asarray(lengths) - 1]
 
 
 def _choose(logits: jax.Array, temperature: float, seed: int, step: int) -> jax.Array:

@@ -145,6 +145,16 @@ def test_a_plan_counts_without_reading_weights(tiny, files, tmp_path, capsys):
         assert words in shown
 
 
+def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, capsys):
+    model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
+    assert cli.main(["plan", "kiya/embedding", *model]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for words in ("kiya/embedding: embeddings", "Norms and cosines of BOS", "1 of up to 64 tokens", "in float32", "no sweep"):
+        assert words in shown
+    assert cli.main(["plan", "kiya/mask", *tiny]) == 0
+    assert "kiya/mask: continuations" in capsys.readouterr().out
+
+
 def test_a_sweep_of_a_file_runs(sweep_file, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["sweep", str(sweep_file), "--seed", "1"]) == 0
@@ -180,12 +190,15 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "--prompts", "3"], "takes a config before its options"),
         (["run", "kiya/musk"], "unknown config 'kiya/musk' (did you mean 'kiya/mask'?)"),
         (["run", "kiya/mask", "--promts", "3"], "unknown option '--promts' (did you mean '--prompts'?)"),
-        (["run", "kiya/mask", "--prompts", "many"], "Error parsing --prompts"),
+        (["run", "kiya/mask", "--prompts", "many"], "--prompts must be a whole number, not 'many'"),
+        (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts takes one value, not 2: 1 2"),
+        (["run", "kiya/mask", "--loss", "3"], "--loss is a switch and takes no value, not '3'"),
+        (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares takes a list, each entry a number, not 'x'"),
         (["run", "kiya/mask", "--prompts", "0"], "prompts must be at least 1, not 0"),
-        (["run", "kiya/mask", "--prompts"], "--prompts"),
-        (["run", "kiya/mask", "--bos", "auto"], "Error parsing --bos"),
-        (["run", "kiya/mask", "--dtype", "float8"], "float8"),
-        (["run", "kiya/mask", "more"], "more"),
+        (["run", "kiya/mask", "--prompts"], "--prompts needs a value: a whole number"),
+        (["run", "kiya/mask", "--bos", "auto"], "--bos must be 'model' or 'none' or a whole number, not 'auto'"),
+        (["run", "kiya/mask", "--dtype", "float8"], "--dtype must be 'float32' or 'bfloat16'"),
+        (["run", "kiya/mask", "more"], "unexpected 'more': options are written --NAME VALUE"),
         (["run", "kiya/mask", "--model", "nowhere"], "unknown model 'nowhere'"),
         (["run", "kiya/mask", "--memory", "-1"], "--memory must be above 0"),
         (["run", "kiya/mask", "--backend", "tpu"], "back end 'tpu' was asked for, but JAX has only 'cpu'"),
@@ -196,7 +209,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["sweep", "nothing.yaml"], "unknown config 'nothing.yaml'"),
         (["sweep", "sweep/first-key", "--edits", "3"], "unknown option '--edits'"),
         (["sweep", "sweep/first-key", "--probe", "attention_recieved"], "did you mean 'attention_received'?"),
-        (["plan", "kiya/mask", "--out", "x"], "unknown option '--out'"),
+        (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it takes no --out"),
         (["plan", "kiya/mask", "--memory", "0.1"], "more than the 0.10 GB allowed"),
         (["plan", "kiya/mask", "--eps", "2"], "eps must lie between 0 and 1"),
         (["report"], "Missing from sinkjax report"),
@@ -208,7 +221,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["models", "a", "b"], "b"),
         (["sites", "nowhere"], "unknown model 'nowhere'"),
         (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),
-        (["sites", "--prompts", "x"], "Error parsing --prompts"),
+        (["sites", "--prompts", "x"], "--prompts must be a whole number, not 'x'"),
     ],
     ids=str,
 )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from sinkjax.probe import Probe
 
 
+NO_EDIT = "no edit"
+
+
 @dataclass(frozen=True)
 class Arm:
     """One edit of a study, and its part in it.
@@ -41,6 +44,13 @@ class Arm:
     budget: int | None = None
 
 
+def unedited() -> tuple[Arm, ...]:
+    """The arms of a study that only measures."""
+    from sinkjax.edits.edit import compose
+
+    return (Arm(compose(label=NO_EDIT), NO_EDIT),)
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What a job runs on.
@@ -51,6 +61,9 @@ class Inputs:
 
     kind: Literal["text", "random", "repeat"] = "text"
     bos: str | int | None = None
+
+
+TEXT = Inputs()
 
 
 @dataclass(frozen=True)
@@ -194,7 +207,10 @@ class Section:
 
 
 class Recipe(Protocol):
-    """What a recipe's module holds. STORES: the names of its jobs, each of which has a store."""
+    """What a recipe's module holds. STORES: the names of the jobs whose stores `section` reads.
+
+    A recipe may name further jobs in EXTRAS, whose maps and texts are shown where they are (`experiments/illustrations.py`).
+    """
 
     STORES: tuple[str, ...]
 

@@ -15,6 +15,7 @@ import tyro
 from sinkjax.errors import SinkjaxError
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searched for a sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,23 @@ class Study:
 
     def __post_init__(self) -> None:
         at_least(self, prompts=1, length=2, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controlled(Study):
+    """A study of sinks with random controls."""
+
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    controls: int = 20
+    """random controls for each budget"""
+    control_prompts: int = 8
+    """prompts on which the controls are measured, the first of all"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, controls=1, control_prompts=1)
+        share(self, "eps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +112,13 @@ def at_least(config: Any, **bounds: int) -> None:
             raise SinkjaxError(f"{name} must be at least {bound}, not {getattr(config, name)}")
 
 
+def above(config: Any, **bounds: float) -> None:
+    """Raise an error that names a field unless it is above its bound."""
+    for name, bound in bounds.items():
+        if not getattr(config, name) > bound:
+            raise SinkjaxError(f"{name} must be above {bound}, not {getattr(config, name)}")
+
+
 def below(config: Any, name: str, limit: str) -> None:
     """Raise unless the field `name` is below the field `limit`."""
     if getattr(config, name) >= getattr(config, limit):
@@ -104,3 +129,30 @@ def share(config: Any, name: str) -> None:
     """Raise unless a field lies strictly between 0 and 1."""
     if not 0 < getattr(config, name) < 1:
         raise SinkjaxError(f"{name} must lie between 0 and 1, not {getattr(config, name)}")
+
+
+def each_once(config: Any, name: str) -> None:
+    """Raise unless a field lists something, and nothing twice."""
+    listed = getattr(config, name)
+    if not listed or len(set(listed)) < len(listed):
+        raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
+
+
+def layers_from_0(config: Any, name: str) -> None:
+    """Raise an error that names a negative layer of a field."""
+    for layer in getattr(config, name):
+        if layer < 0:
+            raise SinkjaxError(f"{name} has the negative layer {layer}; layers count from 0")
+
+
+def layers_below(config: Any, name: str, L: int) -> None:
+    """Raise an error that names a layer of a field that a model of `L` layers lacks."""
+    for layer in getattr(config, name):
+        if layer >= L:
+            raise SinkjaxError(f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
+
+
+def seen(config: Any, place: int, what: str) -> None:
+    """Raise unless at least `MIN_QUERIES` queries of a whole prompt see a place."""
+    if place + MIN_QUERIES > config.length:
+        raise SinkjaxError(f"{what} {place} is seen by fewer than {MIN_QUERIES} of {config.length} queries")

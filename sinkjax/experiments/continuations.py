@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Arm, Batch, Calculation, Sample
-from sinkjax.generation import generate
+from sinkjax.experiments.base import TEXT, Arm, Batch, Calculation, Inputs, Sample
+from sinkjax.generation import generate_all
 
 if TYPE_CHECKING:
     import xarray
@@ -19,29 +19,44 @@ if TYPE_CHECKING:
 START, TOKENS, PROMPTS = 16, 16, 3
 
 
-def continuations(name: str, arms: Sequence[Arm], prompts: int = PROMPTS) -> Calculation:
-    """The likeliest TOKENS tokens after the first START of each prompt, under each arm: `text` (edit, prompt) and `start`."""
+def continuations(
+    name: str,
+    arms: Sequence[Arm],
+    prompts: int = PROMPTS,
+    *,
+    inputs: Inputs = TEXT,
+    start: int = START,
+    prepare: Callable[[Model, Batch], tuple[Arm, ...]] | None = None,
+) -> Calculation:
+    """The likeliest TOKENS tokens after the first START of each prompt, under each arm: `text` (edit, prompt) and `start`.
+
+    start: how many tokens are given at least, where an edit names positions beyond START. prepare: gives the arms in place of
+    `arms`, from all `prompts`, of which the first PROMPTS are continued.
+    """
+    given = max(START, start)
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
+        """How the model goes on from the prompts under some edits."""
         import xarray
 
         tokenizer = model.tokenizer
         if tokenizer is None:
             raise SinkjaxError("the model has no tokenizer, so it cannot write text")
         starts = [
-            row[: min(START, length)].tolist()
+            row[: min(given, length)].tolist()
             for row, length in zip(np.asarray(batch.tokens), np.asarray(batch.lengths).tolist(), strict=True)
-        ]
-        written = [[_continue(model, start, arm) for start in starts] for arm in arms]
+        ][:PROMPTS]
+        shown = prepare(model, batch) if prepare else arms
+        written = [_continue(model, starts, arm) for arm in shown]
         return xarray.Dataset(
             {
                 "text": (("edit", "prompt"), np.array(written)),
-                "start": (("prompt",), np.array([tokenizer.decode(start) for start in starts])),
+                "start": (("prompt",), np.array([tokenizer.decode(ids) for ids in starts])),
             },
-            {"edit": [arm.edit.label for arm in arms], "prompt": np.arange(len(starts))},
+            {"edit": [arm.edit.label for arm in shown], "prompt": np.arange(len(starts))},
         )
 
-    return Calculation(name, compute, prompts)
+    return Calculation(name, compute, prompts, inputs)
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
@@ -54,7 +69,8 @@ def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
     )
 
 
-def _continue(model: Model, start: list[int], arm: Arm) -> str:
+def _continue(model: Model, starts: Sequence[list[int]], arm: Arm) -> list[str]:
     assert model.tokenizer is not None
-    found = generate(model, start, arm.edit, min(TOKENS, model.config.context - len(start)))
-    return model.tokenizer.decode([*start, *found])[len(model.tokenizer.decode(start)) :]
+    found = generate_all(model, starts, arm.edit, min(TOKENS, model.config.context - max(map(len, starts))))
+    decode = model.tokenizer.decode
+    return [decode([*start, *more])[len(decode(start)) :] for start, more in zip(starts, found, strict=True)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
@@ -87,7 +88,7 @@ def options(hint: Any) -> tuple[Any, ...]:
 
 def allowed(hint: Any) -> str:
     """A type in words."""
-    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null", Path: "a path"}
     parts = []
     for option in options(hint):
         if get_origin(option) is Literal:
@@ -97,6 +98,34 @@ def allowed(hint: Any) -> str:
         else:
             parts.append(words.get(option, "a mapping"))
     return " or ".join(parts)
+
+
+def misfit(values: Sequence[str], hint: Any) -> str:
+    """Why the words after an option of the command line do not fit its type, as the end of a sentence; "" if they do."""
+    if hint is bool:
+        return f"is a switch and takes no value, not {values[0]!r}" if values else ""
+    lists = [option for option in options(hint) if get_origin(option) is tuple]
+    entry = get_args(lists[0])[0] if lists else hint
+    kinds = " or ".join(allowed(option) for option in options(entry) if option is not type(None))
+    if not values:
+        return "" if lists else f"needs a value: {kinds}"
+    wrong = next((value for value in values if not any(_reads(value, option) for option in options(entry))), None)
+    if wrong is not None:
+        return f"takes a list, each entry {kinds}, not {wrong!r}" if lists else f"must be {kinds}, not {wrong!r}"
+    return "" if lists or len(values) == 1 else f"takes one value, not {len(values)}: {' '.join(values)}"
+
+
+def _reads(word: str, option: Any) -> bool:
+    """Whether a word of the command line can be a value of a type."""
+    if get_origin(option) is Literal:
+        return word in map(str, get_args(option))
+    if option in (int, float):
+        try:
+            option(word)
+        except ValueError:
+            return False
+        return True
+    return word == "None" if option is type(None) else True
 
 
 def describe(value: Any) -> str:

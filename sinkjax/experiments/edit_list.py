@@ -39,8 +39,10 @@ CONSTRUCTORS = (
     "swap_embeddings",
 )
 SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position")
+NUMBERS = ("value", "factor")
 EACH, LABEL, COMPOSE = "each", "label", "compose"
 SLICE = re.compile(r"(\d*):(\d*)(?::([1-9]\d*))?")
+INFINITY = re.compile(r"[-+]?\.?(?:inf|Inf|INF|infinity)")  # .inf is how YAML writes it, inf how Python and JSON do
 MOST_EDITS = 100_000
 
 
@@ -126,8 +128,14 @@ def _choices(argument: str, value: Any) -> Sequence[Any]:
 
 
 def _selector(argument: str, value: Any) -> Any:
-    """`value`, or the slice that it spells where the argument selects."""
-    if argument not in SELECTORS or not isinstance(value, str):
+    """`value`, or the slice that it spells where the argument selects, or the infinity where it is a number."""
+    if not isinstance(value, str):
+        return value
+    if argument in NUMBERS:
+        if not INFINITY.fullmatch(value):
+            raise SinkjaxError(f"{argument} {value!r} is text, not a number; write -.inf for minus infinity")
+        return float(value.replace(".", ""))
+    if argument not in SELECTORS:
         return value
     found = SLICE.fullmatch(value)
     if found is None:

@@ -13,6 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents, results
 from sinkjax.experiments.base import Batch, Calculation, Job, Section
 from sinkjax.experiments.calculation import calculate
+from sinkjax.experiments.illustrations import illustrated
 from sinkjax.experiments.inputs import prompts
 from sinkjax.experiments.registry import ALL, Chosen, choose, config_type, recipe
 from sinkjax.experiments.summary import claims_csv, to_csv
@@ -20,6 +21,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
 from sinkjax.report.files import write
 from sinkjax.sweeps.plan import Plan, plan
+from sinkjax.sweeps.run import finished
 
 
 def run(experiment: str, out: str | Path, **fields: Any) -> Section:
@@ -58,13 +60,9 @@ def carry_out(
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     for job in recipe(chosen.experiment).jobs(config, model.config):
         batch, store = batches(job.inputs, job.prompts), results.store_path(out, job.name)
-        size = f"{job.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})"
-        if isinstance(job, Calculation):
-            say(f"{job.name}: {size}")
-            calculate(job, model, batch, store)
-        else:
-            say(f"{job.name}: {len(job.arms)} edits x {size}")
-            _sweep(job, model, batch, store, memory)
+        edits = "" if isinstance(job, Calculation) else f"{len(job.arms)} edits x "
+        say(f"{job.name}: {edits}{job.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
+        store_job(job, model, batch, store, memory)
     say("summary, figures and page")
     return build(chosen, out)
 
@@ -74,6 +72,15 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
 
     No weights are read. weights: whether they must be there.
     """
+    for job, architecture, planned in work(chosen, memory, weights):
+        if isinstance(job, Job) and planned is not None:
+            yield job, architecture, planned
+
+
+def work(
+    chosen: Chosen, memory: int | None = None, weights: bool = False
+) -> Iterator[tuple[Job | Calculation, Config, Plan | None]]:
+    """Every job of an experiment in its order, and the plan of each sweep. Arguments and errors as for `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
@@ -81,12 +88,20 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
     for job in recipe(chosen.experiment).jobs(config, architecture):
         if isinstance(job, Calculation):
+            yield job, architecture, None
             continue
         T, lengths = config.length, [config.length] * job.prompts
         yield job, architecture, plan(architecture, job.edits, lengths, T, job.probe, memory=memory, dtype=config.dtype)
 
 
-def _sweep(job: Job, model: Model, batch: Batch, store: Path, memory: int | None) -> None:
+def store_job(job: Job | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:
+    """Carry out one job into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
+    if isinstance(job, Calculation):
+        calculate(job, model, batch, store)
+        return
+    attributes = {"study": dict(batch.study)}
+    if job.prepare and finished(store, model, batch.tokens, job.edits, job.probe, batch.lengths, attributes):
+        return
     arms = job.prepare(model, batch) if job.prepare else job.arms
     sinkjax.sweep(
         model,
@@ -96,7 +111,7 @@ def _sweep(job: Job, model: Model, batch: Batch, store: Path, memory: int | None
         lengths=batch.lengths,
         out=store,
         memory=memory,
-        attributes={"study": dict(batch.study)},
+        attributes=attributes,
     )
 
 
@@ -119,4 +134,6 @@ def section_of(chosen: Chosen, folder: Path) -> Section:
     """What a finished run found, from its stores; nothing is written."""
     study = recipe(chosen.experiment)
     stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
-    return study.section(chosen.config, stores)
+    extras = {name: results.store_path(folder, name) for name in getattr(study, "EXTRAS", ())}
+    shown = {name: results.open_store(path) for name, path in extras.items() if path.exists()}
+    return illustrated(study.section(chosen.config, stores), shown)

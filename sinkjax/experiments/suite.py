@@ -113,12 +113,12 @@ def title(config: All) -> str:
 
 
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
-    """(experiment, its `run.plans`, or the sentence with which it refuses the model), for each one of a suite."""
+    """(experiment, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
     config: All = chosen.config
     layers = _layers(config, weights=False)
     for name in names(config):
         try:
-            yield name, list(run.plans(member(config, name, layers), memory))
+            yield name, list(run.work(member(config, name, layers), memory))
         except SinkjaxError as error:
             yield name, str(error)
 

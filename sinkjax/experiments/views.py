@@ -20,16 +20,22 @@ EDITS = 6
 MEAN = "mean over heads"
 
 
-def probe(length: int) -> Probe:
-    """What `attention` shows: the weights of all layers and heads, for the first TOKENS queries of prompts of this length."""
-    return Probe(capture=(Capture(Site.WEIGHTS, positions=tuple(range(min(TOKENS, length))), name="attention"),))
+def probe(length: int, layers: Sequence[int] | None = None) -> Probe:
+    """What `attention` shows: the weights of all heads, for the first TOKENS queries of prompts of this length.
+
+    layers: those that are shown; None: all.
+    """
+    shown = None if layers is None else tuple(layers)
+    return Probe(capture=(Capture(Site.WEIGHTS, shown, tuple(range(min(TOKENS, length))), name="attention"),))
 
 
-def attention(name: str, maps: xarray.Dataset, edits: Mapping[str, str] | None = None, tokens: int = TOKENS) -> View:
+def attention(
+    name: str, maps: xarray.Dataset, edits: Mapping[str, str] | None = None, tokens: int = TOKENS, about: str = ""
+) -> View:
     """Attention of each query to each key, for a choice of edit, prompt, layer and head.
 
     maps: a store of `attention` as `probe` or `Probe(attention=layers)` measures it. edits: labels of those shown -> names for
-    readers; None: the first EDITS. tokens: positions shown.
+    readers; None: the first EDITS. tokens: positions shown. about: what the caption says at its end.
     """
     chosen, prompts = _edits(maps, edits), _prompts(maps)
     renamed = {f"attention_{axis}": axis for axis in ("layer", "query") if f"attention_{axis}" in maps["attention"].dims}
@@ -46,7 +52,7 @@ def attention(name: str, maps: xarray.Dataset, edits: Mapping[str, str] | None =
         caption=(
             f"Attention of one prompt in one layer and head; {_shown(chosen, len(texts))}, layers {_list(layers)}, all heads and"
             f" their mean, first {size} tokens. Grey: keys that a query cannot see. Values are kept in 8 bits, to about 2 %; the"
-            " rest is in the store."
+            f" rest is in the store.{about}"
         ),
         quantity="attention",
         values=np.concatenate([values.mean(axis=3, keepdims=True), values], axis=3),
@@ -62,10 +68,12 @@ def attention(name: str, maps: xarray.Dataset, edits: Mapping[str, str] | None =
     )
 
 
-def activation(name: str, data: xarray.Dataset, edits: Mapping[str, str] | None = None, tokens: int = TOKENS) -> View:
+def activation(
+    name: str, data: xarray.Dataset, edits: Mapping[str, str] | None = None, tokens: int = TOKENS, about: str = ""
+) -> View:
     """The largest |h| at each depth and position, for a choice of edit and prompt.
 
-    data: a store with `resid_max` (edit, prompt, depth, position); edits, tokens: as for `attention`.
+    data: a store with `resid_max` (edit, prompt, depth, position); edits, tokens, about: as for `attention`.
     """
     chosen, prompts = _edits(data, edits), _prompts(data)
     shown = data["resid_max"].sel(edit=list(chosen)).isel(prompt=prompts, position=slice(tokens))
@@ -76,7 +84,7 @@ def activation(name: str, data: xarray.Dataset, edits: Mapping[str, str] | None 
         caption=(
             f"Largest absolute value of the residual stream of one prompt; {_shown(chosen, len(texts))}, first"
             f" {values.shape[-1]} tokens. Depth 0 is the embedding, depth l + 1 the stream after layer l. Values are kept in 8"
-            " bits, to about 2 %; the rest is in the store."
+            f" bits, to about 2 %; the rest is in the store.{about}"
         ),
         quantity="largest |h|",
         values=values,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
+from sinkjax.model import params
 from sinkjax.report.terminal import in_words, show
 
 if TYPE_CHECKING:
+    from sinkjax.experiments.base import Calculation
     from sinkjax.model.config import Config
     from sinkjax.sweeps.plan import Plan
 
@@ -35,6 +39,25 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
         ("time", f"about {duration(plan.flops / rate)} at the {rate / 1e9:,.0f} GFLOP/s of a matrix product measured here"),
     ]
     show(title, ("", ""), lines, "the time leaves out compilation and everything that is no matrix product")
+
+
+def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
+    """Print what a calculation is, on what it runs and what it loads; it has no edits to count and no cost that is known."""
+    count = params.count(config)
+    lines = [
+        ("what", _first_sentence(calculation.compute)),
+        ("prompts", f"{calculation.prompts} of up to {length} tokens"),
+        ("parameters", f"{count:,}, {in_words(count * jnp.dtype(dtype).itemsize)} in {dtype}"),
+    ]
+    show(title, ("", ""), lines, "a calculation and no sweep: there are no edits, and its cost is not estimated")
+
+
+def _first_sentence(compute: Any) -> str:
+    """What a function says that it does, up to the first full stop or colon."""
+    while isinstance(compute, functools.partial):
+        compute = compute.func
+    line = " ".join((compute.__doc__ or "").split("\n\n")[0].split())
+    return re.split(r"[.:](?: |$)", line)[0] or "its own numbers"
 
 
 def matrix_rate(inner: int, outer: int, dtype: str) -> float:

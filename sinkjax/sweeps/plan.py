@@ -66,8 +66,8 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: dict) -> Schedule:
-        """The schedule that `to_json` wrote."""
-        chunks = tuple(Chunk(kind, tuple(edits), start, base) for kind, start, edits, base in data["chunks"])
+        """The schedule that `to_json` wrote; those of stores made before edits shared a base name none."""
+        chunks = tuple(Chunk(kind, tuple(edits), start, *base) for kind, start, edits, *base in data["chunks"])
         return cls(data["prompt_block"], tuple(data["widths"]), chunks)
 
 

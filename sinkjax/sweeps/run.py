@@ -80,6 +80,24 @@ def sweep(
         return dataset.load() if out is None else dataset
 
 
+def finished(
+    out: Path, model: Model, tokens: Any, edits: Sequence[Edit], probe: Probe, lengths: Any, attributes: Mapping[str, Any]
+) -> bool:
+    """Whether `out` holds all of a sweep, for edits whose values only a prepared model gives: `edits` stand in for them.
+
+    Everything else that decides the numbers must agree: model, prompts, probe, labels, versions, and `attributes`, of which with
+    the model and the prompts the values are a function; without all of those it is not finished. Errors: a finished store of
+    another sweep (each difference is named).
+    """
+    if not exists(out):
+        return False
+    tokens, lengths, known = check_batch(tokens, lengths, model.config)
+    resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
+    identity = Job(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
+    store = resume(out, identity, but=("edits", "sha256"))
+    return bool(store.done.all()) and store.has(attributes)
+
+
 def fill(store: Store, job: Job, progress: bool) -> None:
     """Compute and write every chunk that the store does not have. One call is under way while the last one is written."""
     schedule = store.schedule

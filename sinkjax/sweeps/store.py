@@ -34,8 +34,11 @@ class Store:
 
         group = zarr.open_group(path, mode="r+", zarr_format=2)
         attributes: dict[str, Any] = group.attrs.asdict()
-        self.path, self.arrays = path, dict(group.arrays())
-        self.schedule = Schedule.from_json(attributes[SCHEDULE])
+        self.path, self.arrays, self.attributes = path, dict(group.arrays()), attributes
+        try:
+            self.schedule = Schedule.from_json(attributes[SCHEDULE])
+        except (KeyError, TypeError, ValueError):
+            raise SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it") from None
         self.done = np.asarray(self.arrays["done"])
 
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
@@ -54,6 +57,10 @@ class Store:
             ) from error
         self.done[list(edits), block] = True
 
+    def has(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether the store was made with these attributes."""
+        return all(self.attributes.get(name) == value for name, value in _as_json(attributes).items())
+
     def dataset(self) -> xarray.Dataset:
         """The store as a dataset; values are read when they are used."""
         import xarray
@@ -69,19 +76,23 @@ def exists(path: Path) -> bool:
         raise SinkjaxError(f"cannot use {str(path)[:200]}: {error.strerror}") from None
 
 
-def resume(path: Path, identity: Mapping[str, Any]) -> Store:
+def resume(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> Store:
     """The store that an earlier call with this identity made.
 
-    identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON.
+    identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. but: an entry that may differ.
     Errors: a path that is no store of a sweep, or the store of another one (each difference is named).
     """
-    refuse_other(path, identity)
+    refuse_other(path, identity, but)
     return Store(path)
 
 
-def refuse_other(path: Path, identity: Mapping[str, Any]) -> None:
-    """Raise, naming each difference, unless `path` is a store of this identity."""
-    differences = _differences(_identity_of(path), json.loads(json.dumps(identity)))
+def refuse_other(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
+    """Raise, naming each difference, unless `path` is a store of this identity. but: as for `resume`."""
+    have, want = _identity_of(path), json.loads(json.dumps(identity))
+    if but:
+        for entry in (have, want):
+            entry.get(but[0], {}).pop(but[1], None)
+    differences = _differences(have, want)
     if differences:
         raise SinkjaxError(f"{path} holds another sweep ({'; '.join(differences)}); choose another output or delete it")
 

@@ -33,16 +33,21 @@ def finished(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def record(sink_from: int, massive_from: int, layers: int = 6, prompts: int = 3, length: int = T) -> xarray.Dataset:
-    """A run whose key 0 is every head's sink from one layer on, and whose |h| at position 0 is 100 after another one."""
+def record(
+    sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int = 6, prompts: int = 3, length: int = T
+) -> xarray.Dataset:
+    """A run whose key 0 is every head's sink from one layer on, and whose |h| at position 0 is 100 after another one, and 2,000
+    after a third one, if that comes later."""
     received = np.full((1, prompts, layers, 2, length), 0.01)
     received[:, :, sink_from:, :, 0] = 0.9
     largest = np.ones((1, prompts, layers + 1, length))
     largest[:, :, massive_from + 1 :, 0] = 100
+    largest[:, :, max(massive_from, by_sun_from) + 1 :, 0] = 2000
     return xarray.Dataset(
         {
             "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
             "resid_max": (("edit", "prompt", "depth", "position"), largest),
+            "resid_median": (("edit", "prompt", "depth", "position"), np.ones_like(largest)),
         }
     )
 
@@ -72,7 +77,7 @@ def test_a_model_without_bos_runs_without_one_and_says_so(files, finished, tmp_p
 def test_a_token_id_can_be_the_bos(files):
     chosen = study("kiya/baseline", files, length=T, map_layers=[0], bos=7)
     inputs = [job.inputs.bos for job, _, _ in plans(chosen)]
-    assert inputs == ["none", 7, "none", 7]
+    assert inputs == ["none", 7, "none", 7, "none", 7]
 
 
 def test_position_0_is_ranked_among_all_other_positions_that_enough_queries_see(finished):
@@ -92,6 +97,15 @@ def test_the_order_of_onsets_decides_the_claim_on_order(sink, massive, verdict):
     assert [claim.verdict for claim in claims] == ["confirmed", "confirmed", "confirmed", verdict]
 
 
+def test_both_definitions_of_massive_are_asked_for_the_order_and_for_the_activation():
+    later = baseline._claims(Baseline(), {bos.WITHOUT: record(3, 2, by_sun_from=4)})
+    assert [claim.verdict for claim in later] == ["confirmed", "confirmed", "confirmed", "not confirmed"]
+    assert "+1.00 layers" in later[3].evidence
+    assert "by Sun et al.: -1.00 layers" in later[3].evidence
+    never = baseline._claims(Baseline(), {bos.WITHOUT: record(3, 2, by_sun_from=6)})
+    assert [claim.verdict for claim in never] == ["confirmed", "not confirmed", "confirmed", "confirmed"]
+
+
 def test_without_sink_or_massive_activation_nothing_is_confirmed_and_their_order_is_no_question():
     claims = baseline._claims(Baseline(), {bos.WITHOUT: record(sink_from=6, massive_from=6)})
     assert [claim.verdict for claim in claims] == ["not confirmed"] * 3 + ["not applicable"]
@@ -105,7 +119,7 @@ def test_a_rule_must_hold_in_every_run():
 def test_a_second_massive_position_does_not_hide_the_first():
     data = record(3, 2)
     data["resid_max"][:, :, 1:, 5] = 90
-    np.testing.assert_allclose(bos.prominence(data, 0)[0, :, -1], 100)
+    np.testing.assert_allclose(bos.prominence(data, 0)[0, :, -1], 2000)
 
 
 def test_a_layer_that_the_model_lacks_is_refused(files):

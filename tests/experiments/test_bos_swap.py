@@ -102,7 +102,7 @@ def test_without_a_bos_the_claims_on_it_do_not_apply():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"positions": (0,), "shown": 0}, "positions has 0, but the first token can go to 1 to 56"),
+        ({"positions": (0,), "shown": 0}, "positions has 0, but must lie in 1 to 56: a sink needs 8 queries"),
         ({"positions": (57,), "shown": 57}, "positions has 57, .* a sink needs 8 queries"),
         ({"positions": (1, 1), "shown": 1}, "each of them once"),
         ({"shown": 3}, "shown must be one of positions"),

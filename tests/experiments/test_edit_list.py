@@ -113,3 +113,16 @@ def test_any_list_is_edits_or_one_sentence(entries):
     except SinkjaxError as error:
         sentence = str(error)
     assert sentence.startswith(("edits", "two edits"))
+
+
+@pytest.mark.parametrize("value", ["-inf", "-.inf", "-Inf"])
+def test_an_infinity_in_quotes_is_a_number(value):
+    (edit, other) = read_edits(
+        [
+            {"edit": {"site": "logits", "op": "set", "value": value, "keys": 0, "relation": "others"}},
+            {"add_logit": {"key": 0, "value": {"each": [value]}}},
+        ]
+    )
+    assert edit.terms[0].value == other.terms[0].value == float("-inf")
+    with pytest.raises(SinkjaxError, match=r"value 'infinite' is text, not a number; write -\.inf"):
+        read_edits([{"add_logit": {"key": 0, "value": "infinite"}}])

@@ -95,7 +95,7 @@ def test_a_run_judges_and_draws_and_its_stand_ins_fit_the_prepared_controls(file
     [
         ({"factor": 3.0}, "factors must be above 1 and hold factor"),
         ({"factors": (0.5, 10.0)}, "factors must be above 1"),
-        ({"layers": ()}, "layers must hold at least one number"),
+        ({"layers": ()}, "layers must name at least one, and each of them once"),
         ({"layers": (-1,)}, "negative layer -1"),
     ],
 )

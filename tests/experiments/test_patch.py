@@ -59,7 +59,7 @@ def test_controls_take_a_later_position_within_each_prompt(model, batch):
 
 def test_stand_ins_have_the_labels_and_kinds_of_the_arms(model, batch):
     made = (patch.prepared(CONFIG, model, batch), patch.prepared_controls(CONFIG, model, batch))
-    for job, arms in zip(patch.jobs(CONFIG, model.config), made, strict=True):
+    for job, arms in zip(patch.jobs(CONFIG, model.config)[:2], made, strict=True):
         assert [arm.edit.label for arm in job.arms] == [arm.edit.label for arm in arms]
         assert [arm.budget for arm in job.arms] == [arm.budget for arm in arms]
         kinds = [[kind_of(arm.edit.resolve(model.config, [10, 10], 10)) for arm in each] for each in (job.arms, arms)]

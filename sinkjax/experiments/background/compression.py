@@ -8,6 +8,7 @@ Controls drop the MLP of random other positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,12 +18,13 @@ import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.background import words
+from sinkjax.experiments import measures, results, words
 from sinkjax.experiments.background.compression_figures import Results, drawings
-from sinkjax.experiments.background.config import MIN_QUERIES, Compression
+from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, bound_by, correlation, matrix_entropy
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section, unedited
+from sinkjax.experiments.config import MIN_QUERIES
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -32,7 +34,10 @@ from sinkjax.statistics import Statistic
 if TYPE_CHECKING:
     import xarray
 
+    from sinkjax.checkpoints.load import Model
+
 STORES = ("sweep", "controls")
+EXTRAS = (MAPS,)
 NONE, SINGLE, ALL, CONTROL = "no edit", "one layer", "all layers", "control"
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 STRONG = -0.5  # the correlation below which an interval must lie
@@ -55,7 +60,22 @@ def jobs(config: Compression, architecture: Config) -> tuple[Job, ...]:
     return (
         Job("sweep", arms(config, architecture.layers), probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, few),
+        maps(config, architecture, shown(config, 0), prepare=partial(prepared, config), prompts=few),
     )
+
+
+def shown(config: Compression, layer: int) -> tuple[Arm, ...]:
+    """The arms of the maps: no edit, the MLP dropped in one layer, and in all."""
+    one = sinkjax.drop_mlp(config.position, layers=layer).named("MLP dropped in the layer where its norm grows most")
+    return *unedited(), Arm(one, SINGLE), Arm(sinkjax.drop_mlp(config.position).named(ALL), ALL)
+
+
+def prepared(config: Compression, model: Model, batch: Batch) -> tuple[Arm, ...]:
+    """The arms of the maps for the layer of emergence on these prompts."""
+    probe = Probe(resid_norm=True)
+    run = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False)
+    norm = np.asarray(run.record["resid_norm"])[:, :, config.position].mean(axis=0)
+    return shown(config, int(np.diff(norm).argmax()))
 
 
 def arms(config: Compression, L: int) -> tuple[Arm, ...]:
@@ -200,33 +220,33 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     return (
         Claim(
             "Hidden states are compressed in the middle layers (Queipo-de-Llano et al. 2026, Fig. 1).",
-            words.verdict(_below(before, 0) and _below(after, 0)),
+            words.verdict(words.below(before, 0) and words.below(after, 0)),
             f"Entropy of the middle depths minus that of the early ones {interval(before, signed=True)} bits, minus that of the"
             f" late ones {interval(after, signed=True)} bits. Rule: both intervals below zero.",
             "LLaMA3-8B: 0.02 bits in the middle layers",
         ),
         Claim(
             "The first token's norm and the entropy change against each other (section 3).",
-            words.verdict(_below(with_entropy, STRONG), with_entropy.mean is not None),
+            words.verdict(words.below(with_entropy, STRONG), with_entropy.mean is not None),
             f"r = {interval(with_entropy)} over layers. Rule: the interval lies below {STRONG}.",
             "six models: -0.9 +- 0.18",
         ),
         Claim(
             "The first token's norm and the sink change together (section 3).",
-            words.verdict(with_sinks.low is not None and with_sinks.low > 0, with_sinks.mean is not None),
+            words.verdict(words.above(with_sinks, 0), with_sinks.mean is not None),
             f"r = {interval(with_sinks)} over layers. Rule: the interval lies above zero.",
             "six models: 0.58 +- 0.25",
         ),
         Claim(
             "Dropping the first token's MLP in the layer of emergence undoes the compression (section 4).",
-            words.verdict(words.low(freed) > 0 and freed.percentile == 100),
+            words.verdict(words.above(freed.effect, 0) and freed.percentile == 100),
             f"{at}: {words.effect(freed, ' bits')}. Rule: an interval above zero, and above every control.",
             "LLaMA3-8B, layer 0: 0.4 to 0.5 bits instead of 0.02",
         ),
         Claim(
             "It removes the sink too (section 4).",
             words.verdict(words.mean(removed.value) < plain / 2 and removed.percentile == 0, plain > 1),
-            f"{at}: {words.measured(table[NONE, sinks])} % of heads to {words.measured(removed)} %, {words.effect(removed)}."
+            f"{at}: {words.value(table[NONE, sinks])} % of heads to {words.value(removed)} %, {words.effect(removed)}."
             " Rule: less than half is left, and the effect is below every control.",
             "LLaMA3-8B, layer 0: sink rate 0 instead of 0.85 to 1",
         ),
@@ -237,10 +257,6 @@ def _claims(found: Results) -> tuple[Claim, ...]:
             f" {interval(gap)} above the bound in the middle depths. Rule: no shortfall above {SLACK}.",
         ),
     )
-
-
-def _below(found: stats.Interval, bound: float) -> bool:
-    return found.high is not None and found.high < bound
 
 
 def _notes(found: Results, control_prompts: int) -> tuple[str, ...]:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Study, at_least, below, share
-
-MIN_QUERIES = 8  # fewer queries say little about a key
+from sinkjax.experiments.config import Controlled, at_least, below, seen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background(Study):
+class Background(Controlled):
     """What the background experiments share."""
-
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
-    controls: int = 20
-    """random controls for each budget"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, controls=1, control_prompts=1, length=8)
-        share(self, "eps")
+        at_least(self, length=8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +86,7 @@ class Elsewhere(Background):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, place=1, placed_prompts=1)
-        if self.place + MIN_QUERIES > self.length:
-            raise SinkjaxError(f"place {self.place} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
+        seen(self, self.place, "place")
         if not self.delimiters or "" in (*self.delimiters, *self.words):
             raise SinkjaxError("delimiters lists at least one token, and none of the tokens may be empty")
 
@@ -130,8 +119,7 @@ class Compression(Background):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, position=0)
-        if self.position + MIN_QUERIES > self.length:
-            raise SinkjaxError(f"position {self.position} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
+        seen(self, self.position, "position")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,5 +132,4 @@ class Quantise(Background):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, position=0)
-        if self.position + MIN_QUERIES > self.length:
-            raise SinkjaxError(f"position {self.position} is seen by fewer than {MIN_QUERIES} of {self.length} queries")
+        seen(self, self.position, "position")

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import metrics, stats
-from sinkjax.experiments.background.config import MIN_QUERIES, Elsewhere
+from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.spectra import correlation
+from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.summary import Row
 
 if TYPE_CHECKING:

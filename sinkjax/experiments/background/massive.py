@@ -16,8 +16,7 @@ import numpy as np
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.background import words
+from sinkjax.experiments import illustrations, measures, results, words
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import (
     LATER,
@@ -38,7 +37,8 @@ from sinkjax.experiments.background.massive_arms import (
     share_massive,
 )
 from sinkjax.experiments.background.massive_figures import Results, drawings
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
+from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.summary import Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("levels", "sweep", "by-layer", "controls")
+EXTRAS = (
+    illustrations.MAPS,
+    illustrations.TEXTS,
+)
 DAMAGE, HARMLESS = 0.5, 0.05  # nats per token: what counts as damage, and what as none
 CLAIM = (
     "Sun et al. 2024: very few activations, in fixed dims and on the first token, are thousands of times larger than the"
@@ -55,7 +59,7 @@ CLAIM = (
 )
 
 
-def jobs(config: Massive, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Massive, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The unedited levels; the edits at one layer, after each layer in turn, and the controls."""
     if config.dims + RANKS > architecture.width:
         raise SinkjaxError(f"dims {config.dims} and {RANKS} more for the controls are more than the model's {architecture.width}")
@@ -63,6 +67,8 @@ def jobs(config: Massive, architecture: Config) -> tuple[Job, ...]:
     stand_in.order[:] = np.arange(architecture.width)
     probe = Probe(attention_received=True, resid_max=True, nll=True)
     few, layer_prompts = (min(count, config.prompts) for count in (config.control_prompts, config.layer_prompts))
+
+    shown, gives = labelled(arms(config, stand_in), NONE, ZERO, MEAN), partial(prepared, config, arms)
 
     def job(name: str, make: Any, prompts: int) -> Job:
         return Job(name, make(config, stand_in), probe, prompts, prepare=partial(prepared, config, make))
@@ -72,6 +78,8 @@ def jobs(config: Massive, architecture: Config) -> tuple[Job, ...]:
         job("sweep", arms, config.prompts),
         job("by-layer", layer_arms, layer_prompts),
         job("controls", controls, few),
+        illustrations.maps(config, architecture, shown, prepare=gives, prompts=few),
+        illustrations.texts(config, shown, start=config.position + 1, prepare=gives, prompts=few),
     )
 
 
@@ -148,13 +156,13 @@ def _findings(found: Results) -> tuple[str, ...]:
         f" {interval(facts['cells'])} activations a prompt obey the rule, and the largest stands at position"
         f" {found.config.position} in {facts['share']:.0%} of prompts.",
         f"Dims {', '.join(map(str, facts['dims']))} of position {found.config.position}, set to zero after that layer, bring"
-        f" the loss from {words.measured(table[NONE, loss])} to {words.measured(table[ZERO, loss])} nats"
-        f" ({words.effect(table[ZERO, loss])}), set to their mean to {words.measured(table[MEAN, loss])}"
+        f" the loss from {words.value(table[NONE, loss])} to {words.value(table[ZERO, loss])} nats"
+        f" ({words.effect(table[ZERO, loss])}), set to their mean to {words.value(table[MEAN, loss])}"
         f" ({words.effect(table[MEAN, loss])}): perplexity (exp of the mean loss) {perplexity[NONE]:.4g},"
         f" {perplexity[ZERO]:.4g} and {perplexity[MEAN]:.4g}.",
-        f"The heads that sink on position {found.config.position} go from {words.measured(table[NONE, sinks])} % to"
-        f" {words.measured(table[ZERO, sinks])} % with zeros, {words.measured(table[MEAN, sinks])} % with means, and"
-        f" {words.measured(table[LATER, sinks])} % with zeros after that layer and all later ones.",
+        f"The heads that sink on position {found.config.position} go from {words.value(table[NONE, sinks])} % to"
+        f" {words.value(table[ZERO, sinks])} % with zeros, {words.value(table[MEAN, sinks])} % with means, and"
+        f" {words.value(table[LATER, sinks])} % with zeros after that layer and all later ones.",
         f"As many dims of median size set to zero change the loss by {words.effect(table[MEDIAN, loss], ' nats')}.",
         _by_layer(found),
     )
@@ -210,7 +218,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
         ),
         Claim(
             "Setting the massive activations to zero destroys the model (Sun et al. 2024, Table 3).",
-            words.verdict(words.low(zero) > DAMAGE and zero.percentile == 100, holds),
+            words.verdict(words.above(zero.effect, DAMAGE) and zero.percentile == 100, holds),
             f"Loss {words.effect(zero, ' nats')}. Rule: the interval lies above {DAMAGE} nats, and the effect above every"
             " control.",
             "Llama-2-7B: perplexity 5.47 to infinity; 13B: 5,729",
@@ -231,7 +239,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
 
 
 def _within(effect: stats.Interval, bound: float) -> bool:
-    return effect.low is not None and effect.high is not None and -bound < effect.low and effect.high < bound
+    return words.above(effect, -bound) and words.below(effect, bound)
 
 
 def _notes(found: Results, control_prompts: int) -> tuple[str, ...]:

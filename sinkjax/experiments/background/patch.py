@@ -19,31 +19,23 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results
-from sinkjax.experiments.background import words
+from sinkjax.experiments import measures, results, views, words
 from sinkjax.experiments.background.config import Patch
-from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
-from sinkjax.experiments.captions import origin
+from sinkjax.experiments.background.patch_figures import ALL, DONOR, NONE, SINGLE, SITES, drawings
+from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments.illustrations import MAPS, labelled, maps
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
-from sinkjax.plots import layers
-from sinkjax.plots.points import Point, points
 from sinkjax.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-NONE, DONOR, SINGLE, ALL, CONTROL = "no edit", "donor run: key masked in all layers", "one layer", "all layers", "control"
-SITES = {
-    Site.RESID: "residual stream",
-    Site.ATTN_OUT: "attention output",
-    Site.MLP_OUT: "MLP output",
-    Site.KEY: "keys",
-    Site.VALUE: "values",
-}
+EXTRAS = (MAPS,)
+CONTROL = "control"
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
-WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on: what any patch at one site can reach
+WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on
 Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to the patched position
 CLAIM = (
     "Kiya et al. 2026: the stream of an early layer decides where later layers put the sink. Gu et al. 2025: a sink is made by"
@@ -63,9 +55,12 @@ def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
         }
 
     drawn = [blank(few)] * config.controls
+    whole = (f"{SITES[site]}, {ALL}" for site in (Site.RESID, Site.KEY, Site.VALUE))
+    shown = labelled(arms(config, blank(min(views.PROMPTS, config.prompts))), NONE, DONOR, *whole)
     return (
         Job("sweep", arms(config, blank(config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
         Job("controls", controls(config, drawn), probe, few, prepare=partial(prepared_controls, config)),
+        maps(config, architecture, shown, prepare=partial(prepared, config)),
     )
 
 
@@ -143,7 +138,7 @@ def section(config: Patch, stores: Mapping[str, xarray.Dataset]) -> Section:
         findings=_findings(config, table, names, best),
         rows=tuple(table.values()),
         featured=(NONE, DONOR, *(f"{name}, {ALL}" for name in SITES.values()), *best.values()),
-        drawings=(by_layer(config, data, chosen, table, names), in_all_layers(config, data, table, names[0], best)),
+        drawings=drawings(config, data, chosen, table, names, best),
         notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
         provenance=results.provenance(data),
         claims=_claims(config, chosen, table, names, data.sizes["layer"]),
@@ -166,9 +161,9 @@ def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[s
 
     single = "; ".join(f"{label} {words.effect(table[label, sinks])}" for label in best.values())
     return (
-        f"In the donor run {words.measured(table[DONOR, sinks])} % of heads sink on key {target}, instead of"
-        f" {words.measured(table[NONE, sinks])} %, and the largest |h| there is {words.measured(table[DONOR, activation])}"
-        f" instead of {words.measured(table[NONE, activation])}.",
+        f"In the donor run {words.value(table[DONOR, sinks])} % of heads sink on key {target}, instead of"
+        f" {words.value(table[NONE, sinks])} %, and the largest |h| there is {words.value(table[DONOR, activation])}"
+        f" instead of {words.value(table[NONE, activation])}.",
         f"Its values at position {target}, patched in all layers, change the heads that sink there by (percentage points):"
         f" {listed(sinks, '')}.",
         f"The largest |h| there by: {listed(activation, '')}.",
@@ -177,108 +172,81 @@ def _findings(config: Patch, table: Table, names: Sequence[str], best: Mapping[s
     )
 
 
-def _part(table: Table, label: str, measure: str) -> float:
-    """A mean effect over that of the whole stream patched in all layers.
+def _parts(table: Table, label: str, measure: str) -> tuple[float, float]:
+    """A mean effect over that of the donor run, and over that of the whole stream patched in all layers.
 
-    (Not over that of the donor run, in which the sink has no other key to go to: in the unedited run it keeps the first one.)
+    In the donor run the sink has no other key to go to; in the unedited run the first key keeps a part of it.
     """
-    whole = words.mean(table[WHOLE, measure].effect)
-    return words.mean(table[label, measure].effect) / whole if whole else float("nan")
+    wholes = (words.mean(table[arm, measure].effect) for arm in (DONOR, WHOLE))
+    donor, stream = (words.mean(table[label, measure].effect) / whole if whole else float("nan") for whole in wholes)
+    return donor, stream
+
+
+def _most(table: Table, label: str, measure: str) -> bool:
+    """Whether an effect is more than half of both wholes."""
+    return min(_parts(table, label, measure)) > 0.5
+
+
+def _hardly(table: Table, label: str, measure: str, bound: float = 0.1) -> bool:
+    """Whether an effect is less than a part of both wholes, either way."""
+    return max(map(abs, _parts(table, label, measure))) < bound
 
 
 def _beyond(row: Row) -> bool:
     """An interval above zero, and above every control."""
-    return words.low(row) > 0 and row.percentile == 100
+    return words.above(row.effect, 0) and row.percentile == 100
 
 
 def _claims(config: Patch, chosen: Sequence[Arm], table: Table, names: Sequence[str], L: int) -> tuple[Claim, ...]:
     """The papers' statements, each by its rule."""
     sinks, activation, _ = names
-    moved = words.low(table[DONOR, sinks]) > MOVED
-    massive = moved and words.low(table[DONOR, activation]) > 0
+    moved = words.above(table[DONOR, sinks].effect, MOVED)
+    massive = moved and words.above(table[DONOR, activation].effect, 0)
     stream = _best(table, chosen, SITES[Site.RESID], sinks, below=max(L // 4, 1))
     keys, values = (f"{SITES[site]}, {ALL}" for site in (Site.KEY, Site.VALUE))
     mlp, attention = (_best(table, chosen, SITES[site], activation) for site in (Site.MLP_OUT, Site.ATTN_OUT))
 
     def say(label: str, measure: str, unit: str = "") -> str:
-        part = f" ({_part(table, label, measure):.0%} of the whole stream's)" if moved else ""
+        donor, whole = _parts(table, label, measure)
+        part = f" ({donor:.0%} of the donor run's, {whole:.0%} of the whole stream's)" if moved else ""
         return f"{label} {words.effect(table[label, measure], unit)}{part}"
 
-    points_ = " percentage points"
+    points_, both = " percentage points", "more than half of what the donor run has and of what the whole stream does"
+    everywhere = f"{SITES[Site.ATTN_OUT]}, {ALL}"
     return (
         Claim(
             "What early layers write decides where later layers put the sink (Kiya et al. 2026, section 4).",
-            words.verdict(_beyond(table[stream, sinks]) and _part(table, stream, sinks) > 0.5, moved),
-            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: above zero, above every control, and more"
-            " than half of what the whole stream does in all layers.",
+            words.verdict(_beyond(table[stream, sinks]) and _most(table, stream, sinks), moved),
+            f"Of the first quarter of layers: {say(stream, sinks, points_)}. Rule: above zero, above every control, and {both}.",
         ),
         Claim(
             "The key makes the sink, not the value (Gu et al. 2025, section 7).",
             words.verdict(
-                _beyond(table[keys, sinks]) and _part(table, keys, sinks) > 0.5 and abs(_part(table, values, sinks)) < 0.1, moved
+                _beyond(table[keys, sinks]) and _most(table, keys, sinks) and _hardly(table, values, sinks),
+                moved,
             ),
-            f"{say(keys, sinks, points_)}; {say(values, sinks, points_)}. Rule: keys above every control and more than half of"
-            " the whole stream's effect, values less than a tenth.",
+            f"{say(keys, sinks, points_)}; {say(values, sinks, points_)}. Rule: keys above every control and {both}, values less"
+            " than a tenth of either.",
         ),
         Claim(
             "The sink needs no massive activation once the keys are given (after Gu et al. 2025, section 4: angles, not norms).",
-            words.verdict(_beyond(table[keys, sinks]) and abs(_part(table, keys, activation)) < 0.1, moved),
-            f"{say(keys, sinks, points_)}; largest |h|: {say(keys, activation)}. Rule: sinks above every control, and less than"
-            " a tenth of the whole stream's activation.",
+            words.verdict(_beyond(table[keys, sinks]) and _most(table, keys, sinks) and _hardly(table, keys, activation), moved),
+            f"{say(keys, sinks, points_)}; largest |h|: {say(keys, activation)}. Rule: sinks above every control and {both}, and"
+            " less than a tenth of either's activation.",
         ),
         Claim(
             "The MLP, not attention, writes the massive activation (Queipo-de-Llano et al. 2026; Li et al. 2026).",
             words.verdict(
                 _beyond(table[mlp, activation])
-                and _part(table, mlp, activation) > 0.5
-                and _part(table, attention, activation) < 0.5,
+                and _most(table, mlp, activation)
+                and _hardly(table, attention, activation, bound=0.5),
                 massive,
             ),
-            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. In one layer each; attention in all layers"
-            " rebuilds the whole stream, of which the MLPs are a function. Rule: MLP output above every control and more than"
-            " half of the whole stream's effect, attention output less than half.",
+            f"Largest |h|: {say(mlp, activation)}; {say(attention, activation)}. In one layer each; {say(everywhere, activation)}"
+            " rebuilds the whole stream, of which the MLPs are a function. Rule: in one layer, MLP output above every control"
+            f" and {both}, attention output less than half of either.",
         ),
     )
-
-
-def by_layer(config: Patch, data: xarray.Dataset, chosen: Sequence[Arm], table: Table, names: Sequence[str]) -> Drawing:
-    """Sinks and largest activation at the patched position, by the layer that is patched."""
-    target = config.key + 1
-
-    def row(ylabel: str, measure: str, log: bool) -> list[layers.Panel]:
-        lines = []
-        for name in SITES.values():
-            single = [arm for arm in chosen if arm.group == f"{name}, {SINGLE}"]
-            places = [arm.place for arm in single if arm.place is not None]
-            lines.append(layers.Line(name, places, [table[arm.edit.label, measure].value for arm in single]))
-        return [layers.Panel("", ylabel, lines, log)]
-
-    caption = (
-        f"Heads that sink on key {target} (top) and the largest |h| there (bottom) when the donor run's value of one site is"
-        f" put at position {target} of one layer. Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts."
-        f" {origin(data)}."
-    )
-    grid = [
-        row(f"heads that sink on key {target} (%)", names[0], log=False),
-        row(f"largest |h| at position {target}", names[1], log=True),
-    ]
-    return Drawing("by-patched-layer", layers.lines(grid, "patched layer l (0-based)", legend_above=True), caption)
-
-
-def in_all_layers(config: Patch, data: xarray.Dataset, table: Table, measure: str, best: Mapping[str, str]) -> Drawing:
-    """Sinks at the patched position: unedited, in the donor run, and by site."""
-    shown = [
-        Point("no edit", table[NONE, measure].value, "whole run"),
-        Point("donor run", table[DONOR, measure].value, "whole run"),
-    ]
-    for name in SITES.values():
-        shown.append(Point(name, table[f"{name}, {ALL}", measure].value, "patched in all layers"))
-        shown.append(Point(name, table[best[name], measure].value, "patched in its best single layer"))
-    caption = (
-        f"Heads that sink on key {config.key + 1} when the donor run's values of one site are patched there. Bars: bootstrap 95"
-        f" % intervals over {data.sizes['prompt']} prompts. {origin(data)}."
-    )
-    return Drawing("by-site", points({"": shown}, measure), caption)
 
 
 def _notes(config: Patch, N: int, control_prompts: int) -> tuple[str, ...]:
@@ -290,8 +258,9 @@ def _notes(config: Patch, N: int, control_prompts: int) -> tuple[str, ...]:
         f"The donor is the same prompt with the logits towards key {config.key} at minus infinity in all layers. Keys are"
         f" patched before the rotation, so that they get the rotation of position {target}, where they come from too. The"
         " residual stream is patched after its layer, all else inside of it.",
-        f"In the unedited run key {config.key} stays visible and keeps a part of the sink, so that no patch reaches the donor"
-        " run's numbers; parts are of what the whole stream does when patched in all layers.",
+        f"In the unedited run key {config.key} stays visible and keeps a part of the sink. For that reason parts were taken of"
+        " what the whole stream does, instead of the donor run, after a first look at SmolLM2; since a second reading a verdict"
+        " asks for both. That MLP and attention are compared in single layers was chosen after that look too.",
         f"Controls: {config.controls} draws put at position {target} what the donor run has at a random later position of each"
         " prompt, for each site in one random layer and in all. A percentile says how many of them have a smaller effect on"
         f" the same {control_prompts} prompts.",

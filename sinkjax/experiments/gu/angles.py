@@ -17,12 +17,14 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section
+from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu import geometry
 from sinkjax.experiments.gu.angles_figures import drawings
 from sinkjax.experiments.gu.config import Angles
-from sinkjax.experiments.gu.first_token import alone, control_positions, high, low, ranked, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, ranked
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Row, Table
+from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Capture, Probe
 from sinkjax.report.table import interval
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("scores", "keys-text", "keys-random")
+EXTRAS = (MAPS,)
 BLOCK = 16  # prompts whose keys are computed at a time
 COSINE, OTHERS = "cosine of queries with key 0", "the same of other keys"
 ANGLE, NORM = "score gap from the angle", "score gap from the norms"
@@ -53,6 +56,7 @@ def jobs(config: Angles, architecture: Config) -> tuple[Job | Calculation, ...]:
         Job("scores", unedited(), probe, config.prompts),
         Calculation("keys-text", compute, config.prompts),
         Calculation("keys-random", compute, config.prompts, Inputs("random")),
+        maps(config, architecture, unedited()),
     )
 
 
@@ -194,7 +198,7 @@ def _claims(config: Angles, table: Table, scores: Any) -> tuple[Claim, ...]:
         if absent:
             seen = f"{cosine.value.n} of {prompts} prompts have a head that sinks on key 0 at eps {config.eps:g}"
             return Claim(statement, "not applicable", f"{seen}; at least half of them are needed.", paper)
-        return Claim(statement, "confirmed" if holds else "not confirmed", evidence, paper)
+        return Claim(statement, verdict(holds), evidence, paper)
 
     return (
         claim(

@@ -1,4 +1,4 @@
-"""The first token beside others: arms without an edit, control positions, and rows that rank the first among them."""
+"""The first token beside others: control positions, and rows that rank the first among them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import sinkjax
 from sinkjax import stats
-from sinkjax.experiments.base import Arm
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.stats import Interval
-
-NO_EDIT = "no edit"
-
-
-def unedited() -> tuple[Arm, ...]:
-    """The arms of a study that only measures."""
-    return (Arm(sinkjax.compose(label=NO_EDIT), NO_EDIT),)
 
 
 def control_positions(length: int, count: int, seed: int) -> tuple[int, ...]:
@@ -52,16 +43,6 @@ def alone(labels: Sequence[str], group: str, measure: str, values: NDArray, seed
     return [Row(label, group, measure, mean) for label, mean in zip(labels, means, strict=True)]
 
 
-def low(value: Interval) -> float:
-    """The lower end of an interval; the mean where there is no interval, NaN where there is no mean."""
-    return _end(value, value.low)
-
-
-def high(value: Interval) -> float:
-    """The upper end of an interval, otherwise as `low`."""
-    return _end(value, value.high)
-
-
 def spread(values: NDArray) -> Interval:
     """The mean of float[control] and the range of the controls, to be drawn as a band."""
     values = np.asarray(values, np.float64)
@@ -77,12 +58,6 @@ def stretches(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join(" to ".join(map(str, part)) for part in parts)
-
-
-def _end(value: Interval, bound: float | None) -> float:
-    if value.mean is None:
-        return float("nan")
-    return value.mean if bound is None else bound
 
 
 def _means(values: NDArray) -> NDArray:

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from sinkjax import stats
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Claim, Drawing, Job, Section
+from sinkjax.experiments.base import Claim, Drawing, Job, Section, unedited
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import Norms
-from sinkjax.experiments.gu.first_token import alone, control_positions, high, low, ranked, spread, stretches, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, spread, stretches
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import LEVEL, Row, Table
+from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
 from sinkjax.probe import Probe
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("norms",)
+EXTRAS = (MAPS,)
 HIDDEN, QUERIES, KEYS, VALUES = "hidden state", "queries", "keys", "values"
 STATISTICS = {HIDDEN: "resid_norm", QUERIES: "query_norm", KEYS: "key_norm", VALUES: "value_norm"}
 FIRST, OTHERS, RATIO = "L2 norm at position 0", "L2 norm at the other positions, mean", "ratio of the two"
@@ -55,7 +58,8 @@ class Measured:
 
 def jobs(config: Norms, architecture: Config) -> tuple[Job, ...]:
     """One unedited run."""
-    return (Job("norms", unedited(), Probe.of(*STATISTICS.values()), config.prompts),)
+    norms = Job("norms", unedited(), Probe.of(*STATISTICS.values()), config.prompts)
+    return norms, maps(config, architecture, unedited())
 
 
 def section(config: Norms, stores: Mapping[str, xarray.Dataset]) -> Section:
@@ -134,7 +138,7 @@ def _claims(table: Table) -> tuple[Claim, ...]:
     def smaller(name: str, row: Row, paper: str) -> Claim:
         return Claim(
             f"The first token's {name} are smaller than the others' (Gu et al. 2025, figure for LLaMA3-8B).",
-            "confirmed" if high(row.value) < SMALL and row.percentile == 0 else "not confirmed",
+            verdict(high(row.value) < SMALL and row.percentile == 0),
             f"Ratio {_ratio(row)}, mean over layers and heads; rule: the upper bound is below {SMALL:g} and the"
             " ratio below that of every control position.",
             paper,
@@ -143,7 +147,7 @@ def _claims(table: Table) -> tuple[Claim, ...]:
     return (
         Claim(
             "The first token's hidden state is far larger than the others' (Gu et al. 2025, figure for LLaMA3-8B).",
-            "confirmed" if larger else "not confirmed",
+            verdict(larger),
             f"Ratio {_ratio(hidden)}, mean over depths after the embedding; rule: the lower bound is above {LARGE:g} and the"
             " ratio above that of every control position.",
             "LLaMA3-8B, read off a figure: about 370 in blocks 2 to 31, the others below 60",

@@ -19,12 +19,14 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
+from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu import repeated
 from sinkjax.experiments.gu.config import RepeatBound
-from sinkjax.experiments.gu.first_token import alone, high
+from sinkjax.experiments.gu.first_token import alone
 from sinkjax.experiments.gu.repeat_bound_figures import drawings
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Row
+from sinkjax.experiments.words import high, verdict
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling
 from sinkjax.probe import Capture, Probe
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("bound",)
+EXTRAS = (MAPS,)
 BLOCK = 2  # prompts whose attention maps of all layers are held at a time
 STEP = 4  # from one length to the next
 NORMS, PAIRS = "norms", "pairs"
@@ -46,11 +49,13 @@ CLAIM = (
 )
 
 
-def jobs(config: RepeatBound, architecture: Config) -> tuple[Calculation, ...]:
+def jobs(config: RepeatBound, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The one calculation. Errors: layers that see fewer keys than a prompt has."""
     if reach(config, architecture) < config.length:
         raise SinkjaxError(f"a layer sees {min(_windows(architecture))} keys, fewer than the {config.length} tokens of a prompt")
-    return (Calculation("bound", partial(compute, config), config.prompts, Inputs("repeat", bos="none")),)
+    inputs = Inputs("repeat", bos="none")
+    bound = Calculation("bound", partial(compute, config), config.prompts, inputs)
+    return bound, maps(config, architecture, unedited(), inputs=inputs)
 
 
 def reach(config: RepeatBound, architecture: Config) -> int:
@@ -196,7 +201,7 @@ def _claims(config: RepeatBound, data: Any, rows: list[Row]) -> tuple[Claim, ...
 
     def within(statement: str, size: Any, limit: float, evidence: str, paper: str = "") -> Claim:
         holds = float(size.max()) <= limit
-        return Claim(statement, "confirmed" if holds else "not confirmed", evidence, paper)
+        return Claim(statement, verdict(holds), evidence, paper)
 
     exact, rounded = data["excess"].sel(xi_from=NORMS), data["forward_excess"].sel(xi_from=NORMS)
     bounded = float(exact.max()) <= EXACT and float(rounded.max()) <= config.tolerance
@@ -218,14 +223,14 @@ def _claims(config: RepeatBound, data: Any, rows: list[Row]) -> tuple[Claim, ...
         ),
         Claim(
             "Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).",
-            "confirmed" if bounded else "not confirmed",
+            verdict(bounded),
             f"Largest weight less its bound, over all prompts, heads and queries of at least 2 and up to"
             f" {data['tokens'].values[-1]} tokens: {float(exact.max()):.1e} in closed form (float64), {float(rounded.max()):.1e}"
             f" in the forward; rule: at most {EXACT:g} and {config.tolerance:g}.",
         ),
         Claim(
             "So no key is a sink.",
-            "confirmed" if high(sinks) < NOTHING and forward < NOTHING else "not confirmed",
+            verdict(high(sinks) < NOTHING and forward < NOTHING),
             f"{interval(sinks)} % of heads sink on key 0 with {first} in closed form, {number(forward)} % in the forward; rule:"
             f" both below {NOTHING:g} %. The bound alone proves it in {interval(table[first, excluded(NORMS)])} % of"
             " heads at this length.",

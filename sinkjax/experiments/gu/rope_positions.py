@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.experiments import measures, results
-from sinkjax.experiments.base import Arm, Claim, Inputs, Job, Section
+from sinkjax.experiments.base import NO_EDIT, Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
-from sinkjax.experiments.gu.first_token import NO_EDIT, high, low
 from sinkjax.experiments.gu.rope_positions_figures import Results, drawings
+from sinkjax.experiments.illustrations import MAPS, labelled, maps
 from sinkjax.experiments.summary import LEVEL, Measure, Measured, Row, Table, summarise
+from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 KINDS = {"text": "natural text", "repeat": "one token repeated"}
 STORES = ("text", "repeat", "controls")
+EXTRAS = (
+    MAPS,
+    "maps-repeat",
+)
 SAME, ZERO, REVERSED = "all indices as they are", "all indices 0", "indices in reverse"
 TAKEN, SWAPPED, ALL, CONTROL = "first token at index t", "indices 0 and t swapped", "all indices", "control"
 LEAST, NOTHING = 10.0, 1.0  # per cent of heads: from here on a model has a sink; below this it has none
@@ -44,10 +49,13 @@ CLAIM = (
 def jobs(config: RopePositions, architecture: Config) -> tuple[Job, ...]:
     """The same arms on text and on one token repeated, and the controls on some of the text."""
     probe, chosen = Probe.of("attention_received", "resid_max", "nll"), arms(config)
+    shown = labelled(chosen, NO_EDIT, ZERO, REVERSED, f"indices 0 and {config.places[0]} swapped")
     return (
         Job("text", chosen, probe, config.prompts),
         Job("repeat", chosen, probe, config.repeat_prompts, Inputs("repeat")),
         Job("controls", controls(config), probe, min(config.control_prompts, config.prompts)),
+        maps(config, architecture, shown),
+        maps(config, architecture, shown, inputs=Inputs("repeat"), name=EXTRAS[1]),
     )
 
 
@@ -208,7 +216,6 @@ def _claims(found: Results) -> tuple[Claim, ...]:
         if config.published_places
         else ""
     )
-    verdict: Any = "not applicable" if low(none) < LEAST else "confirmed" if stays and not moves else "not confirmed"
     return (
         Claim(
             "The position vector of the first token makes the sink of one token repeated (Gu et al. 2025, Table 7).",
@@ -220,14 +227,14 @@ def _claims(found: Results) -> tuple[Claim, ...]:
         ),
         Claim(
             "With rotary positions one token repeated has no sink (Gu et al. 2025, Propositions 1 to 4), whatever the indices.",
-            "confirmed" if largest < NOTHING else "not confirmed",
+            verdict(largest < NOTHING),
             f"At most {number(largest)} % of heads sink on key 0, or on key t, in any arm (largest upper bound); rule: below"
             f" {NOTHING:g} %.",
             "Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",
         ),
         Claim(
             "The sink of natural text does not sit at rotary index 0 (Kiya et al. 2026, Fig. 3, by other means).",
-            verdict,
+            verdict(stays and not moves, low(none) >= LEAST),
             f"{interval(none)} % of heads sink on key 0 without an edit;"
             f" {_span([row.value for first, _ in groups for row in first])} % with its index exchanged, and"
             f" {_span([value for _, moved in groups for value in moved])} % on key t; rule: key 0 keeps at least half of its rate"

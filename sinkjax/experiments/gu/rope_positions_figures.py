@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.experiments.base import Arm, Drawing
+from sinkjax.experiments.base import NO_EDIT, Arm, Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import RopePositions
-from sinkjax.experiments.gu.first_token import NO_EDIT
 from sinkjax.experiments.summary import LEVEL, Table
 from sinkjax.plots import layers, points
 from sinkjax.stats import Interval

@@ -12,12 +12,14 @@ import numpy as np
 
 from sinkjax import metrics
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Claim, Inputs, Job, Section
+from sinkjax.experiments.base import Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu.config import SinkRate
-from sinkjax.experiments.gu.first_token import alone, control_positions, high, low, ranked, stretches, unedited
+from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, stretches
 from sinkjax.experiments.gu.rates import KINDS, measure, rates, thresholds
 from sinkjax.experiments.gu.sink_rate_figures import drawings
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.summary import Row, Table
+from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 JOBS = {"text": Inputs("text"), "random": Inputs("random"), "repeat": Inputs("repeat")}
 STORES = tuple(JOBS)
+EXTRAS = (MAPS, "maps-random", "maps-repeat")
 LEAST, NOTHING = 10.0, 1.0  # per cent of heads: from here on a model has a sink; below this it has none
 NORM = "largest ||h|| of position 0 over the others' mean"
 CLAIM = (
@@ -38,7 +41,9 @@ CLAIM = (
 def jobs(config: SinkRate, architecture: Config) -> tuple[Job, ...]:
     """An unedited run on each kind of input."""
     probe = Probe.of("attention_received", "resid_norm")
-    return tuple(Job(name, unedited(), probe, config.prompts, inputs) for name, inputs in JOBS.items())
+    measured = (Job(name, unedited(), probe, config.prompts, inputs) for name, inputs in JOBS.items())
+    shown = zip(EXTRAS, JOBS.values(), strict=True)
+    return *measured, *(maps(config, architecture, unedited(), inputs=inputs, name=name) for name, inputs in shown)
 
 
 def section(config: SinkRate, stores: Mapping[str, xarray.Dataset]) -> Section:
@@ -101,20 +106,20 @@ def _claims(config: SinkRate, table: Table) -> tuple[Claim, ...]:
     return (
         Claim(
             "Trained language models sink on the first token of natural text (Gu et al. 2025, Table 1).",
-            "confirmed" if sinks else "not confirmed",
+            verdict(sinks),
             f"{_said(text)} of heads; {rule}.",
             _published(config, "text"),
         ),
         Claim(
             "The sink stays when all tokens are drawn at random (Gu et al. 2025, Table 1).",
-            "not applicable" if not sinks else "confirmed" if kept else "not confirmed",
+            verdict(kept, sinks),
             f"{_said(random)} of heads on random tokens, {_said(text)} on natural text; {rule}, and at least half of that on"
             " text; not applicable without a sink on text.",
             _published(config, "random"),
         ),
         Claim(
             "The sink vanishes when one token is repeated, without absolute positions (Gu et al. 2025, Table 1).",
-            "not applicable" if not sinks else "confirmed" if high(repeat.value) < NOTHING else "not confirmed",
+            verdict(high(repeat.value) < NOTHING, sinks),
             f"{_said(repeat)} of heads with one token repeated; rule: the upper bound is below {NOTHING:g} %; not applicable"
             " without a sink on text.",
             _published(config, "repeat"),

@@ -20,11 +20,13 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
-from sinkjax.experiments.kiya.config import MIN_QUERIES, AfterSoftmax, check_layers
+from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
+from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps")
+EXTRAS = (illustrations.TEXTS,)
 NONE, ALL = "no edit", "all layers"
 WAYS: dict[str, dict[str, Any]] = {  # way -> what `sinkjax.edit` is told
     "logits": {"site": Site.LOGITS, "value": -np.inf},
@@ -62,15 +65,17 @@ def per_query(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 ROW_SUM = Statistic("row_sum", Site.WEIGHTS, row_sums, ("prompt", "layer"), per_query)
 
 
-def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Both edits in three ways on all prompts, their controls on some, and full maps of one prompt for the first edit."""
     L = architecture.layers
-    check_layers("map_layers", config.map_layers, L)
+    layers_below(config, "map_layers", L)
     probe = Probe(resid_max=True, nll=True, extra=(sinking_heads(config.eps, shares=True), ROW_SUM))
+    written = illustrations.labelled(drawn(config, L), NONE, *(label(masked(config), way, ALL) for way in (BEFORE, AFTER)))
     return (
         Job("sweep", arms(config, L), probe, config.prompts),
         Job("controls", controls(config, L), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
+        illustrations.texts(config, written, start=config.key + 1),
     )
 
 
@@ -243,7 +248,7 @@ def _claim(config: AfterSoftmax, data: xarray.Dataset, table: Table, loss: Measu
     guesses = (none.mean or 0) >= uniform
     return Claim(
         f"Edits after the softmax collapse the output (footnote 8): {way}.",
-        "not applicable" if guesses else "confirmed" if collapsed else "not confirmed",
+        verdict(collapsed, not guesses),
         f"Loss in nats per token, edited in all layers: {'; '.join(found)}; no edit {interval(none)}. Rule: a loss of at least"
         f" {number(uniform)}, that of guessing evenly among all tokens, for either edit of a model that does better without one.",
     )

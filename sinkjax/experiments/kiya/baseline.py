@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.experiments import measures, results
+from sinkjax.experiments import illustrations, measures, results
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.baseline_figures import drawings
-from sinkjax.experiments.kiya.config import MIN_QUERIES, Baseline, check_layers
+from sinkjax.experiments.kiya.config import Baseline
 from sinkjax.experiments.summary import Measure, Row
+from sinkjax.experiments.words import above, below, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval
@@ -29,8 +31,13 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("plain", "bos", "plain-maps", "bos-maps")
+EXTRAS = (
+    illustrations.MAPS,
+    "maps-bos",
+)
 RUNS = {bos.WITHOUT: ("plain", "plain-maps"), bos.WITH: ("bos", "bos-maps")}
 STATISTICS = ("attention_received", "resid_max", "resid_median", "nll")
+THRESHOLD, RATIO = 100.0, 1000.0  # Sun et al. 2024, section 2
 CLAIM = (
     "Kiya et al. 2026: without an edit the first token has the attention sink and the massive activation; in Llama-2-7B the first"
     " layer has neither, and both grow with depth; the massive activation comes one layer before the sink."
@@ -38,13 +45,17 @@ CLAIM = (
 
 
 def jobs(config: Baseline, architecture: Config) -> tuple[Job | Calculation, ...]:
-    """One run without a BOS and one with it, and the attention maps of the first prompt of each."""
-    check_layers("map_layers", config.map_layers, architecture.layers)
+    """One run without a BOS and one with it, and the attention maps of the first prompts of each."""
+    layers_below(config, "map_layers", architecture.layers)
     found = bos.of_study(config)
     arms = (Arm(sinkjax.compose(label="no edit"), "no edit"),)
     plain = Job("plain", arms, Probe.of(*STATISTICS), config.prompts, Inputs(bos="none"))
     maps = Job("plain-maps", arms, Probe(attention=config.map_layers), 1, Inputs(bos="none"))
-    return plain, bos.with_bos(plain, "bos", found), maps, bos.with_bos(maps, "bos-maps", found)
+    shown = illustrations.maps(config, architecture, arms, inputs=Inputs(bos="none"))
+    return (
+        *(plain, bos.with_bos(plain, "bos", found), maps, bos.with_bos(maps, "bos-maps", found)),
+        *(shown, bos.with_bos(shown, EXTRAS[1], found)),
+    )
 
 
 def section(config: Baseline, stores: Mapping[str, xarray.Dataset]) -> Section:
@@ -75,6 +86,15 @@ def sink_onset(config: Baseline, data: xarray.Dataset) -> NDArray:
 def massive_onset(config: Baseline, data: xarray.Dataset) -> NDArray:
     """The first layer after which |h| at position 0 is massive: float[prompt], inf if none; the embedding would be -1."""
     return metrics.onset(bos.prominence(data, 0), config.massive)[0] - 1
+
+
+def by_sun(data: xarray.Dataset) -> NDArray[np.bool_]:
+    """Whether |h| at position 0 is massive as Sun et al. (2024) define it, after each layer: bool[prompt, layer].
+
+    The median of the whole hidden state is that of the median position, as the store holds one median a position.
+    """
+    largest, medians = data["resid_max"].values[0, :, 1:, 0], data["resid_median"].values[0, :, 1:]
+    return (largest > THRESHOLD) & (largest > RATIO * np.nanmedian(medians, axis=-1))
 
 
 def strongest_other(data: xarray.Dataset, eps: float) -> NDArray:
@@ -152,20 +172,22 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
     """The paper's statements; a rule must hold in every run."""
 
     def judge(statement: str, rule: str, tests: Mapping[str, tuple[bool, str]], paper: str = "") -> Claim:
-        verdict = bos.verdict(all(passed for passed, _ in tests.values()))
+        holds = all(passed for passed, _ in tests.values())
         words = "; ".join(f"{name}: {found}" for name, (_, found) in tests.items())
-        return Claim(statement, verdict, f"Rule: {rule}. {words}.", paper)
+        return Claim(statement, verdict(holds), f"Rule: {rule}. {words}.", paper)
 
     def of(values: NDArray) -> Interval:
         return stats.interval(values, seed=config.seed)
 
     def sink(data: xarray.Dataset) -> tuple[bool, str]:
         gap = of((100 * metrics.sink_rate(data, 0, config.eps) - strongest_other(data, config.eps))[0])
-        return bos.above(gap, 0), f"{interval(gap, signed=True)} percentage points"
+        return above(gap, 0), f"{interval(gap, signed=True)} percentage points"
 
     def massive(data: xarray.Dataset) -> tuple[bool, str]:
-        times = of(bos.prominence(data, 0)[0, :, 1:].max(axis=-1))
-        return bos.above(times, config.massive), f"{interval(times)} times"
+        times, share = of(bos.prominence(data, 0)[0, :, 1:].max(axis=-1)), by_sun(data).mean(axis=0)
+        passed = above(times, config.massive) and share.max() > 0.5
+        where = f" after layer {share.argmax()}" if share.any() else ""
+        return passed, f"{interval(times)} times, and by Sun et al. in {share.max():.0%} of prompts{where}"
 
     def growth(data: xarray.Dataset) -> tuple[bool, str]:
         rate = 100 * metrics.sink_rate(data, 0, config.eps, per="layer")[0]
@@ -173,12 +195,7 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
         half = rate.shape[-1] // 2
         first, grows = of(rate[:, 0]), of(rate[:, half:].mean(-1) - rate[:, 0])
         small, larger = of(times[:, 0]), of(times[:, half:].mean(-1) - times[:, 0])
-        passed = (
-            bos.below(first, 100 * config.onset)
-            and bos.below(small, config.massive)
-            and bos.above(grows, 0)
-            and bos.above(larger, 0)
-        )
+        passed = below(first, 100 * config.onset) and below(small, config.massive) and above(grows, 0) and above(larger, 0)
         return passed, (
             f"in layer 0 {interval(first)} % of heads sink and |h| is {interval(small)} times a typical position's; over the"
             f" second half of layers {interval(grows, signed=True)} percentage points and {interval(larger, signed=True)} times"
@@ -192,7 +209,9 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
         ),
         judge(
             "Without an edit the massive activation is on the first token (Figs. 1a and 6).",
-            f"at some depth |h| at position 0 is more than {config.massive:g} times that of a typical position, by its interval",
+            f"at some depth |h| at position 0 is more than {config.massive:g} times that of a typical position, by its interval,"
+            f" and after some layer it is massive in most prompts as Sun et al. define it (above {THRESHOLD:g} and {RATIO:,.0f}"
+            " times the median)",
             {name: massive(data) for name, data in runs.items()},
         ),
         judge(
@@ -206,35 +225,45 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
 
 
 def _order(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> Claim:
-    """Whether the massive activation comes first, in the runs that have both."""
+    """Whether the massive activation comes first, by both definitions, in the runs that have both sink and activation."""
     words, passed = [], []
     for name, data in runs.items():
-        sink, massive = sink_onset(config, data), massive_onset(config, data)
-        both = np.isfinite(sink) & np.isfinite(massive)
-        gap = sink[both] - massive[both]
-        if gap.size:
-            mean = stats.interval(gap, seed=config.seed)
-            passed.append(bos.above(mean, 0) and np.median(gap) == 1)
-            agree = ", ".join(f"{share:.0%} of cases for k = {lag}" for lag, share in enumerate(_agreement(config, data)))
-            words.append(
-                f"{name}: {interval(mean, signed=True)} layers, exactly 1 in {(gap == 1).sum()} of {gap.size} prompts (over all"
-                f" layers, the sink is in layer l if and only if the activation is massive after layer l - k in {agree})"
-            )
+        sink = sink_onset(config, data)
+        large = {
+            f"{config.massive:g} times a typical position": bos.prominence(data, 0)[0, :, 1:] > config.massive,
+            "by Sun et al.": by_sun(data),
+        }
+        for how, massive in large.items():
+            onset = metrics.onset(massive, 0.5)
+            both = np.isfinite(sink) & np.isfinite(onset)
+            gap = sink[both] - onset[both]
+            if gap.size:
+                mean = stats.interval(gap, seed=config.seed)
+                passed.append(above(mean, 0) and np.median(gap) == 1)
+                shares = enumerate(_agreement(config, data, massive))
+                agree = ", ".join(f"{share:.0%} of cases for k = {lag}" for lag, share in shares)
+                words.append(
+                    f"{name}, {how}: {interval(mean, signed=True)} layers, exactly 1 in {(gap == 1).sum()} of {gap.size} prompts"
+                    " (over all layers, the sink is in layer l if and only if the activation is massive after layer l - k in"
+                    f" {agree})"
+                )
     return Claim(
         "The massive activation of the first token comes one layer before its sink (Figs. 2c and 2e, Llama-3.2-3B).",
-        bos.verdict(all(passed)) if passed else "not applicable",
+        verdict(all(passed), bool(passed)),
         "Rule: the layer of the sink's onset less the layer after which the activation is massive is above 0 by its interval, and"
-        " 1 in the median prompt. "
+        " 1 in the median prompt, by either definition of massive that any prompt obeys. "
         + ("; ".join(words) if passed else "No prompt has both a sink and a massive activation on position 0")
         + ".",
         "1 layer",
     )
 
 
-def _agreement(config: Baseline, data: xarray.Dataset) -> list[float]:
-    """Share of layers l, over prompts, that have a sink if and only if |h| is massive after layer l - lag, for lags 0, 1, 2."""
+def _agreement(config: Baseline, data: xarray.Dataset, massive: NDArray[np.bool_]) -> list[float]:
+    """Share of layers l, over prompts, that have a sink if and only if |h| is massive after layer l - lag, for lags 0, 1, 2.
+
+    massive: bool[prompt, layer].
+    """
     sink = metrics.sink_rate(data, 0, config.eps, per="layer")[0] > config.onset
-    massive = bos.prominence(data, 0)[0, :, 1:] > config.massive
     L = sink.shape[1]
     return [float((sink[:, lag:] == massive[:, : L - lag]).mean()) for lag in range(min(3, L))]
 
@@ -251,6 +280,8 @@ def _notes(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[str, .
         " how many of them have a smaller mean than position 0.",
         f"The sink's onset is the first layer in which more than {config.onset:.0%} of the heads sink on position 0; the massive"
         f" activation's onset, the first layer after which the largest |h| at position 0 is more than {config.massive:g} times"
-        " that of a typical (the median) other position. The paper gives no threshold; some other token often has a massive"
-        " activation too, so the largest of the others is no measure. Prompts without an onset are left out and counted.",
+        " that of a typical (the median) other position. Prompts without an onset are left out and counted.",
+        "The paper gives no threshold. That of a typical position was taken after a first look had shown that some other token"
+        " often has a massive activation too and that Sun et al.'s definition finds the onset much later on SmolLM2;"
+        " since then a verdict that a definition decides asks for both. background/elsewhere tests the order without any.",
     )

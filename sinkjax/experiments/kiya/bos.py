@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,7 @@ from sinkjax import metrics
 from sinkjax.checkpoints.load import Model, open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation, Inputs, Job
-from sinkjax.experiments.config import Study
-from sinkjax.experiments.kiya.config import MIN_QUERIES
-from sinkjax.stats import Interval
+from sinkjax.experiments.config import MIN_QUERIES, Study
 
 if TYPE_CHECKING:
     import xarray
@@ -58,6 +56,13 @@ def of_study(config: Study) -> Bos | None:
     return find(config.bos, open_checkpoint(config.model, config.revision).tokenizer)
 
 
+def expect(config: Study) -> None:
+    """Raise if the files of a study's model are here and name no BOS, and the study gives none."""
+    tokenizer = None if isinstance(config.bos, int) else open_checkpoint(config.model, config.revision).tokenizer
+    if tokenizer is not None and tokenizer.bos is None:
+        raise SinkjaxError(f"the files of {config.model} name no BOS token; give a token id as bos")
+
+
 def with_bos(job: Job, name: str, bos: Bos | None) -> Job | Calculation:
     """The job again under another name, with a BOS before each prompt; for a model without one, a store that says so."""
     if bos is None:
@@ -66,6 +71,7 @@ def with_bos(job: Job, name: str, bos: Bos | None) -> Job | Calculation:
 
 
 def _absent(model: Model, batch: Batch) -> xarray.Dataset:
+    """Nothing, for the model's files name no BOS."""
     import xarray
 
     return xarray.Dataset(attrs={ABSENT: f"the files of {model.source['name']} name no BOS token"})
@@ -74,21 +80,6 @@ def _absent(model: Model, batch: Batch) -> xarray.Dataset:
 def present(stores: Mapping[str, xarray.Dataset]) -> dict[str, xarray.Dataset]:
     """The stores of the runs that took place."""
     return {name: store for name, store in stores.items() if ABSENT not in store.attrs}
-
-
-def verdict(holds: bool) -> Literal["confirmed", "not confirmed"]:
-    """What a rule says of a claim that applies."""
-    return "confirmed" if holds else "not confirmed"
-
-
-def above(found: Interval, bound: float) -> bool:
-    """Whether an interval lies above a bound; one that does not exist does not."""
-    return found.low is not None and found.low > bound
-
-
-def below(found: Interval, bound: float) -> bool:
-    """Whether an interval lies below a bound."""
-    return found.high is not None and found.high < bound
 
 
 def searched(data: Any) -> NDArray:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.experiments import results
+from sinkjax.experiments import illustrations, results
 from sinkjax.experiments.base import Arm, Calculation, Inputs, Job, Section
+from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.bos_swap_claims import claims
 from sinkjax.experiments.kiya.bos_swap_figures import drawings
-from sinkjax.experiments.kiya.config import MIN_QUERIES, BosSwap, check_layers
+from sinkjax.experiments.kiya.config import BosSwap
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("plain", "bos", "plain-controls", "bos-controls", "plain-maps", "bos-maps")
+EXTRAS = (
+    illustrations.MAPS,
+    "maps-bos",
+    illustrations.TEXTS,
+)
 RUNS = {bos.WITHOUT: "plain", bos.WITH: "bos"}
 STATISTICS = ("attention_received", "resid_max", "nll")
 NONE, SWAP, CONTROL = "no edit", "swap", "control"
@@ -44,7 +50,7 @@ CLAIM = (
 
 def jobs(config: BosSwap, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The swaps on all prompts, the controls on some and maps of one prompt; all of it without a BOS and with it."""
-    check_layers("map_layers", config.map_layers, architecture.layers)
+    layers_below(config, "map_layers", architecture.layers)
     found, probe = bos.of_study(config), Probe.of(*STATISTICS)
     drawn = tuple(arm for arm in arms(config) if arm.place in (0, config.shown))
     plain = Inputs(bos="none")
@@ -53,7 +59,13 @@ def jobs(config: BosSwap, architecture: Config) -> tuple[Job | Calculation, ...]
         Job("plain-controls", controls(config), probe, min(config.control_prompts, config.prompts), plain),
         Job("plain-maps", drawn, Probe(attention=config.map_layers), 1, plain),
     )
-    return (*made, *(bos.with_bos(job, job.name.replace("plain", "bos"), found) for job in made))
+    shown = illustrations.maps(config, architecture, drawn, inputs=plain)
+    with_bos = (bos.with_bos(job, job.name.replace("plain", "bos"), found) for job in made)
+    first = Inputs(bos=found.id) if found else plain
+    return (
+        *(*made, *with_bos, shown, bos.with_bos(shown, EXTRAS[1], found)),
+        illustrations.texts(config, drawn, start=config.shown + 2, inputs=first),
+    )
 
 
 def arms(config: BosSwap) -> tuple[Arm, ...]:

@@ -12,6 +12,7 @@ from sinkjax import metrics, stats
 from sinkjax.experiments.base import Claim
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.config import BosSwap
+from sinkjax.experiments.words import above, below, verdict
 from sinkjax.report.table import interval
 from sinkjax.stats import Interval
 
@@ -66,7 +67,7 @@ def _follows(config: BosSwap, data: xarray.Dataset, statement: str) -> Claim:
     sink, massive = _of(config, (moved - first)[..., 0]), _of(config, (at_moved - at_first)[..., 1])
     return Claim(
         statement,
-        bos.verdict(bos.above(sink, 0) and bos.above(massive, 0)),
+        verdict(above(sink, 0) and above(massive, 0)),
         "Rule: in layer 0, more heads sink on the moved BOS than on position 0, and |h| after it is larger there, both intervals"
         f" above 0. Difference {interval(sink, signed=True)} percentage points ({interval(_of(config, moved[..., 0]))} % and"
         f" {interval(_of(config, first[..., 0]))} %), and {interval(massive, signed=True)} times a typical position's |h|"
@@ -76,11 +77,11 @@ def _follows(config: BosSwap, data: xarray.Dataset, statement: str) -> Claim:
 
 def _late(config: BosSwap, data: xarray.Dataset, statement: str) -> Claim:
     first, moved = (_of(config, rate[..., 0]) for rate in rates(config, data))
-    neither = bos.below(first, FEW) and bos.below(moved, FEW)
+    neither = below(first, FEW) and below(moved, FEW)
     later = _deeper(config, data, "")
     return Claim(
         statement,
-        bos.verdict(neither and later.verdict == "confirmed"),
+        verdict(neither and later.verdict == "confirmed"),
         f"Rule: in layer 0 fewer than {FEW:g} % of heads sink on either place, by their intervals, and the next statement is"
         f" confirmed. In layer 0 {interval(first)} % sink on position 0 and {interval(moved)} % on the moved BOS; the next"
         f" statement is {later.verdict}.",
@@ -95,7 +96,7 @@ def _deeper(config: BosSwap, data: xarray.Dataset, statement: str) -> Claim:
     kept, massive = _of(config, first - before / 2), _of(config, at_first)
     return Claim(
         statement,
-        bos.verdict(bos.above(kept, 0) and bos.above(massive, config.massive)),
+        verdict(above(kept, 0) and above(massive, config.massive)),
         f"Rule: from layer {deep} on, position 0 keeps more than half of its sinks, and at some depth its |h| is more than"
         f" {config.massive:g} times a typical position's, both by their intervals. {interval(_of(config, first))} % of heads sink"
         f" on position 0 ({interval(_of(config, before))} % without an edit) and {interval(_of(config, moved))} % on the moved"

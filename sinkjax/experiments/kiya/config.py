@@ -5,23 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Study, at_least, below, share
-
-MIN_QUERIES = 8  # a key seen by fewer queries is not searched for a sink
+from sinkjax.experiments.config import (
+    MIN_QUERIES,
+    Controlled,
+    Study,
+    above,
+    at_least,
+    below,
+    each_once,
+    layers_from_0,
+    share,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mask(Study):
+class Mask(Controlled):
     """Mask the logits towards one key in each single layer, in layers 0 to l, in all layers, and in some heads (Figs. 4, 8)."""
 
     key: int = 0
     """the key that is masked; key + 1 is where the paper finds the sink afterwards"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random controls for each budget of layers: another key masked in as many random layers"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
     head_shares: tuple[float, ...] = (0.1, 0.5)
     """shares of all heads that are masked as a set, in whole layers' worth of heads"""
     map_layers: tuple[int, ...] = (0, 10, 20)
@@ -31,14 +35,13 @@ class Mask(Study):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, key=0, controls=1, control_prompts=1, length=3)
+        at_least(self, key=0, length=3)
         below(self, "key", "length")
-        share(self, "eps")
         if not self.head_shares or not all(0 < part < 1 for part in self.head_shares):
             raise SinkjaxError(f"head_shares must hold at least one number, each between 0 and 1, not {list(self.head_shares)}")
         if self.key + 1 >= self.length:
             raise SinkjaxError(f"key {self.key} is the last of {self.length} positions, so the sink has nowhere to move")
-        not_negative("map_layers", self.map_layers)
+        layers_from_0(self, "map_layers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +66,11 @@ class Baseline(Study):
         above(self, massive=1)
         share(self, "eps")
         share(self, "onset")
-        not_negative("map_layers", self.map_layers)
+        layers_from_0(self, "map_layers")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BosSwap(Study):
+class BosSwap(Controlled):
     """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -77,33 +80,19 @@ class BosSwap(Study):
     """where the first token's embedding goes, one arm each"""
     shown: int = 8
     """the one of them of which maps and layers are drawn"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     massive: float = 10.0
     """how many times larger |h| must be at a position than at a typical (the median) one that is not swapped to be massive"""
     controls: int = 20
     """random swaps of two other positions"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
     map_layers: tuple[int, ...] = (0, 5, 20)
     """layers whose attention maps are drawn"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, controls=1, control_prompts=1, length=16)
+        at_least(self, length=16)
         above(self, massive=1)
-        share(self, "eps")
-        not_negative("map_layers", self.map_layers)
-        if not self.positions or len(set(self.positions)) < len(self.positions):
-            raise SinkjaxError("positions must name at least one position, and each of them once")
-        last = self.length - MIN_QUERIES
-        for position in self.positions:
-            if not 1 <= position <= last:
-                raise SinkjaxError(
-                    f"positions has {position}, but the first token can go to 1 to {last}: a sink needs {MIN_QUERIES} queries"
-                )
-        if self.shown not in self.positions:
-            raise SinkjaxError(f"shown must be one of positions ({', '.join(map(str, self.positions))}), not {self.shown}")
+        layers_from_0(self, "map_layers")
+        _positions(self, self.length - MIN_QUERIES, "queries")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +140,7 @@ class Rope(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfOnly(Study):
+class SelfOnly(Controlled):
     """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
 
     prompts: int = 16
@@ -162,36 +151,23 @@ class SelfOnly(Study):
     """numbers n of first layers that are edited together; those that a model has no more of than n are left out"""
     shown: int = 8
     """the position of which attention maps are drawn"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random controls for each budget of layers, as many links taken away at random; and draws of one other key seen instead"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
     map_layers: tuple[int, ...] = (0, 10, 20)
     """layers whose attention maps are drawn"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, controls=1, control_prompts=1, length=MIN_QUERIES + 2)
-        share(self, "eps")
-        not_negative("map_layers", self.map_layers)
-        each_once("positions", self.positions)
-        last = self.length - MIN_QUERIES - 1
-        for position in self.positions:
-            if not 1 <= position <= last:
-                raise SinkjaxError(
-                    f"positions has {position}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} later queries"
-                )
-        if self.shown not in self.positions:
-            raise SinkjaxError(f"shown must be one of positions ({', '.join(map(str, self.positions))}), not {self.shown}")
+        at_least(self, length=MIN_QUERIES + 2)
+        layers_from_0(self, "map_layers")
+        _positions(self, self.length - MIN_QUERIES - 1, "later queries")
         for count in self.first_layers:
             if count < 2:
                 raise SinkjaxError(f"first_layers has {count}, but single layers are edited anyway; the smallest is 2")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AfterSoftmax(Study):
+class AfterSoftmax(Controlled):
     """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
 
     key: int = 0
@@ -204,16 +180,13 @@ class AfterSoftmax(Study):
     """share of attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random controls for each edit and way: another key, or a query that sees one other key instead of itself, in all layers"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
     map_layers: tuple[int, ...] = (0, 10, 20)
     """layers whose attention maps are drawn"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, key=0, position=1, controls=1, control_prompts=1, length=MIN_QUERIES + 2)
-        share(self, "eps")
-        not_negative("map_layers", self.map_layers)
+        at_least(self, key=0, position=1, length=MIN_QUERIES + 2)
+        layers_from_0(self, "map_layers")
         last = self.length - MIN_QUERIES - 1
         for name, place in (("key + 1", self.key + 1), ("position", self.position)):
             if place > last:
@@ -223,28 +196,11 @@ class AfterSoftmax(Study):
                 raise SinkjaxError(f"first_layers has {count}; the smallest number of layers is 1")
 
 
-def not_negative(name: str, indices: tuple[int, ...]) -> None:
-    """Raise an error that names a negative layer."""
-    for index in indices:
-        if index < 0:
-            raise SinkjaxError(f"{name} has the negative layer {index}; layers count from 0")
-
-
-def check_layers(name: str, layers: tuple[int, ...], L: int) -> None:
-    """Raise an error that names a layer that a model of `L` layers lacks."""
-    for layer in layers:
-        if layer >= L:
-            raise SinkjaxError(f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
-
-
-def above(config: Study, **bounds: float) -> None:
-    """Raise unless a field is above its bound."""
-    for name, bound in bounds.items():
-        if not getattr(config, name) > bound:
-            raise SinkjaxError(f"{name} must be above {bound}, not {getattr(config, name)}")
-
-
-def each_once(name: str, indices: tuple[int, ...]) -> None:
-    """Raise unless a field names something, and nothing twice."""
-    if not indices or len(set(indices)) < len(indices):
-        raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(indices)}")
+def _positions(config: BosSwap | SelfOnly, last: int, queries: str) -> None:
+    """Raise unless `positions` are different ones after the first that enough queries see, and `shown` is one of them."""
+    each_once(config, "positions")
+    for position in config.positions:
+        if not 1 <= position <= last:
+            raise SinkjaxError(f"positions has {position}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} {queries}")
+    if config.shown not in config.positions:
+        raise SinkjaxError(f"shown must be one of positions ({', '.join(map(str, config.positions))}), not {config.shown}")

@@ -20,6 +20,7 @@ from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.config import Embedding
 from sinkjax.experiments.kiya.embedding_figures import drawings
 from sinkjax.experiments.summary import LEVEL, Row
+from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
 from sinkjax.report.table import number
 from sinkjax.stats import Interval
@@ -46,7 +47,8 @@ CLAIM = (
 
 
 def jobs(config: Embedding, architecture: Config) -> tuple[Calculation, ...]:
-    """One calculation on the parameters; no text is read."""
+    """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
+    bos.expect(config)
     return (Calculation("embeddings", partial(compute, config), 1, Inputs(bos="none")),)
 
 
@@ -196,14 +198,14 @@ def _claims(config: Embedding, rows: tuple[Row, ...]) -> tuple[Claim, ...]:
     return (
         Claim(
             "BOS attracts by direction: q_avg has a larger cosine with k_bos than with k_avg in the first layer (section 3).",
-            bos.verdict(direction),
+            verdict(direction),
             f"Rule: by every convention the cosine with k_bos is above that with k_avg and at percentile {config.percentile:g} or"
             f" higher among ordinary tokens. BOS against mean: {words(COSINES)}.",
             f"{cos_bos} against {cos_avg} (Llama-3.2-3B)",
         ),
         Claim(
             "BOS does not attract by size: its key is shorter than that of the mean embedding (section 3).",
-            bos.verdict(shorter),
+            verdict(shorter),
             f"Rule: ||k_bos|| is below ||k_avg||. BOS against mean: {words(NORMS)}.",
             f"{k_bos} against {k_avg} (Llama-3.2-3B)",
         ),

@@ -13,14 +13,15 @@ import numpy as np
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section, View
+from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.continuations import PROMPTS, continuations, samples
 from sinkjax.experiments.kiya import mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.kiya.mask_figures import Results, drawings
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
+from sinkjax.experiments.words import above, effect, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
@@ -41,18 +42,14 @@ CLAIM = (
 
 def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Sweeps over layers and heads on all prompts, their controls on some, and maps and texts of a few arms on the first ones."""
-    for layer in config.map_layers:
-        if layer >= architecture.layers:
-            raise SinkjaxError(
-                f"map_layers has layer {layer}, but the model has {architecture.layers}, 0 to {architecture.layers - 1}"
-            )
+    layers_below(config, "map_layers", architecture.layers)
     chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS, *["nll"] * config.loss)
     drawn = tuple(arm for arm in chosen if arm.edit.label in (NONE, _early(architecture.layers), ALL))
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
-        continuations("continuations", drawn, min(PROMPTS, config.prompts)),
+        continuations("continuations", drawn, min(PROMPTS, config.prompts), start=config.key + 1),
         *mask_heads.jobs(config, architecture, probe),
     )
 
@@ -163,24 +160,19 @@ def _findings(
         f"Without an edit, {say(NONE, stays)} % of all heads sink on key {key}, and the largest activation stands at position"
         f" {usual} in {(where == usual).sum()} of {len(where)} prompts.",
         f"With key {key} masked in all layers, {say(ALL, moves)} % of heads sink on key {moved}"
-        f" ({_effect(table[ALL, moves], ' percentage points')}).",
+        f" (effect {effect(table[ALL, moves], ' percentage points')}).",
         f"The largest |h| at position {moved} is then {say(ALL, at_moved)} instead of {say(NONE, at_moved)}"
-        f" ({_effect(table[ALL, at_moved])}), and at position {key} it is {say(ALL, at_key)} instead of {say(NONE, at_key)}.",
+        f" (effect {effect(table[ALL, at_moved])}), and at position {key} it is {say(ALL, at_key)} instead of"
+        f" {say(NONE, at_key)}.",
         _single_layers(chosen, table, moves, moved),
         _first_layers(config, data, chosen),
         *(
             f"The loss of the next token is {say(ALL, name)} nats with the mask in all layers, instead of {say(NONE, name)}"
-            f" ({_effect(table[ALL, name])})."
+            f" (effect {effect(table[ALL, name])})."
             for name in loss
         ),
     )
     return tuple(sentence for sentence in sentences if sentence)
-
-
-def _effect(row: Row, unit: str = "") -> str:
-    """An effect and its rank, in words."""
-    rank = "" if row.percentile is None else f", percentile {row.percentile:.0f} among {row.controls} random controls"
-    return f"effect {interval(row.effect, signed=True)}{unit}{rank}"
 
 
 def _size(row: Row) -> float:
@@ -191,7 +183,7 @@ def _size(row: Row) -> float:
 def _single_layers(chosen: Sequence[Arm], table: Table, measure: str, moved: int) -> str:
     """Which single layers matter: an interval above zero, and more than every control."""
     effects = [table[arm.edit.label, measure] for arm in chosen if arm.group == SINGLE]
-    strong = [layer for layer, row in enumerate(effects) if (row.effect.low or 0) > 0 and row.percentile == 100]
+    strong = [layer for layer, row in enumerate(effects) if above(row.effect, 0) and row.percentile == 100]
     test = "an interval above zero and a larger effect than every control"
     if not strong:
         return f"No single layer's mask brings a sink to key {moved} with {test}."
@@ -227,12 +219,12 @@ def _claims(config: Mask, data: xarray.Dataset, table: Table, measured: Sequence
 
     def judge(statement: str, arm: str, measure: str, before: str) -> Claim:
         row, had = table[arm, measure], table[NONE, before].value.mean or 0
-        held = (row.effect.low or 0) > 0 and (row.value.mean or 0) >= had / 2 and row.percentile in (None, 100)
+        held = above(row.effect, 0) and (row.value.mean or 0) >= had / 2 and row.percentile in (None, 100)
         return Claim(
             statement,
-            "confirmed" if held else "not confirmed",
-            f"{measure}: {interval(row.value)}, {_effect(row)}. Rule: an effect with an interval above 0 and above every control,"
-            f" if it has any, and a value of at least half of {number(had)}, what key {config.key} has without an edit.",
+            verdict(held),
+            f"{measure}: {interval(row.value)}, effect {effect(row)}. Rule: an effect with an interval above 0 and above every"
+            f" control, if it has any, and a value of at least half of {number(had)}, what key {config.key} has without an edit.",
         )
 
     return (

@@ -19,10 +19,10 @@ from sinkjax.edits.site import Site
 from sinkjax.experiments.base import Arm, Batch, Drawing, Job
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.summary import Measure, Measured, Row, Table, summarise
+from sinkjax.experiments.words import effect
 from sinkjax.model.config import Config
 from sinkjax.plots.points import Point, points
 from sinkjax.probe import Probe
-from sinkjax.report.table import interval
 
 if TYPE_CHECKING:
     import xarray
@@ -115,19 +115,6 @@ def masked(config: Mask, heads: NDArray, shape: tuple[int, int]) -> Edit:
     return sinkjax.edit(Site.LOGITS, "add", value[:, None, :], layers=layers, keys=config.key, relation="others")
 
 
-def spread(config: Mask, data: xarray.Dataset) -> str:
-    """Where the heads that sink most are, in words; ranked as `arms` does, on the same prompts."""
-    received = strength(config, data)
-    L, H = received.shape
-    size = sizes(config, L, H)[0]
-    layers = np.argsort(-received, axis=None, kind="stable")[:size] // H
-    low, high = (int(np.quantile(layers, q, method="nearest")) for q in (0.25, 0.75))
-    return (
-        f"The {size} heads that sink most on key {config.key} lie in layers {layers.min()} to {layers.max()}, half of them in"
-        f" layers {low} to {high}."
-    )
-
-
 def part(config: Mask, stores: Mapping[str, xarray.Dataset], measured: Sequence[Measure], origin: str) -> Part:
     """What the stores of sets of heads say. measured: the measures of kiya/mask; its second is the sink on the next key."""
     data, random = (stores[name].load() for name in STORES)
@@ -163,14 +150,12 @@ def _spread(config: Mask, data: xarray.Dataset) -> str:
 def _compared(config: Mask, table: Table, measure: str, size: int, H: int) -> str:
     """The first layers against the heads that sink most, at one size."""
 
-    def effect(label: str) -> str:
-        row = table[label, measure]
-        rank = "" if row.percentile is None else f", percentile {row.percentile:.0f} among {row.controls} random sets of as many"
-        return f"{interval(row.effect, signed=True)}{rank}"
+    def say(label: str) -> str:
+        return effect(table[label, measure], controls="random sets of as many")
 
     return (
         f"With key {config.key} masked in {early(size, H)}, the percentage of heads that sink on key {config.key + 1} changes by"
-        f" {effect(early(size, H))}; with the mask in {most(size)}, by {effect(most(size))}."
+        f" {say(early(size, H))}; with the mask in {most(size)}, by {say(most(size))}."
     )
 
 

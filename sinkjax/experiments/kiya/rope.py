@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from sinkjax import stats
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
+from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.kiya import bos, first_block
-from sinkjax.experiments.kiya.config import MIN_QUERIES, Rope
+from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.kiya.rope_figures import drawings
 from sinkjax.experiments.summary import Row
+from sinkjax.experiments.words import verdict
 from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.report.table import interval, number
@@ -45,7 +47,8 @@ CLAIM = (
 
 
 def jobs(config: Rope, architecture: Config) -> tuple[Calculation, ...]:
-    """One calculation on the parameters; no text is read."""
+    """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
+    bos.expect(config)
     return (Calculation("grid", partial(compute, config), 1, Inputs(bos="none")),)
 
 
@@ -196,7 +199,7 @@ def _claims(config: Rope, data: xarray.Dataset, rows: tuple[Row, ...]) -> tuple[
     return (
         Claim(
             "In the first layer the score of BOS's key is high at all rotary indices (Fig. 3a).",
-            bos.verdict(bool(share >= MOST) and rank >= 100 * MOST),
+            verdict(bool(share >= MOST) and rank >= 100 * MOST),
             f"Rule: averaged over heads, it is above that of a mean key in at least {MOST:.0%} of pairs with key <= query, and"
             f" its mean is at percentile {100 * MOST:g} or higher among random ordinary tokens. It is above in {share:.1%} of"
             f" pairs and at percentile {rank:.0f} of {table[BOS, SCORE].controls}; mean score over heads"
@@ -204,7 +207,7 @@ def _claims(config: Rope, data: xarray.Dataset, rows: tuple[Row, ...]) -> tuple[
         ),
         Claim(
             "With a mean key no rotary index is high throughout, so index 0 is very probably not a cause (Fig. 3b).",
-            bos.verdict(bool(sinks[0] < FEW)),
+            verdict(bool(sinks[0] < FEW)),
             f"Rule: with mean keys at all indices, fewer than {FEW:g} % of heads would sink on index 0 (more than {config.eps} of"
             f" attention, averaged over queries). {number(sinks[0])} % would; it would receive"
             f" {interval(table[MEAN, RECEIVED].value)} % of attention.",

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sinkjax import stats
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
-from sinkjax.experiments.kiya.config import MIN_QUERIES, Rope
+from sinkjax.experiments.config import MIN_QUERIES
+from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.summary import LEVEL
 from sinkjax.plots import heatmaps, layers
 from sinkjax.stats import Interval

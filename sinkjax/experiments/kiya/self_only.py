@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, views
-from sinkjax.experiments.base import Arm, Claim, Job, Section
+from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
+from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.kiya import self_other
-from sinkjax.experiments.kiya.config import SelfOnly, check_layers
+from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.experiments.kiya.self_figures import Results, drawings
 from sinkjax.experiments.kiya.self_other import ALL
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
+from sinkjax.experiments.words import above, verdict
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
 from sinkjax.report.table import interval, number
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps")
+EXTRAS = (illustrations.TEXTS,)
 NONE, SINGLE, FIRST = "no edit", "one layer", "first layers"
 CONTROL = "control"
 SINK, ACTIVATION, ON_FIRST = (
@@ -46,15 +49,16 @@ CLAIM = (
 )
 
 
-def jobs(config: SelfOnly, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: SelfOnly, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The grid of positions and sets of layers, its controls, and full maps of one prompt for one position."""
     L = architecture.layers
-    check_layers("map_layers", config.map_layers, L)
+    layers_below(config, "map_layers", L)
     chosen, probe = arms(config, L), Probe(resid_max=True, extra=(sinking_heads(config.eps),))
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", (*controls(config, L), *self_other.arms(config)), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
+        illustrations.texts(config, drawn(config, L), start=config.shown + 1),
     )
 
 
@@ -234,7 +238,7 @@ def _over(config: SelfOnly, table: Table, where: str, measure: str) -> float:
 def _placed(config: SelfOnly, table: Table, where: str, measure: str, least: float = 0) -> int:
     """At how many positions an effect has an interval above 0 and lies above every control, if any, and the value is `least`."""
     rows = [table[label(place, where), measure] for place in config.positions]
-    return sum((row.effect.low or 0) > 0 and row.percentile in (None, 100) and (row.value.mean or 0) >= least for row in rows)
+    return sum(above(row.effect, 0) and row.percentile in (None, 100) and (row.value.mean or 0) >= least for row in rows)
 
 
 def _claims(config: SelfOnly, L: int, table: Table) -> tuple[Claim, ...]:
@@ -248,7 +252,7 @@ def _claims(config: SelfOnly, L: int, table: Table) -> tuple[Claim, ...]:
         count = _placed(config, table, where, measure, least)
         return Claim(
             statement,
-            "confirmed" if 2 * count > P else "not confirmed",
+            verdict(2 * count > P),
             f"At {count} of {P} positions; {measure}: {number(_over(config, table, where, measure))} on average over positions,"
             f" {interval(table[NONE, measure].value)} without an edit. Rule: at more than half of the positions an effect with an"
             f" interval above 0 and above every control, if it has any, and {what}.",
@@ -271,7 +275,7 @@ def _claims(config: SelfOnly, L: int, table: Table) -> tuple[Claim, ...]:
         ),
         Claim(
             "The sink moves there, away from the first token (Fig. 5).",
-            "confirmed" if 2 * moved > P else "not confirmed",
+            verdict(2 * moved > P),
             f"More heads sink on the position than on key 0 at {moved} of {P} positions; on average"
             f" {number(_over(config, table, ALL, SINK))} % against {number(_over(config, table, ALL, ON_FIRST))} %; without an"
             f" edit {number(first)} % sink on key 0. Rule: more at more than half of the positions.",

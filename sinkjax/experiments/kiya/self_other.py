@@ -14,6 +14,7 @@ from sinkjax.edits.site import Site
 from sinkjax.experiments.base import Arm, Claim
 from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
+from sinkjax.experiments.words import above, verdict
 from sinkjax.report.table import interval
 
 ALL, OTHER = "all layers", "another key, all layers"
@@ -61,7 +62,7 @@ def compare(config: SelfOnly, sweep: Measured, random: Measured, measured: Seque
         return interval(stats.interval(values.mean(axis=0), seed=config.seed))
 
     difference = stats.interval(sink[alone].mean(axis=0) - sinks[other].mean(axis=0), seed=config.seed)
-    needed = (difference.low or 0) > 0 and 2 * sinks[other].mean() < sink[alone].mean()
+    needed = above(difference, 0) and 2 * sinks[other].mean() < sink[alone].mean()
     kept = [random.arms[0], *(random.arms[number] for number in other)]
     table = summarise(Measured(random.data.sel(edit=[arm.edit.label for arm in kept]), kept), measured, config.seed)
     return Compared(
@@ -72,7 +73,7 @@ def compare(config: SelfOnly, sweep: Measured, random: Measured, measured: Seque
         ),
         claim=Claim(
             "The cause is that the token attends to itself (property 3): one other key in its place does less than half.",
-            "confirmed" if needed else "not confirmed",
+            verdict(needed),
             f"Heads that sink on the position, edited in all layers: {say(sink[alone])} % for the query alone with itself,"
             f" {say(sinks[other])} % for the query alone with one random other key; difference"
             f" {interval(difference, signed=True)} percentage points. Rule: a difference with an interval above 0, and less than"

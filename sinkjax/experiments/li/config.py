@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Study, at_least, below, share
+from sinkjax.experiments.config import Controlled, Study, at_least, below, each_once, layers_from_0, share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Variance(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuperNeurons(Study):
+class SuperNeurons(Controlled):
     """The MLP neurons with the largest gate and up vectors: what drives them, what they feed, what happens without them.
 
     Chosen here: a neuron's size is the product of the L2 norms of its gate and up vectors, each over the median of its layer; the
@@ -44,8 +44,6 @@ class SuperNeurons(Study):
     """how many of the largest are studied and ablated, one by one and together"""
     extreme: float = 5.0
     """size from which a neuron counts as one of extreme norm"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """draws of as many other neurons of the same layers"""
     control_prompts: int = 8
@@ -53,8 +51,7 @@ class SuperNeurons(Study):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, neurons=2, controls=1, control_prompts=1)
-        share(self, "eps")
+        at_least(self, neurons=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +79,7 @@ class Dominance(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Isolate(Study):
+class Isolate(Controlled):
     """One token may attend to nothing but itself; does it become a sink?
 
     Chosen here: the layers (each one alone, the first ones together, all).
@@ -90,22 +87,16 @@ class Isolate(Study):
 
     position: int = 10
     """the token that is isolated, as in the paper"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random controls for each budget of layers: the token may attend to one other key instead of itself"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         inner_position(self)
-        at_least(self, controls=1, control_prompts=1)
-        share(self, "eps")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amplify(Study):
+class Amplify(Controlled):
     """The head outputs of one token pushed away from their mean, against the same outputs merely scaled.
 
     Chosen here: all heads of a layer; the mean over a head's dims, and that over the positions up to the token, both; the
@@ -120,25 +111,17 @@ class Amplify(Study):
     """layers of the dose-response, each one alone"""
     factor: float = 10.0
     """strength at which every layer is amplified alone, and for which there are controls"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random directions for each layer of the dose-response"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         inner_position(self)
-        at_least(self, controls=1, control_prompts=1)
-        share(self, "eps")
-        for name, values in (("factors", self.factors), ("layers", self.layers)):
-            if not values or len(set(values)) < len(values):
-                raise SinkjaxError(f"{name} must hold at least one number, each once, not {values}")
+        each_once(self, "factors")
+        each_once(self, "layers")
+        layers_from_0(self, "layers")
         if min(self.factors) <= 1 or self.factor not in self.factors:
             raise SinkjaxError(f"factors must be above 1 and hold factor ({self.factor:g}), not {self.factors}")
-        if min(self.layers) < 0:
-            raise SinkjaxError(f"layers has the negative layer {min(self.layers)}; layers count from 0")
 
 
 def inner_position(config: Isolate | Amplify) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.load import Model
+    from sinkjax.experiments.base import Batch
 
 AXES = ("layer", "neuron")
 PLACES = 16  # positions of a prompt that are looked at, the first among them
@@ -55,6 +56,11 @@ def largest(values: NDArray, count: int) -> tuple[Neuron, ...]:
     """The neurons with the largest of float[layer, neuron], in falling order."""
     order = np.argsort(-values, axis=None, kind="stable")[:count]
     return tuple(Neuron(int(layer), int(number)) for layer, number in zip(*np.unravel_index(order, values.shape), strict=True))
+
+
+def of_batch(model: Model, batch: Batch) -> xarray.Dataset:
+    """How large every neuron's vectors are, what drives it and what it writes."""
+    return survey(model, batch.tokens, batch.lengths)
 
 
 def survey(model: Model, tokens: NDArray, lengths: NDArray) -> xarray.Dataset:

@@ -20,10 +20,12 @@ from sinkjax import stats
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import results
-from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Inputs, Job, Section, unedited
+from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li.config import Variance
 from sinkjax.experiments.li.variance_figures import drawings
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
+from sinkjax.experiments.words import verdict
 from sinkjax.probe import Capture, Probe
 from sinkjax.report.table import interval, number
 from sinkjax.stats import Interval
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("variance",)
+EXTRAS = (MAPS,)
 MODEL, EVEN = "the model's attention", "even attention"
 GROUP = "attention of the first block"
 BLOCK = 32  # prompts of one forward
@@ -47,11 +50,16 @@ CLAIM = (
 )
 
 
-def jobs(config: Variance, architecture: Config) -> tuple[Calculation, ...]:
+def jobs(config: Variance, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The first block on random tokens. Errors: a model without a vocabulary."""
     if architecture.vocab_size is None:
         raise SinkjaxError("li/variance runs on random tokens, but this model has no vocabulary")
-    return (Calculation("variance", compute, config.prompts, Inputs(kind="random")),)
+    even = Arm(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
+    inputs = Inputs(kind="random")
+    return (
+        Calculation("variance", compute, config.prompts, inputs),
+        maps(config, architecture, (*unedited(), even), inputs=inputs),
+    )
 
 
 def compute(model: Model, batch: Batch) -> xarray.Dataset:
@@ -200,37 +208,33 @@ def _claims(config: Variance, data: xarray.Dataset, table: Mapping[tuple[str, st
     return (
         Claim(
             "On random tokens, the variance of the first block's head outputs is largest at position 0 (variance discrepancy).",
-            _verdict(_apart(first)),
+            verdict(_apart(first)),
             f"{_beside(first)}. Rule: the interval of position 0 lies above those of all others.",
         ),
         Claim(
             "That variance decays monotonically with the position.",
-            _verdict(order <= MONOTONE),
+            verdict(order <= MONOTONE),
             f"Kendall's tau of position and variance: {number(order)}. Rule: at most {MONOTONE}.",
         ),
         Claim(
             "Position i averages i + 1 values, so its variance is 1 / (i + 1) of that of position 0.",
-            _verdict(_inside(exponent, LAW)),
+            verdict(_inside(exponent, LAW)),
             f"The variance falls with (i + 1) to the power {interval(exponent)}; with even attention, to the power"
             f" {interval(table[EVEN, EXPONENT].value)}. Rule: the interval lies within {LAW[0]} and {LAW[1]}.",
         ),
         Claim(
             "W_O keeps the discrepancy: the attention output varies most at position 0.",
-            _verdict(_apart(after)),
+            verdict(_apart(after)),
             f"Behind W_O: {_beside(after)}. Rule: the interval of position 0 lies above those of all others.",
         ),
         Claim(
             "The dims of a head that vary most meet the larger rows of W_O (mean Kendall tau).",
-            _verdict(tau.percentile is not None and tau.percentile >= 97.5 and (tau.value.low or 0) > 0),
+            verdict(tau.percentile is not None and tau.percentile >= 97.5 and (tau.value.low or 0) > 0),
             f"Mean tau over {data.sizes['head']} heads {interval(tau.value)}, percentile {number(tau.percentile or 0)} among"
             f" {tau.controls} random pairings. Rule: an interval above 0 and a percentile of at least 97.5.",
             PAPER_TAU,
         ),
     )
-
-
-def _verdict(holds: bool) -> Any:
-    return "confirmed" if holds else "not confirmed"
 
 
 def _apart(values: Sequence[Interval]) -> bool:
