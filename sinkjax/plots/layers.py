@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, logarithmic, panels, styled
+from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, leave_empty, logarithmic, panels, styled
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
         image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
         panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
         panel.spines[:].set_visible(False)
-    for panel in list(axes.flat)[len(titles) :]:
-        panel.set_axis_off()
+    leave_empty(axes, len(titles))
     figure.supxlabel("position", fontsize=10)
     figure.supylabel("depth (0: embedding, l + 1: after layer l)", fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).set_label("largest |h|, mean over prompts (log scale)")

@@ -61,6 +61,15 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
+def leave_empty(axes: Any, used: int) -> None:
+    """Switch off the panels behind the first `used`; those above them then carry the ticks of their columns."""
+    columns = axes.shape[1]
+    for panel in axes.flat[used:]:
+        panel.set_axis_off()
+    for panel in axes.flat[max(used - columns, 0) : used]:
+        panel.tick_params(labelbottom=True)
+
+
 def logarithmic(axes: Axes, name: str) -> None:
     """Make the axis "x" or "y" logarithmic, with ticks at 1, 2 and 5 of each power of ten, as plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
