@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.plots import style
 from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, leave_empty, logarithmic, panels, styled
 from sinkjax.stats import Interval
 
@@ -77,7 +78,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
         if not legend_above:
             axes[row, 0].legend(loc="best")
     if legend_above:
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=MOST_COLUMNS)
+        style.legend_above(figure, axes[0, 0])
     return figure
 
 
