@@ -38,9 +38,9 @@ from sinkjax.experiments.background.elsewhere_tokens import (
     there,
 )
 from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THRESHOLD
-from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES
-from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("natural", "placed", "controls")
-EXTRAS = (MAPS, identity.STORE)
+EXTRAS = (MAPS, TEXTS, identity.STORE)
 NONE, CONTROL = "no edit", "control"
 CLAIM = (
     "Sun et al. 2024: massive activations appear on the first token and on the first full stop or line break. Kiya et al."
@@ -58,7 +58,7 @@ CLAIM = (
 )
 
 
-def jobs(config: Elsewhere, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Elsewhere, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The text as it is; each token put at the place; random tokens put there."""
     if architecture.vocab_size is None:
         raise SinkjaxError("background/elsewhere puts tokens into prompts, but this model has no vocabulary")
@@ -73,6 +73,7 @@ def jobs(config: Elsewhere, architecture: Config) -> tuple[Job, ...]:
         Job("placed", put, probe, placed, prepare=partial(prepared, config)),
         Job("controls", controls(config, [blank] * config.controls), probe, few, prepare=partial(prepared_controls, config)),
         maps(config, architecture, shown, prepare=partial(prepared, config)),
+        texts(config, shown, start=config.place + 1, prepare=partial(prepared, config)),
         identity.job(config, probe, own, prepare=partial(prepared_unchanged, config)),
     )
 

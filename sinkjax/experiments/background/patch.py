@@ -22,8 +22,8 @@ from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, views, words
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.background.patch_figures import ALL, DONOR, NONE, SINGLE, SITES, drawings
-from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
-from sinkjax.experiments.illustrations import MAPS, labelled, maps
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
+from sinkjax.experiments.illustrations import MAPS, TEXTS, labelled, maps, texts
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Capture, Probe
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS, identity.STORE)
+EXTRAS = (MAPS, TEXTS, identity.STORE)
 CONTROL = "control"
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
 WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on
@@ -43,7 +43,7 @@ CLAIM = (
 )
 
 
-def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Patch, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Every site in each layer and in all; random positions of the donor run in their place."""
     probe = Probe(attention_received=True, resid_max=True, nll=True)
     few = min(config.control_prompts, config.prompts)
@@ -62,6 +62,7 @@ def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
         Job("sweep", arms(config, blank(config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
         Job("controls", controls(config, drawn), probe, few, prepare=partial(prepared_controls, config)),
         maps(config, architecture, shown, prepare=partial(prepared, config)),
+        texts(config, shown, start=config.key + 2, prepare=partial(prepared, config)),
         identity.job(config, probe, own, prepare=partial(prepared_unchanged, config)),
     )
 
