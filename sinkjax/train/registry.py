@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 KIND = "training"  # the key of a document that names its task
 
 # task -> (module and name of its config type, module of the task)
-TASKS: dict[str, tuple[str, str, str]] = {}
+TASKS: dict[str, tuple[str, str, str]] = {
+    "trigger": ("sinkjax.train.trigger_config", "TriggerTraining", "sinkjax.train.trigger"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
