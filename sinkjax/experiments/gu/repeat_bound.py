@@ -61,7 +61,7 @@ def jobs(config: RepeatBound, architecture: Config) -> tuple[Job | Calculation, 
 def reach(config: RepeatBound, architecture: Config) -> int:
     """The longest prompt for which the closed form holds: as long as all layers see all keys by the same rotary table."""
     limits = [config.longest, architecture.context, *_windows(architecture)]
-    scaling = architecture.position.scaling
+    scaling = architecture.rope.scaling
     return min([*limits, scaling.original_context] if isinstance(scaling, DynamicScaling) else limits)
 
 
@@ -102,7 +102,7 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
     still = run(edits=sinkjax.set_positions(query=0, key=0), probe=Probe(attention=everywhere)).record
     query = np.asarray(record["queries"], np.float64)[:, :, 0]
     key = np.repeat(np.asarray(record["keys"], np.float64)[:, :, 0], config.group, axis=2)
-    frequencies, factor = rope.frequencies(config.position, config.head_dim, jnp.array([T]), jnp.dtype("float32"))
+    frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([T]), jnp.dtype("float32"))
     by_distance = repeated.scores(query, key, np.asarray(frequencies[0]), factor, int(tokens[-1]))
     xi = np.stack([repeated.largest_score(query, key, factor, pairs) for pairs in (False, True)], axis=-1)
     bounds = repeated.bound(xi, int(tokens[-1]))

@@ -51,7 +51,7 @@ CLAIM = (
 
 def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation, ...]:
     """What neurons are and do, their ablation on all prompts, and that of random others on some. Errors: too few neurons."""
-    layers, width, few = architecture.layers, architecture.mlp_width, min(config.control_prompts, config.prompts)
+    layers, width, few = architecture.layers, architecture.neurons, min(config.control_prompts, config.prompts)
     if 2 * config.neurons > width:
         raise SinkjaxError(f"{config.neurons} neurons and as many controls do not fit a layer of {width}")
     anywhere = tuple(Neuron(0, place) for place in range(config.neurons))
@@ -79,7 +79,7 @@ def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation,
 
 
 def _shape(model: Model) -> tuple[int, int]:
-    return model.config.layers, model.config.mlp_width
+    return model.config.layers, model.config.neurons
 
 
 def budgets(count: int) -> list[int]:
