@@ -71,10 +71,10 @@ class Chosen:
     @property
     def suite(self) -> bool:
         """Whether it is many experiments."""
-        return isinstance(self.experiment, str) and self.experiment in SUITES
+        return self.experiment in SUITES
 
 
-def config_type(experiment: str) -> type:
+def config_type(experiment: Any) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
     if isinstance(experiment, str) and experiment in SUITES:
         return cast(type, getattr(importlib.import_module("sinkjax.experiments.config"), SUITES[experiment]))
