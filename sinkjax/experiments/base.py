@@ -209,7 +209,8 @@ class Section:
 class Recipe(Protocol):
     """What a recipe's module holds. STORES: the names of the jobs whose stores `section` reads.
 
-    A recipe may name further jobs in EXTRAS, whose maps and texts are shown where they are (`experiments/illustrations.py`).
+    A recipe may name further jobs in EXTRAS, whose maps and texts (`experiments/illustrations.py`) and identity edit
+    (`experiments/identity.py`) are shown where they are.
     """
 
     STORES: tuple[str, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,17 +86,27 @@ def choose(name: str) -> Chosen:
 
     Results are an output folder, its config.yaml, or a store. Errors: nothing of that name; a document that is not a config.
     """
-    if name in configs():
-        return read(config_path(name).read_text(encoding="utf-8"), name)
     path = Path(name).expanduser()
     if path.suffix == STORE_SUFFIX and path.is_dir():
         return _of_store(path)
-    document = path / CONFIG_FILE if path.is_dir() else path
-    if path.is_dir() and not document.is_file():
+    text, what, folder = document(name, configs())
+    return read(text, what, folder)
+
+
+def document(name: str, among: Iterable[str]) -> tuple[str, str, Path | None]:
+    """The document that a user names, what to call it, and its folder if it is that of a former run.
+
+    among: the shipped configs that an unknown name may have meant. Errors: nothing of that name.
+    """
+    if name in configs():
+        return config_path(name).read_text(encoding="utf-8"), name, None
+    path = Path(name).expanduser()
+    file = path / CONFIG_FILE if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
         raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
-    if not document.is_file():
-        raise unknown("config", name, configs(), "; or a YAML file, or the folder of a former run")
-    return read(read_text(document), str(document), document.parent if document.name == CONFIG_FILE else None)
+    if not file.is_file():
+        raise unknown("config", name, among, "; or a YAML file, or the folder of a former run")
+    return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None
 
 
 def _of_store(path: Path) -> Chosen:
@@ -113,6 +124,8 @@ def _of_store(path: Path) -> Chosen:
 def read(text: str, what: str, folder: Path | None = None) -> Chosen:
     """A YAML document as an experiment's config. Errors: no `experiment`, an unknown one, or fields that do not fit it."""
     values = documents.parse(text, what)
+    if "training" in values:
+        raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")
     if "experiment" not in values:
         raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(EXPERIMENTS)}")
     experiment = values.pop("experiment")

@@ -13,6 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents, results
 from sinkjax.experiments.base import Batch, Calculation, Job, Section
 from sinkjax.experiments.calculation import calculate
+from sinkjax.experiments.identity import checked
 from sinkjax.experiments.illustrations import illustrated
 from sinkjax.experiments.inputs import prompts
 from sinkjax.experiments.registry import ALL, Chosen, choose, config_type, recipe
@@ -136,4 +137,4 @@ def section_of(chosen: Chosen, folder: Path) -> Section:
     stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
     extras = {name: results.store_path(folder, name) for name in getattr(study, "EXTRAS", ())}
     shown = {name: results.open_store(path) for name, path in extras.items() if path.exists()}
-    return illustrated(study.section(chosen.config, stores), shown)
+    return checked(illustrated(study.section(chosen.config, stores), shown), shown)

@@ -24,7 +24,7 @@ MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models 
 
 def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
     """Print edits, prompts, compilations, bytes, FLOPs and an estimate of the time."""
-    rate = matrix_rate(config.width, config.mlp_width, dtype)
+    rate = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype)
     lines = [
         ("edits", plan.edits),
         *(("", kind) for kind in plan.kinds),

@@ -276,7 +276,7 @@ def _describe(edits: Edits, size: int) -> str:
 
 def _block_parameters(config: Config) -> int:
     """Entries of the matrices of one block."""
-    return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * config.mlp_width)
+    return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * (config.mlp_width or 0))
 
 
 def _block_flops(config: Config, T: int) -> int:
@@ -292,7 +292,7 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
     wide = max(size, 4)
     heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
     scores = 3 * config.heads * min(T, QUERY_BLOCK) * wide
-    block = B * T * max(heads + scores, 3 * config.mlp_width * size)
+    block = B * T * max(heads + scores, 3 * (config.mlp_width or 0) * size)
     loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0
     return 4 * B * T * config.width * size + max(block, loss)
 
