@@ -70,8 +70,9 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
     """A YAML document as a training. Errors: no `training`, an unknown task, or fields that do not fit it."""
     values = documents.parse(text, what)
     if KIND not in values:
-        also = f"; {what} is an experiment, for: sinkjax run {what}" if "experiment" in values else ""
-        raise SinkjaxError(f"{what} lacks the key {KIND!r}, one of {', '.join(TASKS)}{also}")
+        if "experiment" in values:
+            raise SinkjaxError(f"{what} is an experiment, not a training; use: sinkjax run {what}")
+        raise SinkjaxError(f"{what} lacks the key {KIND!r}, one of {', '.join(TASKS)}")
     name = values.pop(KIND)
     try:
         cls = config_type(name)
