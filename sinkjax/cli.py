@@ -23,7 +23,7 @@ import tyro
 from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
-from sinkjax.experiments.registry import ALL, Chosen, choose, config_type
+from sinkjax.experiments.registry import Chosen, choose, config_type
 from sinkjax.resources import configs
 
 C = TypeVar("C")
@@ -149,18 +149,20 @@ def plan(arguments: Sequence[str]) -> None:
     options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.experiments import run, suite
-    from sinkjax.experiments.base import Calculation
-    from sinkjax.report.plan import show_calculation, show_plan
+    from sinkjax.experiments.base import Calculation, Lesson
+    from sinkjax.report.plan import show_calculation, show_lesson, show_plan
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
-    every = suite.plans(chosen, memory) if chosen.experiment == ALL else ((name, run.work(chosen, memory)),)
+    every = suite.plans(chosen, memory) if chosen.suite else ((name, run.work(chosen, memory)),)
     for experiment, plans in every:
         if isinstance(plans, str):
             print(f"{experiment} does not run: {plans}\n")
             continue
         for job, architecture, planned in plans:
             title = f"{experiment}: {job.name}"
-            if isinstance(job, Calculation):
+            if isinstance(job, Lesson):
+                show_lesson(title, job, architecture)
+            elif isinstance(job, Calculation):
                 length = options.config.length or choose(experiment).config.length
                 show_calculation(title, job, architecture, length, options.config.dtype)
             elif planned is not None:
@@ -180,7 +182,7 @@ def report(arguments: Sequence[str]) -> None:
     from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section, show_suite
 
-    if chosen.experiment == ALL:
+    if chosen.suite:
         show_suite(suite.build(chosen, chosen.folder))
     else:
         show_section(run.build(chosen, chosen.folder))
@@ -348,7 +350,7 @@ def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     from sinkjax.report.terminal import show_section, show_suite
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
-    if chosen.experiment == ALL:
+    if chosen.suite:
         show_suite(suite.carry_out(chosen, out, memory, _say))
     else:
         show_section(run.carry_out(chosen, out, memory, _say))

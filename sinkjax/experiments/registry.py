@@ -14,12 +14,13 @@ from typing import Any, cast
 
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
-from sinkjax.experiments.base import Recipe
+from sinkjax.experiments.base import Course, Recipe
 from sinkjax.resources import config_path, configs
 
 CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
 
-ALL = "all"  # the experiment of a config that runs all those of a family (`experiments/suite.py`)
+# experiment of a config that runs all those of a family (`experiments/suite.py`) -> the name of its type
+SUITES = {"all": "All", "all-trained": "AllTrained"}
 
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
@@ -67,18 +68,33 @@ class Chosen:
     folder: Path | None = None
     store: Path | None = None
 
+    @property
+    def suite(self) -> bool:
+        """Whether it is many experiments."""
+        return self.experiment in SUITES
 
-def config_type(experiment: str) -> type:
+
+def config_type(experiment: Any) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
-    if experiment == ALL:
-        return importlib.import_module("sinkjax.experiments.config").All
+    if isinstance(experiment, str) and experiment in SUITES:
+        return cast(type, getattr(importlib.import_module("sinkjax.experiments.config"), SUITES[experiment]))
     module, name, _ = _entry(experiment)
     return cast(type, getattr(importlib.import_module(module), name))
 
 
+def trains(experiment: str) -> bool:
+    """Whether an experiment trains models of its own instead of taking one. Errors: an unknown experiment."""
+    return issubclass(config_type(experiment), importlib.import_module("sinkjax.experiments.config").Trains)
+
+
 def recipe(experiment: str) -> Recipe:
-    """The module that runs an experiment. Errors: an unknown experiment."""
+    """The module that runs an experiment on a model. Errors: an unknown experiment."""
     return cast(Recipe, importlib.import_module(_entry(experiment)[2]))
+
+
+def course(experiment: str) -> Course:
+    """The module that runs an experiment which trains its models. Errors: an unknown experiment."""
+    return cast(Course, importlib.import_module(_entry(experiment)[2]))
 
 
 def choose(name: str) -> Chosen:

@@ -38,11 +38,10 @@ def show_section(section: Section) -> None:
         block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
         compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
         lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
-        show(column, ("edit", "value", *["effect"] * compared, *["percentile"] * ranked), lines)
+        show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
     if section.rows:
-        print(
-            "Means over prompts with bootstrap 95 % intervals; effects are paired differences from the first line of a table.\n"
-        )
+        paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
+        print(f"Means over {section.over} with bootstrap 95 % intervals{paired}.\n")
     for finding in section.findings:
         print(f"- {finding}")
     _show_claims(section)

@@ -223,7 +223,7 @@ def _notes(config: Rope, data: xarray.Dataset) -> tuple[str, ...]:
         f" BOS are {inside} of the mean. Scores are divided by the square root of the head width, as in attention; the paper does"
         " not say whether its own are.",
         f"Values are means over heads with bootstrap 95 % intervals over heads (BCa, 2,000 resamples). The percentiles are among"
-        f" {data.sizes['control']} random ordinary tokens in the place of BOS.",
+        f" {data.sizes['control']} random ordinary tokens in the place of BOS. Nothing is edited.",
         "What an index would receive: the softmax over the keys up to the query, all of which but one are mean keys, averaged"
         f" over the queries from that index to {data.sizes['key'] - 1}.",
     )

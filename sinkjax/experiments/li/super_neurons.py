@@ -15,7 +15,7 @@ import numpy as np
 import sinkjax
 from sinkjax import stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import illustrations, measures, results
+from sinkjax.experiments import identity, illustrations, measures, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li import neurons
@@ -159,7 +159,7 @@ def section(config: SuperNeurons, stores: Mapping[str, xarray.Dataset]) -> Secti
         experiment="li/super-neurons",
         title=f"The {config.neurons} MLP neurons with the largest gate and up vectors",
         claim=CLAIM,
-        findings=_findings(config, looked, chosen, table),
+        findings=(*_findings(config, looked, chosen, table), identity.finding(data, [IDENTITY])),
         rows=tuple(rows),
         featured=(NONE, *names.values(), *(arm.edit.label for arm in swept.arms if arm.group in (TOGETHER, PART))),
         drawings=drawings(Results(config, looked, data, chosen, names | {NONE: NONE, whole: whole})),
