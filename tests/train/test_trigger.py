@@ -12,8 +12,10 @@ import pytest
 import sinkjax
 from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.registry import shipped
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probe import Probe
+from sinkjax.resources import config_path
 from sinkjax.train import bits, registry, train
 from sinkjax.train.log import read
 from sinkjax.train.trigger import TriggerTask, model, task
@@ -54,7 +56,10 @@ def test_a_variant_has_the_loss_and_gradient_of_its_normaliser_alone():
     both = jax.jit(jax.value_and_grad(together.loss, has_aux=True))
     for number, name in enumerate(names):
         alone = TriggerTask(dataclasses.replace(SMALL, normalisers=(name,), init_std=0.5))
-        got, want = both(params, batch, jnp.int32(number)), jax.jit(jax.value_and_grad(alone.loss, has_aux=True))(params, batch, 0)
+        got, want = (
+            both(params, batch, jnp.int32(number)),
+            jax.jit(jax.value_and_grad(alone.loss, has_aux=True))(params, batch, 0),
+        )
         for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
@@ -123,10 +128,10 @@ def test_a_training_that_cannot_be_is_refused_before_anything_is_written(fields,
 
 
 def test_every_shipped_training_reads_and_says_what_it_claims():
-    names = registry.shipped()
+    names = shipped(registry.KIND)
     assert {"trigger/softmax-1l1h", "trigger/relu-4l4h"} <= set(names)
     for name in names:
-        text = registry.config_path(name).read_text(encoding="utf-8")
+        text = config_path(name).read_text(encoding="utf-8")
         assert {"# Claim", "# Command", "# Run time", "# Result"} <= {line[:10].strip() for line in text.splitlines()}
         assert f"sinkjax train {name}" in text
         assert registry.choose(name).config.summary
