@@ -15,17 +15,9 @@ from sinkjax.model.normalisers import ReLU
 
 def bare(**changes: Any) -> Config:
     """Two layers and heads of attention with nothing around it, as wide as an odd number allows."""
-    plain: dict[str, Any] = {
-        "layers": 2,
-        "width": 7,
-        "heads": 2,
-        "kv_heads": 2,
-        "head_dim": 7,
-        "mlp_width": None,
-        "vocab_size": None,
-    }
-    less: dict[str, Any] = {"norm": None, "position": NoPosition(), "score_scale": 1.0}
-    return Config(**{**plain, **less, "activation": "silu", "tied": False, **changes})
+    sizes = {"layers": 2, "width": 7, "heads": 2, "kv_heads": 2, "head_dim": 7, "mlp_width": None, "context": 12}
+    less: dict[str, Any] = {"vocab_size": None, "norm": None, "position": NoPosition(), "score_scale": 1.0}
+    return Config(**{**sizes, **less, "activation": "silu", "tied": False, **changes})
 
 
 def draw(config: Config, dtype: str = "float64") -> dict:
