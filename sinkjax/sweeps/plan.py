@@ -180,7 +180,7 @@ def plan_resolved(
             "shared runs": prompt_block * cost.stream,
             "one call": cost.block + widest * cost.run(prompt_block),
         },
-        flops=float(layer_passes * _block_flops(config, T) + runs * unembedding) * blocks * tokens,
+        flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * blocks * tokens,
         result_bytes=len(resolved) * B * cost.record,
     )
 
@@ -279,7 +279,7 @@ def _block_parameters(config: Config) -> int:
     return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * (config.mlp_width or 0))
 
 
-def _block_flops(config: Config, T: int) -> int:
+def block_flops(config: Config, T: int) -> int:
     """FLOPs of one block per token; attention over all T keys, as computed."""
     return 2 * _block_parameters(config) + 4 * T * config.heads * config.head_dim
 

@@ -11,6 +11,8 @@ from typing import Literal
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import Dtype, at_least, each_once
 
+CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
@@ -44,6 +46,11 @@ class Training:
     """how the runs of one device are computed: at once (vmap), one after the other (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"
     """of the parameters and activations"""
+
+    @property
+    def summary(self) -> str:
+        """What is trained, in a few words."""
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
         at_least(self, seed=0, seeds=1, steps=1, batch=1, eval_every=1, eval_batch=1, data_seed=0)

@@ -26,12 +26,12 @@ from sinkjax.progress import bar
 from sinkjax.report.files import write
 from sinkjax.train import registry
 from sinkjax.train.checkpoint import Checkpoints
-from sinkjax.train.config import Training
+from sinkjax.train.config import DIVERGED, Training
 from sinkjax.train.events import Events
 from sinkjax.train.log import Log, read
 from sinkjax.train.runs import Run, RunArrays, table
 from sinkjax.train.spread import Spread
-from sinkjax.train.state import CONVERGED, DIVERGED, STATUS, TrainState
+from sinkjax.train.state import RUNNING, STATUS, TrainState
 from sinkjax.train.trained import Trained, begin_all, going, trained
 
 SUMMARY = "summary.json"
@@ -94,7 +94,7 @@ def train(
                 writer(lines)
             done = dataclasses.replace(done, log_bytes=log.size)
             for line in lines:
-                if line["status"] == STATUS[DIVERGED]:
+                if line["status"] == DIVERGED:
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
             advance(made(state, config))
             if time.monotonic() - saved > save_every or not going(state, config):
@@ -170,8 +170,7 @@ def summary(result: Trained) -> dict[str, Any]:
 
 def made(state: TrainState, config: Training) -> int:
     """Steps of all runs that are done or that no longer have to be."""
-    ended = (np.asarray(state.status) == CONVERGED) | (np.asarray(state.status) == DIVERGED)
-    return int(np.where(ended, config.steps, np.asarray(state.step)).sum())
+    return int(np.where(np.asarray(state.status) == RUNNING, np.asarray(state.step), config.steps).sum())
 
 
 @contextlib.contextmanager

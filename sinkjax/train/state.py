@@ -8,20 +8,20 @@ import optax
 from flax import struct
 
 from sinkjax.model.params import Params
-from sinkjax.train.config import Training
+from sinkjax.train.config import CONVERGED, DIVERGED, Training
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.task import Task
 
-RUNNING, CONVERGED, DIVERGED = range(3)
-STATUS = ("running", "converged", "diverged")
+RUNNING, STOPPED, BROKEN = range(3)
+STATUS = ("running", CONVERGED, DIVERGED)
 
 
 @struct.dataclass
 class TrainState:
     """One run, or many stacked on a leading axis.
 
-    step: int32 [], updates made. status: int32 [], RUNNING, CONVERGED (its task's goal was reached; the parameters are those
-    that reached it) or DIVERGED (loss or gradient were not finite; the parameters are the last before that).
+    step: int32 [], updates made. status: int32 [], RUNNING, STOPPED (its task's goal was reached; the parameters are those that
+    reached it) or BROKEN (loss or gradient were not finite; the parameters are the last before that), in words STATUS.
     """
 
     params: Params

@@ -11,7 +11,7 @@ import optax
 from sinkjax.train import bits
 from sinkjax.train.config import Training
 from sinkjax.train.runs import RunArrays
-from sinkjax.train.state import CONVERGED, DIVERGED, RUNNING, TrainState, adam
+from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, adam
 from sinkjax.train.task import Task
 
 Metrics = dict[str, jax.Array]
@@ -48,7 +48,7 @@ def update(state: TrainState, run: RunArrays, task: Task, config: Training) -> T
         return TrainState(optax.apply_updates(state.params, changes), optimiser, state.step + 1, state.status)
 
     def stop(state: TrainState) -> TrainState:
-        return dataclasses.replace(state, status=jnp.where(finite, CONVERGED, DIVERGED).astype(jnp.int32))
+        return dataclasses.replace(state, status=jnp.where(finite, STOPPED, BROKEN).astype(jnp.int32))
 
     return jax.lax.cond(finite & ~reached, move, stop, state)
 

@@ -14,7 +14,7 @@ from sinkjax.experiments.registry import CONFIG_FILE, read_text
 from sinkjax.model.params import Params
 from sinkjax.train import registry
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
-from sinkjax.train.config import Training
+from sinkjax.train.config import ALL_STEPS, Training
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState, begin
 from sinkjax.train.task import Task
@@ -22,7 +22,7 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended. outcome: "converged", "diverged", or "all steps" for one that made every step without reaching its goal.
+    """How a run ended. outcome: CONVERGED, DIVERGED, or ALL_STEPS for one that made every step without reaching its goal.
 
     steps: updates made, for a converged run those that it needed.
     """
@@ -49,6 +49,13 @@ class Trained:
     runs: tuple[Ended, ...]
     params: Params
     milliseconds: float | None
+
+    def groups(self) -> dict[tuple[str, float], list[Ended]]:
+        """The runs of each variant and learning rate."""
+        found: dict[tuple[str, float], list[Ended]] = {}
+        for ended in self.runs:
+            found.setdefault((ended.run.variant, ended.run.learning_rate), []).append(ended)
+        return found
 
     def of(self, run: int) -> Params:
         """The parameters of one run."""
@@ -80,7 +87,7 @@ def trained(folder: Path, config: Training, task: Task, state: TrainState, meta:
             f"{int(np.asarray(state.step)[left].max())}; the command that began it goes on with it"
         )
     ended = tuple(
-        Ended(run, STATUS[status] if status != RUNNING else "all steps", int(step))
+        Ended(run, STATUS[status] if status != RUNNING else ALL_STEPS, int(step))
         for run, status, step in zip(table(config, task), np.asarray(state.status), np.asarray(state.step), strict=True)
     )
     milliseconds = 1000 * meta["seconds"] / meta["run_steps"] if meta["run_steps"] else None

@@ -22,6 +22,10 @@ class Linear(Training):
     noise: float = 0.0
     """standard deviation of what is added to y"""
 
+    @property
+    def summary(self) -> str:
+        return "linear regression"
+
 
 @dataclass(frozen=True)
 class Regression:
