@@ -111,7 +111,8 @@ class Sizes(Lab):
     def __post_init__(self) -> None:
         super().__post_init__()
         above(self, deep_rate=0)
-        for name, least in (("layers", 1), ("heads", 1), ("widths", SMALLEST), ("lengths", 4)):
+        shortest = self.trigger_position + 1  # the trigger of the maps must fit
+        for name, least in (("layers", 1), ("heads", 1), ("widths", SMALLEST), ("lengths", shortest)):
             each_once(self, name)
             if min(getattr(self, name)) < least:
                 raise SinkjaxError(f"{name} must be at least {least}, and holds {min(getattr(self, name))}")

@@ -137,8 +137,8 @@ def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
 
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
     config = OneLayer(trigger_position=2)
-    with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 3 to 15"):
-        make_lesson(config, Model("both", "both", {"second_anchor": True, "zero_token": True, "first": 6}))
+    with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
+        make_lesson(config, Model("both", "both", {"second_anchor": True, "zero_token": True}))
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):
         OneLayer(trigger_position=16)
 
