@@ -17,7 +17,7 @@ from pathlib import Path
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run, suite
 from sinkjax.experiments.base import Claim, Section
-from sinkjax.experiments.registry import ALL, EXPERIMENTS, choose
+from sinkjax.experiments.registry import EXPERIMENTS, choose
 from sinkjax.report.files import write
 from sinkjax.report.table import verdicts
 
@@ -53,7 +53,9 @@ def main() -> None:
 def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
     """The model of a run, and what its experiments found. Errors: a folder that is not that of a run."""
     chosen = choose(str(folder))
-    if chosen.experiment != ALL:
+    if not hasattr(chosen.config, "model"):
+        raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
+    if not chosen.suite:
         return chosen.config.model, {chosen.experiment: run.section_of(chosen, folder)}
     report = suite.gather(chosen, folder)
     return chosen.config.model, {**{section.experiment: section for section in report.sections}, **report.skipped}

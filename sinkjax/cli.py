@@ -1,4 +1,4 @@
-"""The command line: `sinkjax run | sweep | plan | report | models | sites`.
+"""The command line: `sinkjax run | sweep | train | plan | report | models | sites`.
 
 Each verb is a function of its arguments. What it needs of JAX is imported when it runs, so that help and mistakes answer at once.
 A mistake is one sentence on standard error and exit code 2; an interruption is exit code 130.
@@ -23,7 +23,7 @@ import tyro
 from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
-from sinkjax.experiments.registry import ALL, Chosen, choose, config_type
+from sinkjax.experiments.registry import Chosen, choose, config_type
 from sinkjax.resources import configs
 
 C = TypeVar("C")
@@ -38,12 +38,18 @@ class Options:
 
     backend: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     """where to compute; another back end than the one asked for is refused"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Options):
+    """How a command runs that plans its memory."""
+
     memory: float | None = None
     """gigabytes of a device's memory that a sweep may plan with; by default what this device has"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Options, Generic[C]):
+class Run(Planned, Generic[C]):
     """Run an experiment, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
@@ -52,10 +58,21 @@ class Run(Options, Generic[C]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Options, Generic[C]):
+class Plan(Planned, Generic[C]):
     """Print what an experiment will run and what it costs. No weights are read."""
 
     config: C
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Options, Generic[C]):
+    """Train every run of a config into a folder: its log, its parameters, how each run ended. The same command resumes."""
+
+    config: C
+    out: Path | None = None
+    """folder for the results; by default results/ and the name of the config, or where the former training lies"""
+    tensorboard: bool = False
+    """write TensorBoard event files too"""
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,23 @@ def sweep(arguments: Sequence[str]) -> None:
     _run(name, chosen, read(over(Run, chosen), rest, f"sweep {name}", config=chosen.config))
 
 
+def train(arguments: Sequence[str]) -> None:
+    """train models from scratch: NAME, a YAML file, or the folder of a former training, and fields that differ"""
+    from sinkjax.train import registry
+
+    name, rest = _named(arguments, "train")
+    chosen = registry.choose(name)
+    options = read(Train[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
+    out = options.out or chosen.folder or default_folder(name)
+    use_all_cores()
+    start_jax(options.backend, options.config.dtype)
+    from sinkjax.report.terminal import show_training
+    from sinkjax.train import train
+
+    show_training(train(options.config, out, _say, tensorboard=options.tensorboard))
+    print(out)
+
+
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of an experiment before anything runs"""
     name, rest = _named(arguments, "plan")
@@ -115,18 +149,20 @@ def plan(arguments: Sequence[str]) -> None:
     options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.experiments import run, suite
-    from sinkjax.experiments.base import Calculation
-    from sinkjax.report.plan import show_calculation, show_plan
+    from sinkjax.experiments.base import Calculation, Lesson
+    from sinkjax.report.plan import show_calculation, show_lesson, show_plan
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
-    every = suite.plans(chosen, memory) if chosen.experiment == ALL else ((name, run.work(chosen, memory)),)
+    every = suite.plans(chosen, memory) if chosen.suite else ((name, run.work(chosen, memory)),)
     for experiment, plans in every:
         if isinstance(plans, str):
             print(f"{experiment} does not run: {plans}\n")
             continue
         for job, architecture, planned in plans:
             title = f"{experiment}: {job.name}"
-            if isinstance(job, Calculation):
+            if isinstance(job, Lesson):
+                show_lesson(title, job, architecture)
+            elif isinstance(job, Calculation):
                 length = options.config.length or choose(experiment).config.length
                 show_calculation(title, job, architecture, length, options.config.dtype)
             elif planned is not None:
@@ -146,7 +182,7 @@ def report(arguments: Sequence[str]) -> None:
     from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section, show_suite
 
-    if chosen.experiment == ALL:
+    if chosen.suite:
         show_suite(suite.build(chosen, chosen.folder))
     else:
         show_section(run.build(chosen, chosen.folder))
@@ -170,7 +206,9 @@ def sites(arguments: Sequence[str]) -> None:
     show_sites(options.model, options.prompts, options.length, options.dtype)
 
 
-VERBS: dict[str, Callable[[Sequence[str]], None]] = {verb.__name__: verb for verb in (run, sweep, plan, report, models, sites)}
+VERBS: dict[str, Callable[[Sequence[str]], None]] = {
+    verb.__name__: verb for verb in (run, sweep, train, plan, report, models, sites)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,15 +249,29 @@ def overview() -> str:
 
 def listing(verb: str) -> str:
     """What `sinkjax run --help` prints, before a config is named: those that ship."""
-    names = {name: choose(name) for name in configs()}
-    wanted = {name: chosen for name, chosen in names.items() if verb != "sweep" or chosen.experiment == "sweep"}
+    wanted = _listed(verb)
     width = max(map(len, wanted), default=0)
-    lines = "\n".join(f"  {name:{width}}  {_first_line(config_type(chosen.experiment))}" for name, chosen in wanted.items())
+    lines = "\n".join(f"  {name:{width}}  {says}" for name, says in wanted.items())
     return (
         f"usage: sinkjax {verb} CONFIG [--FIELD VALUE ...]\n\n{VERBS[verb].__doc__}\n\n"
         f"CONFIG is one of these, a YAML file, or the folder of a former run:\n{lines}\n\n"
         f"sinkjax {verb} CONFIG --help lists every field and option."
     )
+
+
+def _listed(verb: str) -> dict[str, str]:
+    """The shipped configs that a command takes, each with a line."""
+    from sinkjax.train import registry
+
+    trainings = registry.shipped()
+    if verb == "train":
+        return {name: registry.choose(name).config.summary for name in trainings}
+    names = {name: choose(name) for name in configs() if name not in trainings}
+    return {
+        name: _first_line(config_type(chosen.experiment))
+        for name, chosen in names.items()
+        if verb != "sweep" or chosen.experiment == "sweep"
+    }
 
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
@@ -270,6 +322,20 @@ def start_jax(backend: str, dtype: str) -> None:
     print(f"back end: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
 
 
+def use_all_cores() -> None:
+    """Let JAX see each CPU core as a device, so that runs are divided among them; the environment may say how many instead."""
+    import jax
+
+    if "JAX_NUM_CPU_DEVICES" not in os.environ:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        jax.config.update("jax_num_cpu_devices", cores)
+
+
+def default_folder(name: str) -> Path:
+    """Where the results of a config go."""
+    return Path("results") / (name if name in configs() else Path(name).stem)
+
+
 def cache_folder() -> Path:
     """Where this user's caches of sinkjax lie."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"
@@ -277,14 +343,14 @@ def cache_folder() -> Path:
 
 def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
-    out = options.out or chosen.folder or Path("results") / (name if name in configs() else Path(name).stem)
+    out = options.out or chosen.folder or default_folder(name)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.experiments import run, suite
     from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section, show_suite
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
-    if chosen.experiment == ALL:
+    if chosen.suite:
         show_suite(suite.carry_out(chosen, out, memory, _say))
     else:
         show_section(run.carry_out(chosen, out, memory, _say))
@@ -312,9 +378,8 @@ def _named(arguments: Sequence[str], verb: str) -> tuple[str, list[str]]:
         print(listing(verb))
         raise SystemExit(0)
     if name.startswith("-"):
-        raise SinkjaxError(
-            f"sinkjax {verb} takes a config before its options, e.g. sinkjax {verb} {next(iter(configs()))} {name} ..."
-        )
+        example = next(iter(_listed(verb)), "mine.yaml")
+        raise SinkjaxError(f"sinkjax {verb} takes a config before its options, e.g. sinkjax {verb} {example} {name} ...")
     return name, rest
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from sinkjax.arrays import as_indices
-from sinkjax.edits.site import SITES, Site, as_site, axis_size
+from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.fields import LATER, stated
 from sinkjax.model.config import Config
 from sinkjax.statistics import BUILT_IN, Statistic
 
@@ -63,12 +64,13 @@ class Capture:
         return tuple(name for name in names if not (self.site == Site.EMBED and name.endswith("layer")))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Probe:
     """Which statistics a forward returns; the axes are in `sinkjax/statistics.py` and in `record.dims`.
 
-    attention_received, attention_share, row_entropy: of the attention weights actually used. query_key_cosine: of rotated queries
-    with each key they come after.
+    attention_received, attention_share, row_entropy: of the attention weights actually used. attention_received_bias: the mean
+    over queries of what the normaliser gives to no key (a sink logit, a 1 in the denominator). query_key_cosine: of rotated
+    queries with each key they come after.
     resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
     query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.
     attention: layers whose full maps are returned. capture, extra: raw values and further reductions.
@@ -86,6 +88,7 @@ class Probe:
     key_norm: bool = False
     value_norm: bool = False
     nll: bool = False
+    attention_received_bias: bool = field(default=False, metadata=LATER)
     attention: tuple[int, ...] = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()
@@ -103,6 +106,10 @@ class Probe:
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise SinkjaxError(f"two statistics of one probe are both named {', '.join(sorted(twice))}")
+
+    def __repr__(self) -> str:
+        """What identifies a probe in stored results."""
+        return f"Probe({', '.join(f'{name}={value!r}' for name, value in stated(self).items())})"
 
     @classmethod
     def of(cls, *names: str) -> Probe:
@@ -129,6 +136,9 @@ class Probe:
         """Raise an error that names a captured layer, position or dim that this model or batch does not have, or its loss."""
         if self.nll and config.vocab_size is None:
             raise SinkjaxError("nll is the loss of the next token, but this model has no vocabulary")
+        for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:
+            if missing := lacks(config, site):
+                raise SinkjaxError(f"{name} is measured at {site.name}, and this model has {missing}")
         for entry in self.captures:
             last = SITES[entry.site].dims
             limits = {"layer": (entry.layers, config.layers), "position": (entry.positions, T)}

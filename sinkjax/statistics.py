@@ -30,13 +30,14 @@ class PairView(View):
     """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, S, D],
-    rotated.
+    rotated. bias: float [B, H, Q], at WEIGHTS, the share of each row that the normaliser gives to no key; None if it never does.
     """
 
     rows: jax.Array
     visible: jax.Array
     query: jax.Array
     key: jax.Array
+    bias: jax.Array | None = None
 
     @property
     def real_rows(self) -> jax.Array:
@@ -88,6 +89,18 @@ def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     """Sums over queries key <= i < length, divided by their number (Gu et al. 2025, alpha_k): [B, H, S]."""
     seen_by = lengths[:, None, None] - jnp.arange(sums.shape[-1])[None, None, :]
     return sums / jnp.maximum(seen_by, 1)
+
+
+def bias_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """Sum over queries of what a sink logit or a 1 in the denominator took of their rows: [B, H]; 0 under other normalisers."""
+    if view.bias is None:
+        return jnp.zeros(weights.shape[:2], weights.dtype)
+    return jnp.where(view.real_rows[..., 0], view.bias, 0).sum(axis=-1)
+
+
+def mean_over_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Sums over the queries of each prompt, divided by their number: [B, H]."""
+    return sums / lengths[:, None]
 
 
 def later_sums(weights: jax.Array, view: PairView) -> jax.Array:
@@ -193,6 +206,7 @@ BUILT_IN: dict[str, Statistic] = {
     for entry in (
         Statistic("attention_received", Site.WEIGHTS, column_sums, KEYS, mean_over_later_queries),
         Statistic("attention_share", Site.WEIGHTS, share_sums, KEYS, mean_over_later_queries),
+        Statistic("attention_received_bias", Site.WEIGHTS, bias_sums, ("prompt", "layer", "head"), mean_over_queries),
         Statistic("row_entropy", Site.WEIGHTS, row_entropy, ("prompt", "layer", "head", "query")),
         Statistic("query_key_cosine", Site.LOGITS, cosine_sums, KEYS, mean_over_later_queries),
         Statistic("resid_max", Site.RESID, abs_max, DEPTHS),

@@ -143,7 +143,7 @@ def _llama3(config: Config, divisors: np.ndarray, where: str) -> Rope:
     The file does not say how they were computed. Every released Llama 3.1 to 3.3 has the same constants but for the factor, the
     largest divisor; the result is checked against the whole tensor, and refused if any divisor differs.
     """
-    plain = config.position
+    plain = config.rope
     scaled = Rope(plain.theta, Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192))
     lengths, dtype = jnp.ones(1), jnp.dtype("float32")
     before, after = (np.asarray(frequencies(rope, config.head_dim, lengths, dtype)[0][0]) for rope in (plain, scaled))

@@ -97,6 +97,17 @@ def _digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
+def packaged_documents() -> list[str]:
+    """The packaged prose as documents, one a novel: its paragraphs, an empty line between two."""
+    novels: list[list[str]] = []
+    for line in _packaged():
+        if line.startswith(" = "):
+            novels.append([])
+        elif line:
+            novels[-1].append(line)
+    return ["\n\n".join(novel) + "\n" for novel in novels if novel]
+
+
 def _packaged() -> list[str]:
     return files("sinkjax").joinpath("data", "assets", "prose.txt").read_text(encoding="utf-8").split("\n")
 

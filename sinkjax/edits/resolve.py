@@ -18,7 +18,7 @@ from flax import struct
 
 from sinkjax.arrays import as_array
 from sinkjax.edits.edit import Along, Edit, PerPrompt, Range, Selector, Term, as_edits, compose
-from sinkjax.edits.site import SITES, Site, axis_size
+from sinkjax.edits.site import SITES, Site, axis_size, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
@@ -91,6 +91,8 @@ def first_layer(edits: Edits, config: Config) -> int:
 
 def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
     spec = SITES[term.site]
+    if missing := lacks(config, term.site):
+        raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
     layers = _mask("layer", term.layers, config.layers)
     heads = _mask(
         "head" if spec.heads != "kv_head" else "key-value head", term.heads, axis_size(config, spec.heads) if spec.heads else 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sinkjax.errors import unknown
-from sinkjax.model.config import Config
+from sinkjax.model.config import Config, Rope
 
 
 class Site(StrEnum):
@@ -78,7 +78,7 @@ SITES: dict[Site, Spec] = {
     Site.LOGITS: Spec(("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale in, before the normaliser"),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(
-        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before W_O"
+        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before a gate and W_O"
     ),
     Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O"),
     Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
@@ -95,13 +95,22 @@ def as_site(name: Site | str) -> Site:
         raise unknown("site", str(name).upper(), [entry.name for entry in Site]) from None
 
 
+def lacks(config: Config, site: Site) -> str | None:
+    """What the model would need to have this site, as "no MLP", or None if it has it."""
+    if config.mlp_width is None and site in (Site.NEURON, Site.MLP_OUT):
+        return "no MLP"
+    if not isinstance(config.position, Rope) and site == Site.POSITION:
+        return "no rotary positions"
+    return None
+
+
 def axis_size(config: Config, axis: str) -> int:
-    """The size of an axis that the config fixes."""
+    """The size of an axis that the config fixes; 0 where the model lacks it."""
     return {
         "layer": config.layers,
         "head": config.heads,
         "kv_head": config.kv_heads,
         "head_dim": config.head_dim,
         "width": config.width,
-        "mlp_width": config.mlp_width,
+        "mlp_width": config.mlp_width or 0,
     }[axis]

@@ -1,8 +1,8 @@
-"""What a recipe is: from a config to sweeps, and from their stores to a section of a report. This module imports no JAX.
+"""What a recipe is: from a config to sweeps or trainings, and from their stores to a section. This module imports no JAX.
 
-A recipe is a module with two functions and the names of its stores. `jobs` says what to run, without weights, so that a plan
-can be made from it; `section` turns stored results into numbers, figures and sentences, without the model, so that a page can be
-rebuilt.
+A recipe is a module with two functions and the names of its stores. `jobs` says what to run on a given model, without weights,
+or `lessons` which models to train and measure, so that a plan can be made from it; `section` turns stored results into numbers,
+figures and sentences, without the model, so that a page can be rebuilt.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sinkjax.experiments.summary import Row
     from sinkjax.model.config import Config
     from sinkjax.probe import Probe
+    from sinkjax.train.config import Training
+    from sinkjax.train.trained import Trained
 
 
 NO_EDIT = "no edit"
@@ -111,6 +113,21 @@ class Calculation:
 
 
 @dataclass(frozen=True)
+class Lesson:
+    """Models to be trained and then measured: its name (that of the trainer's folder, and of the store).
+
+    training: what is trained, in how many runs. architecture: of each of its models, for a plan. measure: all finished runs to a
+    labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
+    checkpoint.
+    """
+
+    name: str
+    training: Training
+    architecture: Config
+    measure: Callable[[Trained], xarray.Dataset]
+
+
+@dataclass(frozen=True)
 class Drawing:
     """A figure, the name of its files, and what it shows and how to read it. svg, png: the figure, rendered once."""
 
@@ -189,7 +206,8 @@ class Section:
 
     findings: plain sentences made from the numbers. rows: the summary, one for each arm and measure. featured: labels of the
     arms that the short table shows. notes: what the numbers mean. provenance: name -> value. claims: the paper's statements, each
-    with its verdict. views: maps to step through. samples: texts that the model goes on to write.
+    with its verdict. views: maps to step through. samples: texts that the model goes on to write. subject: what an arm is. over:
+    what its means and intervals are over.
     """
 
     experiment: str
@@ -204,12 +222,15 @@ class Section:
     claims: tuple[Claim, ...] = ()
     views: tuple[View, ...] = ()
     samples: tuple[Sample, ...] = ()
+    subject: str = "edit"
+    over: str = "prompts"
 
 
 class Recipe(Protocol):
-    """What a recipe's module holds. STORES: the names of the jobs whose stores `section` reads.
+    """What the module of a recipe on a given model holds. STORES: the names of the jobs whose stores `section` reads.
 
-    A recipe may name further jobs in EXTRAS, whose maps and texts are shown where they are (`experiments/illustrations.py`).
+    A recipe may name further jobs in EXTRAS, whose maps and texts (`experiments/illustrations.py`) and identity edit
+    (`experiments/identity.py`) are shown where they are.
     """
 
     STORES: tuple[str, ...]
@@ -219,3 +240,13 @@ class Recipe(Protocol):
 
     def section(self, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
         """Numbers, figures and findings from the finished stores, by the names of their jobs."""
+
+
+class Course(Protocol):
+    """What the module of a recipe that trains its own models holds; `section` reads the stores of all its lessons."""
+
+    def lessons(self, config: Any) -> tuple[Lesson, ...]:
+        """The trainings of a study."""
+
+    def section(self, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
+        """Numbers, figures and findings from the finished stores, by the names of their lessons."""

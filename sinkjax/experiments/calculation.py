@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.load import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation
 from sinkjax.sweeps.job import description, digest
 from sinkjax.sweeps.store import IDENTITY, refuse_other
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def calculate(calculation: Calculation, model: Model, batch: Batch, path: Path) -> None:
@@ -26,8 +31,12 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Path) 
     if path.exists():
         refuse_other(path, identity)
         return
-    dataset = calculation.compute(model, batch)
-    dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, "study": dict(batch.study)})))
+    write_whole(calculation.compute(model, batch), path, identity, dict(batch.study))
+
+
+def write_whole(dataset: xarray.Dataset, path: Path, identity: Mapping[str, Any], study: Mapping[str, Any]) -> None:
+    """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made."""
+    dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, "study": study})))
     scratch = path.with_name(f".{path.name}.new")
     try:
         shutil.rmtree(scratch, ignore_errors=True)

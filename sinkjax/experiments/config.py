@@ -81,6 +81,23 @@ class Sweep(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trains:
+    """What every experiment that trains its own models has to state."""
+
+    seeds: int = 8
+    """runs of each model, each with an initialisation and data of its own"""
+    steps: int = 50_000
+    """of a run, unless it is done before"""
+    dtype: Dtype = "float32"
+    """of the parameters and activations"""
+    seed: int = 0
+    """of the first run (the others follow), of what is measured on and of the bootstrap"""
+
+    def __post_init__(self) -> None:
+        at_least(self, seeds=1, steps=1, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class All:
     """Every experiment of one paper, or of all papers, on one model: one report."""
 
@@ -103,6 +120,25 @@ class All:
 
     def __post_init__(self) -> None:
         at_least(self, prompts=1, length=2, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllTrained:
+    """Every experiment of one lab that trains its own models: one report."""
+
+    family: str = ""
+    """whose experiments, as the first part of their names ("trigger"); "" for every lab"""
+    dtype: Dtype = "float32"
+    """of the parameters and activations"""
+    seeds: int | None = None
+    """runs, steps and seed of all experiments, instead of those that their own configs state"""
+    steps: int | None = None
+    """of a run, unless it is done before"""
+    seed: int | None = None
+    """of the first run, of what is measured on and of the bootstrap"""
+
+    def __post_init__(self) -> None:
+        at_least(self, seeds=1, steps=1, seed=0)
 
 
 def at_least(config: Any, **bounds: int) -> None:

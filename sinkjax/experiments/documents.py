@@ -136,9 +136,15 @@ def describe(value: Any) -> str:
     return f"the text {value[:40]!r}" if isinstance(value, str) else str(value)[:40]
 
 
-def write(experiment: str, config: Any) -> str:
-    """The YAML document of a resolved config: the experiment's name and every field."""
-    return yaml.safe_dump(plain({"experiment": experiment, **fields(config)}), sort_keys=False, allow_unicode=True)
+def write(name: str, config: Any, key: str = "experiment") -> str:
+    """The YAML document of a resolved config: the experiment's name, under `key`, and every field."""
+    return yaml.safe_dump(plain({key: name, **fields(config)}), sort_keys=False, allow_unicode=True)
+
+
+def differences(old: Any, new: Any) -> list[str]:
+    """The fields in which two configs of one type differ, in words."""
+    was, now = fields(old), fields(new)
+    return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in now if plain(was[name]) != plain(now[name])]
 
 
 def fields(config: Any) -> dict[str, Any]:

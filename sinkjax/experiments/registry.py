@@ -8,17 +8,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
-from sinkjax.experiments.base import Recipe
+from sinkjax.experiments.base import Course, Recipe
 from sinkjax.resources import config_path, configs
 
 CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
 
-ALL = "all"  # the experiment of a config that runs all those of a family (`experiments/suite.py`)
+# experiment of a config that runs all those of a family (`experiments/suite.py`) -> the name of its type
+SUITES = {"all": "All", "all-trained": "AllTrained"}
 
 # experiment -> (module and name of its config type, module of its recipe)
 EXPERIMENTS = {
@@ -66,18 +68,33 @@ class Chosen:
     folder: Path | None = None
     store: Path | None = None
 
+    @property
+    def suite(self) -> bool:
+        """Whether it is many experiments."""
+        return self.experiment in SUITES
 
-def config_type(experiment: str) -> type:
+
+def config_type(experiment: Any) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
-    if experiment == ALL:
-        return importlib.import_module("sinkjax.experiments.config").All
+    if isinstance(experiment, str) and experiment in SUITES:
+        return cast(type, getattr(importlib.import_module("sinkjax.experiments.config"), SUITES[experiment]))
     module, name, _ = _entry(experiment)
     return cast(type, getattr(importlib.import_module(module), name))
 
 
+def trains(experiment: str) -> bool:
+    """Whether an experiment trains models of its own instead of taking one. Errors: an unknown experiment."""
+    return issubclass(config_type(experiment), importlib.import_module("sinkjax.experiments.config").Trains)
+
+
 def recipe(experiment: str) -> Recipe:
-    """The module that runs an experiment. Errors: an unknown experiment."""
+    """The module that runs an experiment on a model. Errors: an unknown experiment."""
     return cast(Recipe, importlib.import_module(_entry(experiment)[2]))
+
+
+def course(experiment: str) -> Course:
+    """The module that runs an experiment which trains its models. Errors: an unknown experiment."""
+    return cast(Course, importlib.import_module(_entry(experiment)[2]))
 
 
 def choose(name: str) -> Chosen:
@@ -85,17 +102,27 @@ def choose(name: str) -> Chosen:
 
     Results are an output folder, its config.yaml, or a store. Errors: nothing of that name; a document that is not a config.
     """
-    if name in configs():
-        return read(config_path(name).read_text(encoding="utf-8"), name)
     path = Path(name).expanduser()
     if path.suffix == STORE_SUFFIX and path.is_dir():
         return _of_store(path)
-    document = path / CONFIG_FILE if path.is_dir() else path
-    if path.is_dir() and not document.is_file():
+    text, what, folder = document(name, configs())
+    return read(text, what, folder)
+
+
+def document(name: str, among: Iterable[str]) -> tuple[str, str, Path | None]:
+    """The document that a user names, what to call it, and its folder if it is that of a former run.
+
+    among: the shipped configs that an unknown name may have meant. Errors: nothing of that name.
+    """
+    if name in configs():
+        return config_path(name).read_text(encoding="utf-8"), name, None
+    path = Path(name).expanduser()
+    file = path / CONFIG_FILE if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
         raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
-    if not document.is_file():
-        raise unknown("config", name, configs(), "; or a YAML file, or the folder of a former run")
-    return read(read_text(document), str(document), document.parent if document.name == CONFIG_FILE else None)
+    if not file.is_file():
+        raise unknown("config", name, among, "; or a YAML file, or the folder of a former run")
+    return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None
 
 
 def _of_store(path: Path) -> Chosen:
@@ -113,6 +140,8 @@ def _of_store(path: Path) -> Chosen:
 def read(text: str, what: str, folder: Path | None = None) -> Chosen:
     """A YAML document as an experiment's config. Errors: no `experiment`, an unknown one, or fields that do not fit it."""
     values = documents.parse(text, what)
+    if "training" in values:
+        raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")
     if "experiment" not in values:
         raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(EXPERIMENTS)}")
     experiment = values.pop("experiment")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,18 @@ def claim(folder: Path, chosen: Chosen) -> None:
 
     Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
     """
+
+    def differences(text: str) -> list[str]:
+        return _differences(read(text, str(folder / CONFIG_FILE)), chosen)
+
+    take(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
+
+
+def take(folder: Path, document: str, differences: Callable[[str], list[str]], what: str) -> None:
+    """Write the document of a config into a folder that is new or empty, or find there what belongs to it; errors as for `claim`.
+
+    differences: from the document that is there, to what was otherwise.
+    """
     identity = folder / CONFIG_FILE
     try:
         if folder.exists() and not folder.is_dir():
@@ -30,15 +43,15 @@ def claim(folder: Path, chosen: Chosen) -> None:
         if not identity.is_file():
             if folder.is_dir() and any(folder.iterdir()):
                 raise SinkjaxError(f"{folder} exists with other content; choose another --out")
-            write(identity, documents.write(chosen.experiment, chosen.config))
+            write(identity, document)
             return
     except OSError as error:
         raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
-    differences = _differences(read(read_text(identity), str(identity)), chosen)
-    if differences and [entry.name for entry in folder.iterdir()] == [CONFIG_FILE]:  # of a run that failed before it had a result
-        write(identity, documents.write(chosen.experiment, chosen.config))
-    elif differences:
-        raise SinkjaxError(f"{folder} holds another run ({'; '.join(differences)}); choose another --out or delete it")
+    found = differences(read_text(identity))
+    if found and [entry.name for entry in folder.iterdir()] == [CONFIG_FILE]:  # of a run that failed before it had a result
+        write(identity, document)
+    elif found:
+        raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
 
 
 def store_path(folder: Path, job: str) -> Path:
@@ -89,5 +102,4 @@ def _differences(have: Chosen, want: Chosen) -> list[str]:
     """The fields in which two runs differ, in words."""
     if have.experiment != want.experiment:
         return [f"experiment was {have.experiment}, now {want.experiment}"]
-    old, new = documents.fields(have.config), documents.fields(want.config)
-    return [f"{key} was {old[key]!r}, now {new[key]!r}" for key in new if documents.plain(old[key]) != documents.plain(new[key])]
+    return documents.differences(have.config, want.config)

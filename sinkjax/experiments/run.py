@@ -11,11 +11,13 @@ import sinkjax
 from sinkjax.checkpoints.load import Model, open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents, results
-from sinkjax.experiments.base import Batch, Calculation, Job, Section
+from sinkjax.experiments.base import Batch, Calculation, Job, Lesson, Section
 from sinkjax.experiments.calculation import calculate
+from sinkjax.experiments.identity import checked
 from sinkjax.experiments.illustrations import illustrated
 from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.registry import ALL, Chosen, choose, config_type, recipe
+from sinkjax.experiments.lesson import teach
+from sinkjax.experiments.registry import Chosen, choose, config_type, course, recipe, trains
 from sinkjax.experiments.summary import claims_csv, to_csv
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
@@ -32,7 +34,7 @@ def run(experiment: str, out: str | Path, **fields: Any) -> Section:
     (`suite.carry_out` runs those).
     """
     shipped = choose(experiment)
-    if shipped.experiment == ALL:
+    if shipped.suite:
         raise SinkjaxError(f"{experiment} is many experiments; run one of them, or all with: sinkjax run {experiment}")
     values = {**documents.fields(shipped.config), **fields}
     config: Any = documents.build(config_type(shipped.experiment), values, experiment)
@@ -49,26 +51,35 @@ def carry_out(
     """Run an experiment into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
     memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next. load: gives
-    the model, by default `sinkjax.load`.
+    the model of an experiment that takes one, by default `sinkjax.load`.
     """
     for _ in plans(chosen, memory, weights=True):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
+    if trains(chosen.experiment):
+        for lesson in course(chosen.experiment).lessons(chosen.config):
+            teach(lesson, chosen, out, say)
+    else:
+        _sweep(chosen, out, memory, say, load or sinkjax.load)
+    say("summary, figures and page")
+    return build(chosen, out)
+
+
+def _sweep(chosen: Chosen, out: Path, memory: int | None, say: Callable[[str], None], load: Callable[..., Model]) -> None:
+    """Carry out the jobs of an experiment on one model."""
     config: Any = chosen.config
     say(f"loading {config.model}")
-    model = (load or sinkjax.load)(config.model, dtype=config.dtype, revision=config.revision)
+    model = load(config.model, dtype=config.dtype, revision=config.revision)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     for job in recipe(chosen.experiment).jobs(config, model.config):
         batch, store = batches(job.inputs, job.prompts), results.store_path(out, job.name)
         edits = "" if isinstance(job, Calculation) else f"{len(job.arms)} edits x "
         say(f"{job.name}: {edits}{job.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
         store_job(job, model, batch, store, memory)
-    say("summary, figures and page")
-    return build(chosen, out)
 
 
 def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[Job, Config, Plan]]:
-    """What each sweep of an experiment, calculations aside, will do and cost. Errors: edits that do not fit the model.
+    """What each sweep of an experiment, all else aside, will do and cost. Errors: edits that do not fit the model.
 
     No weights are read. weights: whether they must be there.
     """
@@ -79,10 +90,14 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
 
 def work(
     chosen: Chosen, memory: int | None = None, weights: bool = False
-) -> Iterator[tuple[Job | Calculation, Config, Plan | None]]:
-    """Every job of an experiment in its order, and the plan of each sweep. Arguments and errors as for `plans`."""
+) -> Iterator[tuple[Job | Calculation | Lesson, Config, Plan | None]]:
+    """Every job or lesson of an experiment in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
+    if trains(chosen.experiment):
+        for lesson in course(chosen.experiment).lessons(config):
+            yield lesson, lesson.architecture, None
+        return
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
@@ -123,7 +138,7 @@ def build(chosen: Chosen, folder: Path) -> Section:
     for drawing in section.drawings:
         write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
-    write(folder / results.SUMMARY, to_csv(section.rows))
+    write(folder / results.SUMMARY, to_csv(section.rows, section.subject))
     if section.claims:
         write(folder / results.CLAIMS, claims_csv(section.claims))
     write(folder / results.PAGE, page([section], title=section.title))
@@ -132,8 +147,12 @@ def build(chosen: Chosen, folder: Path) -> Section:
 
 def section_of(chosen: Chosen, folder: Path) -> Section:
     """What a finished run found, from its stores; nothing is written."""
+    if trains(chosen.experiment):
+        lab = course(chosen.experiment)
+        names = [lesson.name for lesson in lab.lessons(chosen.config)]
+        return lab.section(chosen.config, {name: results.open_store(results.store_path(folder, name)) for name in names})
     study = recipe(chosen.experiment)
     stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
     extras = {name: results.store_path(folder, name) for name in getattr(study, "EXTRAS", ())}
     shown = {name: results.open_store(path) for name, path in extras.items() if path.exists()}
-    return illustrated(study.section(chosen.config, stores), shown)
+    return checked(illustrated(study.section(chosen.config, stores), shown), shown)

@@ -1,4 +1,4 @@
-"""Every experiment of a family, or of all families, on one model: run one after the other, and shown on one page."""
+"""Every experiment of a family, or of all families, on one model or on models of their own: run in turn, shown on one page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents, results, run
 from sinkjax.experiments.base import Section
-from sinkjax.experiments.config import All
-from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, read_text
+from sinkjax.experiments.config import All, AllTrained
+from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, read_text, trains
 from sinkjax.report.files import write
 
 REFUSED = "refused.yaml"
@@ -31,30 +31,31 @@ class Report:
     skipped: Mapping[str, str]
 
 
-def names(config: All) -> list[str]:
-    """The experiments of a suite, sorted. Errors: a family that has none."""
-    every = [name for name in sorted(EXPERIMENTS) if "/" in name]  # a sweep of any edits belongs to no paper
+def names(config: All | AllTrained) -> list[str]:
+    """The experiments of a suite, sorted: those on one model, or those that train their own. Errors: a family that has none."""
+    trained = isinstance(config, AllTrained)
+    every = [name for name in sorted(EXPERIMENTS) if "/" in name and trains(name) == trained]  # a sweep belongs to no paper
     families = {name.partition("/")[0] for name in every}
     if config.family and config.family not in families:
         raise unknown("family", config.family, families)
     return [name for name in every if config.family in ("", name.partition("/")[0])]
 
 
-def member(config: All, name: str, layers: int) -> Chosen:
+def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     """One experiment of a suite: its shipped config, on the suite's model, with the fields that the suite states.
 
     layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them.
     Errors: a field that does not fit the experiment.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
-    values = {**documents.fields(choose(name).config), "revision": None, **stated}
+    values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if "map_layers" in values:
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
     built: Any = documents.build(config_type(name), values, name)
     return Chosen(name, built)
 
 
-def place(config: All, name: str, out: Path) -> Path:
+def place(config: All | AllTrained, name: str, out: Path) -> Path:
     """The folder of an experiment in that of its suite."""
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
@@ -65,7 +66,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
     An experiment that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
     others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
     """
-    config: All = chosen.config
+    config = chosen.config
     layers = _layers(config, weights=True)
     results.claim(out, chosen)
     load = functools.cache(sinkjax.load)
@@ -92,7 +93,7 @@ def build(chosen: Chosen, out: Path) -> Report:
 
 def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section] = run.section_of) -> Report:
     """What the finished experiments of a suite found, and why the others have no section. section: gives one from its folder."""
-    config: All = chosen.config
+    config = chosen.config
     refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
     sections, skipped = [], dict(refused)
     for name in names(config):
@@ -107,14 +108,16 @@ def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section]
     return Report(title(config), tuple(sections), skipped)
 
 
-def title(config: All) -> str:
+def title(config: All | AllTrained) -> str:
     """The title of a suite's page."""
+    if isinstance(config, AllTrained):
+        return f"{config.family or 'All labs'}: models trained from scratch"
     return f"{config.family or 'All papers'} on {config.model}"
 
 
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
     """(experiment, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
-    config: All = chosen.config
+    config = chosen.config
     layers = _layers(config, weights=False)
     for name in names(config):
         try:
@@ -123,14 +126,16 @@ def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]
             yield name, str(error)
 
 
-def _layers(config: All, weights: bool) -> int:
+def _layers(config: All | AllTrained, weights: bool) -> int:
     """How many layers the model has. Errors: what is not the fault of one experiment, the model, the dtype or the family."""
     names(config)
     check_dtype(config.dtype)
+    if isinstance(config, AllTrained):
+        return 0
     return open_checkpoint(config.model, config.revision, weights=weights).config.layers
 
 
-def _write(config: All, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
+def _write(config: All | AllTrained, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
     from sinkjax.report.page import page
 
     report = Report(title(config), tuple(sections), skipped)

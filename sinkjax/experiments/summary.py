@@ -123,13 +123,13 @@ def _ranks(sweep: Measured, effects: NDArray, random: NDArray, controls: Sequenc
     return ranks
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """The summary as CSV: one line for each arm and measure, empty where a number does not exist."""
+def to_csv(rows: Sequence[Row], subject: str = "edit") -> str:
+    """The summary as CSV: one line for each arm and measure, empty where a number does not exist. subject: what an arm is."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     interval = ("mean", "low", "high")
     table.writerow(
-        ["edit", "group", "measure", *interval, "n", *(f"effect_{name}" for name in interval), "percentile", "controls"]
+        [subject, "group", "measure", *interval, "n", *(f"effect_{name}" for name in interval), "percentile", "controls"]
     )
     for row in rows:
         ranks = ("" if row.percentile is None else row.percentile, row.controls)

@@ -1,4 +1,4 @@
-"""Attention: normalisers behind one signature, and causal attention in blocks of queries.
+"""Causal attention in blocks of queries.
 
 Shape suffixes: B prompts, T = S positions (queries, keys), Q queries of a block, H query heads, K key-value heads, D head width.
 """
@@ -6,37 +6,34 @@ Shape suffixes: B prompts, T = S positions (queries, keys), Q queries of a block
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.measure import query_axes
+from sinkjax.model.config import Config
 from sinkjax.statistics import PairView
 from sinkjax.tape import Tape
 
 QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for
 
 
-def softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
-    """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
-
-    -inf enters nothing but exp, whose derivative there is 0, so gradients are finite under any mask.
-    """
-    seen = jnp.where(visible, scores, -jnp.inf)
-    top = jax.lax.stop_gradient(seen.max(axis=-1, keepdims=True))
-    powers = jnp.exp(seen - jnp.where(top > -jnp.inf, top, 0))
-    total = powers.sum(axis=-1, keepdims=True)
-    return powers / jnp.where(total > 0, total, 1)
-
-
 def attend(
-    q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, window: jax.Array | None, tape: Tape, precision: str
+    q_BTHD: jax.Array,
+    k_BSKD: jax.Array,
+    v_BSKD: jax.Array,
+    window: jax.Array | None,
+    learned: Mapping[str, jax.Array],
+    tape: Tape,
+    config: Config,
+    precision: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """Causal attention of rotated queries and keys, at scale 1 / sqrt(D).
+    """Causal attention of rotated queries and keys, by the config's scale and normaliser.
 
-    window: int, the number of last keys a query sees, or None. Scores, weights and their sums are at least float32.
+    window: int, the number of last keys a query sees, or None. learned: the normaliser's parameters in this layer, [H] each.
+    Scores, weights and their sums are at least float32.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
     B, T, H, D = q_BTHD.shape
@@ -52,11 +49,12 @@ def attend(
         view = PairView(tape.lengths, rows_Q, causal[None, None], q_BHQD, k_BKSD)
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
-        stacked_BKRD = (q_BHQD * D**-0.5).reshape(B, K, -1, D)
+        stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
         scores = jnp.einsum("BKRD,BKSD->BKRS", stacked_BKRD, k_BKSD, precision=precision).reshape(B, H, Q, T)
         scores, visible = inner.logits(scores, view)
-        view = dataclasses.replace(view, visible=visible)
-        weights = inner.weights(softmax(scores, visible), view)
+        given = {**learned, "rows": rows_Q}
+        view = dataclasses.replace(view, visible=visible, bias=config.normaliser.bias(scores, visible, given))
+        weights = inner.weights(config.normaliser.weights(scores, visible, given), view)
         out = jnp.einsum("BKRS,BKSD->BKRD", weights.reshape(B, K, -1, T), v_BKSD, precision=precision).reshape(B, H, Q, D)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts

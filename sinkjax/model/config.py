@@ -1,14 +1,18 @@
 """What a model is: a frozen, hashable record of its architecture, a static argument of every jitted function.
 
-Variants are tagged sub-records (`Rope`, `Llama3Scaling`, ...), so that the forward reads as cases and not as flags. Nothing
-that a checkpoint must state has a default here: norm epsilon, rotary base, head width, key-value heads and tying.
+Variants are tagged sub-records (`Rope` or `NoPosition`, `RMSNorm` or None, `ReLU`, ...), so that the forward reads as cases and
+not as flags. Nothing that a checkpoint must state has a default here: norm epsilon, rotary base, head width, key-value heads and
+tying.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any
 
 from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.fields import LATER, stated
+from sinkjax.model.normalisers import Normaliser, Softmax
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
 
@@ -68,6 +72,11 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class NoPosition:
+    """Queries and keys know nothing of where they stand; only the causal mask does."""
+
+
+@dataclass(frozen=True)
 class RMSNorm:
     """x * gain / sqrt(mean(x^2) + eps)."""
 
@@ -78,16 +87,27 @@ class RMSNorm:
             raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
 
 
+@dataclass(frozen=True)
+class HeadGate:
+    """Each head's output times sigmoid(x w), a number for each head and query, before W_O (Qiu et al. 2025, head-wise).
+
+    x is what the queries are made of, the block's normed input. Parameters: layers/head_gate [L, d, H].
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A decoder-only transformer of the Llama family.
+    """A decoder-only transformer of the Llama family, or one with less in it.
 
     layers: number of blocks L. width: residual width d. heads: query heads H. kv_heads: key-value heads; query head h reads
-    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the gated MLP.
+    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the gated MLP; None: no MLP.
     vocab_size: number of tokens, or None for a model fed with vectors (then there is no embedding and no unembedding).
-    context: the longest prompt in tokens. tied: the unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which
-    projections have one. windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a
-    query sees, itself included, or None. activation: one of ACTIVATIONS.
+    context: the longest prompt in tokens. norm: before attention, before the MLP and after the last block, or None. tied: the
+    unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one. windows: None (every layer sees all
+    earlier keys) or one entry per layer, the number of last keys a query sees, itself included, or None. activation: one of
+    ACTIVATIONS. normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim). gate: on
+    each head's output, or None. residual: whether a block's input is added to what attention, and then the MLP, give.
+    What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
     """
 
     layers: int
@@ -95,30 +115,42 @@ class Config:
     heads: int
     kv_heads: int
     head_dim: int
-    mlp_width: int
+    mlp_width: int | None
     vocab_size: int | None
     context: int
-    norm: RMSNorm
-    position: Rope
+    norm: RMSNorm | None
+    position: Rope | NoPosition
     activation: str
     tied: bool
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
     windows: tuple[int | None, ...] | None = None
+    normaliser: Normaliser = field(default=Softmax(), metadata=LATER)
+    score_scale: float | None = field(default=None, metadata=LATER)
+    gate: HeadGate | None = field(default=None, metadata=LATER)
+    residual: bool = field(default=True, metadata=LATER)
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "kv_heads", "head_dim", "mlp_width", "context"):
+        sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
+        for name in [*sizes, "mlp_width"] if self.mlp_width is not None else sizes:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise SinkjaxError(f"{name} must be an int of at least 1, not {getattr(self, name)!r}")
         if self.vocab_size is not None and self.vocab_size < 1:
             raise SinkjaxError(f"vocab_size must be at least 1 or None, not {self.vocab_size}")
         if self.heads % self.kv_heads:
             raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
-        if self.head_dim % 2:
-            raise SinkjaxError(f"rotary positions need an even head_dim, not {self.head_dim}")
-        if isinstance(self.position.scaling, DynamicScaling) and self.head_dim < 4:  # its base has the exponent D / (D - 2)
-            raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {self.head_dim}")
+        if isinstance(self.position, Rope):
+            if self.head_dim % 2:
+                raise SinkjaxError(f"rotary positions need an even head_dim, not {self.head_dim}")
+            if isinstance(self.position.scaling, DynamicScaling) and self.head_dim < 4:  # its base has the exponent D / (D - 2)
+                raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {self.head_dim}")
+        if not isinstance(self.normaliser, Normaliser):
+            raise SinkjaxError(f"normaliser must be a record of sinkjax.model.normalisers, not {self.normaliser!r}")
+        if self.score_scale is not None and not 0 < self.score_scale < float("inf"):
+            raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
+        if self.mlp_bias and self.mlp_width is None:
+            raise SinkjaxError("mlp_bias is for models with an MLP, and mlp_width is None")
         if self.windows is not None and len(self.windows) != self.layers:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):
@@ -129,3 +161,37 @@ class Config:
     def group(self) -> int:
         """Query heads per key-value head."""
         return self.heads // self.kv_heads
+
+    @property
+    def rope(self) -> Rope:
+        """The rotary positions. Errors: a model without."""
+        if not isinstance(self.position, Rope):
+            raise SinkjaxError("this model has no rotary positions")
+        return self.position
+
+    @property
+    def rms_norm(self) -> RMSNorm:
+        """The norm. Errors: a model without."""
+        if self.norm is None:
+            raise SinkjaxError("this model has no norm")
+        return self.norm
+
+    @property
+    def neurons(self) -> int:
+        """Hidden units of the MLP. Errors: a model without."""
+        if self.mlp_width is None:
+            raise SinkjaxError("this model has no MLP")
+        return self.mlp_width
+
+    @property
+    def scale(self) -> float:
+        """The factor on the products of queries and keys."""
+        return self.head_dim**-0.5 if self.score_scale is None else self.score_scale
+
+    def identity(self) -> dict[str, Any]:
+        """The architecture as JSON, as results are stored with it."""
+        plain = (RMSNorm, Rope)
+        return {
+            name: asdict(value) if isinstance(value, plain) else repr(value) if is_dataclass(value) else value
+            for name, value in stated(self).items()
+        }

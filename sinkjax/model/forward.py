@@ -6,6 +6,8 @@
         h = h + MLP(norm(h))                   NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
+A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
+
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
 width, d residual width, F MLP width, V vocabulary, L blocks.
@@ -28,7 +30,7 @@ from sinkjax.measure import finish, measure
 from sinkjax.model import rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
-from sinkjax.model.config import Config
+from sinkjax.model.config import Config, Rope
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
@@ -111,27 +113,31 @@ def visit_embedding(h: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array
 
 
 def block(
-    h: jax.Array, w: Params, window: jax.Array | None, angles: Callable, tape: Tape, config: Config, precision: str
+    h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape, config: Config, precision: str
 ) -> tuple[jax.Array, jax.Array]:
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
     matmul = partial(jnp.einsum, precision=precision)
 
-    x = rms_norm(h, w["attn_norm"], config.norm.eps)
+    x = normed(h, w, "attn_norm", config)
     q = tape(Site.QUERY, add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias")))
     k = tape(Site.KEY, add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias")))
     v = tape(Site.VALUE, add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias")))
-    for_queries, for_keys = angles(tape)  # POSITION
-    heads, empty_rows = attend(
-        rope.rotate(q, *for_queries), rope.rotate(k, *for_keys), v, window, tape, precision
-    )  # LOGITS, WEIGHTS
+    q, k = rotate(tape, q, k)  # POSITION
+    heads, empty_rows = attend(q, k, v, window, w.get("normaliser", {}), tape, config, precision)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
-    h = h + tape(Site.ATTN_OUT, add_bias(matmul("BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias")))
+    if config.gate is not None:
+        heads = heads * jax.nn.sigmoid(matmul("BTd,dH->BTH", x, w["head_gate"]))[..., None]
+    attended = tape(Site.ATTN_OUT, add_bias(matmul("BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias")))
+    h = h + attended if config.residual else attended
+    if config.mlp_width is None:
+        return tape(Site.RESID, h), empty_rows
 
-    x = rms_norm(h, w["mlp_norm"], config.norm.eps)
+    x = normed(h, w, "mlp_norm", config)
     gate = add_bias(matmul("BTd,dF->BTF", x, w["gate"]), w.get("gate_bias"))
     up = add_bias(matmul("BTd,dF->BTF", x, w["up"]), w.get("up_bias"))
     neurons = tape(Site.NEURON, ACTIVATION[config.activation](gate) * up)
-    h = h + tape(Site.MLP_OUT, add_bias(matmul("BTF,Fd->BTd", neurons, w["down"]), w.get("down_bias")))
+    change = tape(Site.MLP_OUT, add_bias(matmul("BTF,Fd->BTd", neurons, w["down"]), w.get("down_bias")))
+    h = h + change if config.residual else change
     return tape(Site.RESID, h), empty_rows
 
 
@@ -142,12 +148,12 @@ def block_step(
 
     Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
     """
-    angles = rotary(config, lengths, T, jnp.promote_types(dtype, jnp.float32), edits)
+    rotate = rotary(config, lengths, T, jnp.promote_types(dtype, jnp.float32), edits)
     windows = None if config.windows is None else jnp.asarray([window or T for window in config.windows])
 
     def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params) -> tuple[tuple[jax.Array, dict], dict]:
         tape = Tape(edits, probe, lengths, layer)
-        h, empty_rows = block(h, w, None if windows is None else windows[layer], angles, tape, config, precision)
+        h, empty_rows = block(h, w, None if windows is None else windows[layer], rotate, tape, config, precision)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
             if capture.name in record:
@@ -159,17 +165,19 @@ def block_step(
     return step
 
 
-def rotary(config: Config, lengths: jax.Array, T: int, dtype: jnp.dtype, edits: Edits) -> Callable[[Tape], tuple]:
-    """A function of the tape that gives the tables of queries and of keys; they are made once unless POSITION is edited."""
+def rotary(config: Config, lengths: jax.Array, T: int, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
+    """A function of the tape, queries and keys that rotates them; its tables are made once unless POSITION is edited."""
+    if not isinstance(config.position, Rope):
+        return lambda tape, q, k: (q, k)
     frequencies, factor = rope.frequencies(config.position, config.head_dim, lengths, dtype)
     index = jnp.arange(T)[None, :]
     if not any(term.site == Site.POSITION for term in edits):
         same = rope.tables(index, frequencies, factor)
-        return lambda tape: (same, same)
+        return lambda tape, q, k: (rope.rotate(q, *same), rope.rotate(k, *same))
 
-    def edited(tape: Tape) -> tuple:
-        for_queries, for_keys = tape.positions(index, index)
-        return rope.tables(for_queries, frequencies, factor), rope.tables(for_keys, frequencies, factor)
+    def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
+        for_queries, for_keys = (rope.tables(chosen, frequencies, factor) for chosen in tape.positions(index, index))
+        return rope.rotate(q, *for_queries), rope.rotate(k, *for_keys)
 
     return edited
 
@@ -205,7 +213,7 @@ def complete(
     precision: str,
 ) -> Output:
     """From the last residual stream and all that was measured to the `Output`."""
-    x = rms_norm(h, params["final_norm"], config.norm.eps)
+    x = normed(h, params, "final_norm", config)
     if config.vocab_size is None:
         return output(None, x, None, trace, edits, probe)
     unembed = params["embed"].T if config.tied else params["unembed"]
@@ -213,6 +221,11 @@ def complete(
     to_logits = lambda x: jnp.einsum("...d,dV->...V", x, unembed, precision=precision, preferred_element_type=wide)  # noqa: E731
     nll = next_token_nll(to_logits, x, tokens, lengths) if probe.nll else None
     return output(to_logits(x) if logits else None, None, nll, trace, edits, probe)
+
+
+def normed(h: jax.Array, w: Params, gain: str, config: Config) -> jax.Array:
+    """The residual stream as the next part of the model reads it."""
+    return h if config.norm is None else rms_norm(h, w[gain], config.norm.eps)
 
 
 def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:

@@ -43,8 +43,9 @@ def abstract(config: Config) -> Params:
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d], and the biases the config asks for; final_norm [d]; unembed [d, V] if not tied.
+    Of variants: layers/normaliser, a vector [L, H] for each value that the normaliser learns, and layers/head_gate [L, d, H].
     """
-    L, d, H, K, D, F = config.layers, config.width, config.heads, config.kv_heads, config.head_dim, config.mlp_width
+    L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
     def matrix(fan_in: int, **axes: int) -> Leaf:
         return Leaf((L, *axes.values()), ("layer", *axes), "normal", fan_in)
@@ -52,28 +53,34 @@ def abstract(config: Config) -> Params:
     def vector(init: str, **axes: int) -> Leaf:
         return Leaf((L, *axes.values()), ("layer", *axes), init)
 
-    layers = {
-        "attn_norm": vector("ones", width=d),
+    layers: Params = {
         "q": matrix(d, width=d, heads=H, head_dim=D),
         "k": matrix(d, width=d, kv_heads=K, head_dim=D),
         "v": matrix(d, width=d, kv_heads=K, head_dim=D),
         "o": matrix(H * D, heads=H, head_dim=D, width=d),
-        "mlp_norm": vector("ones", width=d),
-        "gate": matrix(d, width=d, mlp=F),
-        "up": matrix(d, width=d, mlp=F),
-        "down": matrix(F, mlp=F, width=d),
     }
+    if config.norm is not None:
+        layers["attn_norm"] = vector("ones", width=d)
+    if (F := config.mlp_width) is not None:
+        layers |= {"gate": matrix(d, width=d, mlp=F), "up": matrix(d, width=d, mlp=F), "down": matrix(F, mlp=F, width=d)}
+        if config.norm is not None:
+            layers["mlp_norm"] = vector("ones", width=d)
+        if config.mlp_bias:
+            layers |= {"gate_bias": vector("zeros", mlp=F), "up_bias": vector("zeros", mlp=F)}
+            layers["down_bias"] = vector("zeros", width=d)
+    if config.normaliser.LEARNED:
+        layers["normaliser"] = {name: vector("zeros", heads=H) for name in config.normaliser.LEARNED}
+    if config.gate is not None:
+        layers["head_gate"] = matrix(d, width=d, heads=H)
     if config.qkv_bias:
         layers["q_bias"] = vector("zeros", heads=H, head_dim=D)
         layers["k_bias"] = vector("zeros", kv_heads=K, head_dim=D)
         layers["v_bias"] = vector("zeros", kv_heads=K, head_dim=D)
     if config.out_bias:
         layers["o_bias"] = vector("zeros", width=d)
-    if config.mlp_bias:
-        layers["gate_bias"] = vector("zeros", mlp=F)
-        layers["up_bias"] = vector("zeros", mlp=F)
-        layers["down_bias"] = vector("zeros", width=d)
-    tree: Params = {"layers": layers, "final_norm": Leaf((d,), ("width",), "ones")}
+    tree: Params = {"layers": layers}
+    if config.norm is not None:
+        tree["final_norm"] = Leaf((d,), ("width",), "ones")
     if config.vocab_size is not None:
         tree["embed"] = Leaf((config.vocab_size, d), ("vocab", "width"), "normal", d)
         if not config.tied:

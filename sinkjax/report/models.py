@@ -12,7 +12,7 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES
 from sinkjax.checkpoints.hf_config import DEFAULTS
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, find_preset
-from sinkjax.edits.site import SITES, Site
+from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config
@@ -51,6 +51,8 @@ def show_sites(source: str, prompts: int, length: int, dtype: str) -> None:
     arrays = site_arrays(config, prompts, length, dtype)
     lines = []
     for site, spec in SITES.items():
+        if lacks(config, site):
+            continue
         array = arrays.get(site)
         axes = spec.axes if array is None else (f"{axis} {size}" for axis, size in zip(spec.axes, array.shape, strict=True))
         cost = "" if array is None else in_words(math.prod(array.shape) * array.dtype.itemsize)
@@ -67,7 +69,9 @@ def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[S
         raise SinkjaxError(f"a batch needs at least 1 prompt of 1 to {config.context} tokens, not {prompts} of {length}")
     weights = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), params.abstract(config))
     tokens = jax.ShapeDtypeStruct((prompts, length), jnp.int32)
-    probe = Probe(capture=tuple(Capture(site, layers=(0,)) for site in SITES if site != Site.POSITION))
+    probe = Probe(
+        capture=tuple(Capture(site, layers=(0,)) for site in SITES if site != Site.POSITION and not lacks(config, site))
+    )
 
     def measure(weights: params.Params, tokens: jax.Array) -> dict[str, jax.Array]:
         return dict(forward(weights, tokens, config, probe=probe, logits=False).record)

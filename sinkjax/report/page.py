@@ -106,10 +106,10 @@ def _summary(section: Section) -> str:
         return ""
     shown = table(section.rows, section.featured)
     cells = [cell for _, line in shown.lines for cell in line]
-    parts = ["the mean and its 95 % interval"]
+    parts = [f"the mean over {section.over} and its 95 % interval"]
     parts += ["Δ, the difference from the first line"] * any(cell.effect for cell in cells)
     parts += ["its percentile among random controls"] * any(cell.rank for cell in cells)
-    return f"<h2>Summary</h2><p>In each cell: {'; '.join(parts)}.</p>{_table(shown)}"
+    return f"<h2>Summary</h2><p>In each cell: {'; '.join(parts)}.</p>{_table(shown, section.subject)}"
 
 
 def _section(section: Section) -> str:
@@ -135,11 +135,11 @@ def _everything(section: Section) -> str:
     whole = table(section.rows)
     if len(whole.lines) == len(section.featured):
         return ""
-    return f"<details><summary>All {len(whole.lines)} edits</summary>{_table(whole)}</details>"
+    return f"<details><summary>All {len(whole.lines)} {section.subject}s</summary>{_table(whole, section.subject)}</details>"
 
 
-def _table(summary: Table) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in ("edit", *summary.columns))
+def _table(summary: Table, subject: str) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in (subject, *summary.columns))
     lines = "".join(f"<tr><th>{escape(label)}</th>{''.join(map(_cell, cells))}</tr>\n" for label, cells in summary.lines)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>'
 

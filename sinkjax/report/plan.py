@@ -12,19 +12,23 @@ import jax.numpy as jnp
 
 from sinkjax.model import params
 from sinkjax.report.terminal import in_words, show
+from sinkjax.sweeps.plan import block_flops
+from sinkjax.train import registry
+from sinkjax.train.runs import table
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Calculation
+    from sinkjax.experiments.base import Calculation, Lesson
     from sinkjax.model.config import Config
     from sinkjax.sweeps.plan import Plan
 
 ROWS, REPEATS = 1024, 8
+BACKWARD = 3  # a training step's products, in those of a forward
 MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models on a CPU too
 
 
 def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
     """Print edits, prompts, compilations, bytes, FLOPs and an estimate of the time."""
-    rate = matrix_rate(config.width, config.mlp_width, dtype)
+    rate = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype)
     lines = [
         ("edits", plan.edits),
         *(("", kind) for kind in plan.kinds),
@@ -50,6 +54,21 @@ def show_calculation(title: str, calculation: Calculation, config: Config, lengt
         ("parameters", f"{count:,}, {in_words(count * jnp.dtype(dtype).itemsize)} in {dtype}"),
     ]
     show(title, ("", ""), lines, "a calculation and no sweep: there are no edits, and its cost is not estimated")
+
+
+def show_lesson(title: str, lesson: Lesson, config: Config) -> None:
+    """Print what is trained: runs, steps, parameters and FLOPs. config: of one of its models."""
+    training, count, length = lesson.training, params.count(config), config.context
+    runs = len(table(training, registry.task(training)))
+    flops = BACKWARD * config.layers * block_flops(config, length) * length * training.batch * training.steps * runs
+    lines = [
+        ("what", _first_sentence(lesson.measure)),
+        ("runs", f"{runs}, seeds from {training.seed}"),
+        ("steps", f"at most {training.steps:,} of {training.batch} sequences of {length} tokens"),
+        ("parameters", f"{count:,} a run, {in_words(count * jnp.dtype(training.dtype).itemsize)} in {training.dtype}"),
+        ("FLOPs", f"{flops:.3g} at most, {flops / training.steps / runs:.3g} a step: of matrix products"),
+    ]
+    show(title, ("", ""), lines, "a training: a run that reaches its goal stops before its last step")
 
 
 def _first_sentence(compute: Any) -> str:

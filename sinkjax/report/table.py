@@ -35,9 +35,11 @@ class Table:
 
 
 def table(rows: Sequence[Row], arms: Sequence[str] | None = None) -> Table:
-    """A summary, or the part of it that belongs to `arms`; the first arm is what the others are compared with."""
-    columns = tuple(dict.fromkeys(row.measure for row in rows))
+    """A summary, or the part of it that belongs to `arms`, with the measures that these have; the first arm of all is what the
+    others are compared with.
+    """
     labels = arms if arms is not None else tuple(dict.fromkeys(row.arm for row in rows))
+    columns = tuple(dict.fromkeys(row.measure for row in rows if row.arm in labels))
     cells = {(row.arm, row.measure): cell(row, compared=row.arm != rows[0].arm) for row in rows}
     return Table(columns, tuple((label, tuple(cells.get((label, column), EMPTY) for column in columns)) for label in labels))
 

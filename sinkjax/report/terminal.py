@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.report.table import EMPTY, table, verdicts
+from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
     from sinkjax.experiments.base import Section
     from sinkjax.experiments.suite import Report
+    from sinkjax.train.trained import Trained
 
 
 def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], caption: str = "") -> None:
@@ -35,11 +38,10 @@ def show_section(section: Section) -> None:
         block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
         compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
         lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
-        show(column, ("edit", "value", *["effect"] * compared, *["percentile"] * ranked), lines)
+        show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
     if section.rows:
-        print(
-            "Means over prompts with bootstrap 95 % intervals; effects are paired differences from the first line of a table.\n"
-        )
+        paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
+        print(f"Means over {section.over} with bootstrap 95 % intervals{paired}.\n")
     for finding in section.findings:
         print(f"- {finding}")
     _show_claims(section)
@@ -54,6 +56,19 @@ def show_suite(report: Report) -> None:
         _show_claims(section)
     lines = [(section.experiment, verdicts(section.claims)) for section in report.sections]
     show(report.title, ("experiment", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
+
+
+def show_training(trained: Trained) -> None:
+    """Print how the runs of a training ended."""
+    lines = []
+    for (variant, rate), runs in trained.groups().items():
+        steps = sorted(ended.steps for ended in runs if ended.outcome == CONVERGED)
+        taken = (f"{statistics.median(steps):,.0f}", f"{steps[0]:,} to {steps[-1]:,}") if steps else ("-", "-")
+        diverged = ", ".join(str(ended.run.seed) for ended in runs if ended.outcome == DIVERGED) or "-"
+        lines.append((variant, f"{rate:g}", len(runs), len(steps), *taken, diverged))
+    columns = ("variant", "rate", "runs", "converged", "median step", "range", "diverged seeds")
+    cost = "" if trained.milliseconds is None else f"{trained.milliseconds:.3g} ms of wall time for one step of one run"
+    show(f"Training {trained.folder}", columns, lines, cost)
 
 
 def _show_claims(section: Section) -> None:

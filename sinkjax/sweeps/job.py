@@ -8,7 +8,7 @@ import importlib.metadata
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -151,7 +151,7 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
     return {
         "model": dict(model.source),
-        "config": asdict(model.config),
+        "config": model.config.identity(),
         "parameters": digest(*leaves),
         "dtype": str(jax.tree.leaves(model.params)[0].dtype),
         "precision": precision,

@@ -180,7 +180,7 @@ def plan_resolved(
             "shared runs": prompt_block * cost.stream,
             "one call": cost.block + widest * cost.run(prompt_block),
         },
-        flops=float(layer_passes * _block_flops(config, T) + runs * unembedding) * blocks * tokens,
+        flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * blocks * tokens,
         result_bytes=len(resolved) * B * cost.record,
     )
 
@@ -276,10 +276,10 @@ def _describe(edits: Edits, size: int) -> str:
 
 def _block_parameters(config: Config) -> int:
     """Entries of the matrices of one block."""
-    return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * config.mlp_width)
+    return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * (config.mlp_width or 0))
 
 
-def _block_flops(config: Config, T: int) -> int:
+def block_flops(config: Config, T: int) -> int:
     """FLOPs of one block per token; attention over all T keys, as computed."""
     return 2 * _block_parameters(config) + 4 * T * config.heads * config.head_dim
 
@@ -292,7 +292,7 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
     wide = max(size, 4)
     heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
     scores = 3 * config.heads * min(T, QUERY_BLOCK) * wide
-    block = B * T * max(heads + scores, 3 * config.mlp_width * size)
+    block = B * T * max(heads + scores, 3 * (config.mlp_width or 0) * size)
     loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0
     return 4 * B * T * config.width * size + max(block, loss)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +17,7 @@ from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probe import Probe
+from sinkjax.progress import bar
 from sinkjax.record import Record
 from sinkjax.sweeps.job import CELLS, Job
 from sinkjax.sweeps.plan import Chunk, Schedule, stack
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.load import Model
-
-QUIET = 60  # seconds after which a sweep that has no terminal for its bar says how far it is
 
 
 def sweep(
@@ -107,7 +103,8 @@ def fill(store: Store, job: Job, progress: bool) -> None:
         for chunk in schedule.chunks
         if not store.done[list(chunk.edits), block].all()
     ]
-    with bar(progress, total=store.done.size, done=int(store.done.sum())) as advance:
+    rate = lambda count, seconds: f"{count / seconds:.2f} edits/s"  # noqa: E731
+    with bar("sweep", progress, store.done.size, int(store.done.sum()), rate) as advance:
         waiting = None
         for block, chunk, record in compute(job, schedule, todo):
             if waiting:
@@ -165,36 +162,3 @@ def _refuse_untouched(dataset: xarray.Dataset, resolved: list[Edits]) -> None:
     for number, edits in enumerate(resolved):
         if edits and addressed[number] == 0:
             raise SinkjaxError(f"edit {number} ({dataset.edit.values[number]}) addressed no cell: it did nothing")
-
-
-@contextlib.contextmanager
-def bar(show: bool, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal's error stream, with rate and time left; yields the function that advances it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("sweep"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as shown:
-        task = shown.add_task("sweep", total=total, completed=done, rate="")
-        begun = said = time.monotonic()
-
-        def advance(count: int) -> None:
-            nonlocal said
-            shown.advance(task, count)
-            completed, now = shown.tasks[0].completed, time.monotonic()
-            rate = f"{(completed - done) / (now - begun):.2f} edits/s"
-            shown.update(task, rate=rate)
-            if show and not console.is_terminal and now - said > QUIET:
-                said = now
-                print(f"sweep: {completed:.0f} of {total}, {rate}", file=sys.stderr, flush=True)
-
-        yield advance

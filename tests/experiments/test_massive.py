@@ -76,7 +76,7 @@ def test_a_model_without_massive_activations_runs_and_is_told_so(tmp_path: Path)
     write_both(tmp_path)
     section = run.carry_out(study("background/massive", tmp_path, **SMALL), tmp_path / "out")
     assert {claim.verdict for claim in section.claims} == {"not confirmed", "not applicable"}
-    assert len(section.rows) == 3 * (5 + 2 * LAYERS)
+    assert len(section.rows) == 3 * (5 + 2 * LAYERS) + 1  # and the identity edit
     assert any("after no layer" in sentence for sentence in section.findings)
 
 

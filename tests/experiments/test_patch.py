@@ -14,6 +14,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.background import patch
 from sinkjax.experiments.background.config import Patch
+from sinkjax.experiments.identity import GROUP
 from sinkjax.sweeps.plan import kind_of
 from tests.experiments.tiny import LAYERS, study, write_both
 
@@ -47,7 +48,7 @@ def test_each_site_gets_the_donor_runs_values_at_the_position_after_the_key(mode
 
 
 def test_controls_take_a_later_position_within_each_prompt(model, batch):
-    values = patch.donor_run(CONFIG, model, batch, None)
+    values = patch.values_of(sinkjax.mask_key(CONFIG.key), model, batch, None)
     for arm in patch.prepared_controls(CONFIG, model, batch):
         term = arm.edit.terms[0]
         source = values[term.site]
@@ -69,8 +70,8 @@ def test_stand_ins_have_the_labels_and_kinds_of_the_arms(model, batch):
 def test_a_run_on_the_tiny_model_is_complete(tmp_path: Path):
     write_both(tmp_path)
     section = run.carry_out(study("background/patch", tmp_path, controls=3, control_prompts=2), tmp_path / "out")
-    assert len(section.rows) == 3 * (2 + 5 * LAYERS + 5)
-    assert {row.controls for row in section.rows if row.group not in (patch.NONE, patch.DONOR)} == {3}
+    assert len(section.rows) == 3 * (2 + 5 * LAYERS + 5) + 1  # and the identity edit
+    assert {row.controls for row in section.rows if row.group not in (patch.NONE, patch.DONOR, GROUP)} == {3}
     assert {claim.verdict for claim in section.claims} == {"not applicable"}
 
 

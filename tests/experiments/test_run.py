@@ -15,6 +15,7 @@ import zarr
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents, run
+from sinkjax.experiments.identity import GROUP
 from sinkjax.experiments.kiya.mask import STATISTICS
 from sinkjax.experiments.registry import choose
 from sinkjax.report.table import number
@@ -49,6 +50,7 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
         "continuations.zarr",
         "heads.zarr",
         "head-controls.zarr",
+        "identity.zarr",
         "summary.csv",
         "claims.csv",
         "figures",
@@ -72,6 +74,8 @@ def test_the_page_holds_the_numbers_of_the_summary(finished):
     page = (finished / "report.html").read_text(encoding="utf-8")
     lines = list(csv.DictReader(io.StringIO((finished / "summary.csv").read_text())))
     sets_of_heads = 4  # two sizes, each in the heads that sink most and in the first layers
+    *lines, same = lines
+    assert same["group"] == GROUP
     assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1 + sets_of_heads)
     for line in lines:
         assert number(float(line["mean"])) in page

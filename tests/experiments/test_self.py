@@ -82,7 +82,7 @@ def test_a_config_that_makes_no_sense_is_refused(fields, sentence):
 def test_a_run_has_a_row_for_each_arm_and_measure_compared_at_its_own_position(section):
     sets = LAYERS + 1 + 1  # layers 0 to 1, and all; 7 layers are more than there are
     other_keys = 2 * 4
-    assert len(section.rows) == 3 * (1 + 3 * sets) + other_keys
+    assert len(section.rows) == 3 * (1 + 3 * sets) + other_keys + 1  # and the identity edit
     assert {claim.verdict for claim in section.claims} <= {"confirmed", "not confirmed"}
     values = {(row.arm, row.measure): row for row in section.rows}
     effect = values["position 2 in layer 0", self_only.ACTIVATION].effect.mean

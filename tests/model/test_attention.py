@@ -13,7 +13,7 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, Site, add_logit, attend_self, compose, edit, mask_key, per_prompt, scale_head_output
 from sinkjax.model import attention
-from sinkjax.model.attention import softmax
+from sinkjax.model.normalisers import softmax
 
 ALL_OF = Probe(
     attention_received=True,

@@ -18,7 +18,7 @@ SOURCES = ("sinkjax", "tests", "configs", "docs", "scripts", "colab", ".ci")
 TEXT = {".py", ".md", ".yaml", ".toml", ".ipynb", ".cff", ".txt", ""}
 
 NEVER = {"torch", "tensorflow", "matplotlib.pyplot", "jax.experimental"}
-LAZY = {"datasets", "gguf", "matplotlib", "pandas", "scipy", "tokenizers", "transformers", "xarray", "zarr"}
+LAZY = {"datasets", "gguf", "grain", "matplotlib", "pandas", "scipy", "tokenizers", "transformers", "xarray", "zarr"}
 EXCUSES = {"pytest.skip", "pytest.xfail", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
 
 

@@ -18,7 +18,7 @@ import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import measures, results, words
+from sinkjax.experiments import identity, measures, results, words
 from sinkjax.experiments.background.compression_figures import Results, drawings
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, bound_by, correlation, matrix_entropy
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.load import Model
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS,)
+EXTRAS = (MAPS, identity.STORE)
 NONE, SINGLE, ALL, CONTROL = "no edit", "one layer", "all layers", "control"
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 STRONG = -0.5  # the correlation below which an interval must lie
@@ -57,10 +57,12 @@ def jobs(config: Compression, architecture: Config) -> tuple[Job, ...]:
     bound = Statistic("bound", Site.RESID, bound_by(config.position), ("prompt", "depth"))
     probe = Probe(attention_received=True, row_entropy=True, resid_norm=True, nll=True, extra=(SPECTRUM, bound))
     few = min(config.control_prompts, config.prompts)
+    same = sinkjax.edit(Site.MLP_OUT, "scale", 1.0, queries=config.position)
     return (
         Job("sweep", arms(config, architecture.layers), probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, few),
         maps(config, architecture, shown(config, 0), prepare=partial(prepared, config), prompts=few),
+        identity.job(config, probe, {f"MLP output at position {config.position} times 1": same}),
     )
 
 

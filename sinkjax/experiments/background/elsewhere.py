@@ -20,7 +20,7 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results, words
+from sinkjax.experiments import identity, results, words
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_figures import Results, drawings
 from sinkjax.experiments.background.elsewhere_tokens import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("natural", "placed", "controls")
-EXTRAS = (MAPS,)
+EXTRAS = (MAPS, identity.STORE)
 NONE, PLACED, CONTROL = "no edit", "put there", "control"
 CLAIM = (
     "Sun et al. 2024: massive activations appear on the first token and on the first full stop or line break. Kiya et al."
@@ -67,12 +67,24 @@ def jobs(config: Elsewhere, architecture: Config) -> tuple[Job, ...]:
     put = arms(config, [blank] * len(tokens_of(config)))
     shown = *put[:3], *put[1 + len(config.delimiters) :][:1]  # two delimiters and a word
     few, placed = (min(count, config.prompts) for count in (config.control_prompts, config.placed_prompts))
+    own = unchanged(config, np.zeros((min(identity.PROMPTS, config.prompts), architecture.width)))
     return (
         Job("natural", (_none(),), probe, config.prompts),
         Job("placed", put, probe, placed, prepare=partial(prepared, config)),
         Job("controls", controls(config, [blank] * config.controls), probe, few, prepare=partial(prepared_controls, config)),
         maps(config, architecture, shown, prepare=partial(prepared, config)),
+        identity.job(config, probe, own, prepare=partial(prepared_unchanged, config)),
     )
+
+
+def unchanged(config: Elsewhere, rows: NDArray) -> dict[str, sinkjax.Edit]:
+    """Each prompt's own token put at the place. rows: their embeddings, [B, d]."""
+    return {f"the text's own token put at position {config.place}": _put(config, rows, "its own token")}
+
+
+def prepared_unchanged(config: Elsewhere, model: Model, batch: Batch) -> dict[str, sinkjax.Edit]:
+    """The identity edit with this model's embeddings."""
+    return unchanged(config, np.stack(_rows(model, batch.tokens[:, config.place])))
 
 
 def tokens_of(config: Elsewhere) -> tuple[str, ...]:

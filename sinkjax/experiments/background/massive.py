@@ -16,7 +16,7 @@ import numpy as np
 import sinkjax
 from sinkjax import metrics, stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import illustrations, measures, results, words
+from sinkjax.experiments import identity, illustrations, measures, results, words
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import (
     LATER,
@@ -35,6 +35,7 @@ from sinkjax.experiments.background.massive_arms import (
     levels_probe,
     prepared,
     share_massive,
+    unchanged,
 )
 from sinkjax.experiments.background.massive_figures import Results, drawings
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
@@ -51,6 +52,7 @@ STORES = ("levels", "sweep", "by-layer", "controls")
 EXTRAS = (
     illustrations.MAPS,
     illustrations.TEXTS,
+    identity.STORE,
 )
 DAMAGE, HARMLESS = 0.5, 0.05  # nats per token: what counts as damage, and what as none
 CLAIM = (
@@ -80,6 +82,7 @@ def jobs(config: Massive, architecture: Config) -> tuple[Job | Calculation, ...]
         job("controls", controls, few),
         illustrations.maps(config, architecture, shown, prepare=gives, prompts=few),
         illustrations.texts(config, shown, start=config.position + 1, prepare=gives, prompts=few),
+        identity.job(config, probe, unchanged(config, stand_in), prepare=partial(prepared, config, unchanged)),
     )
 
 

@@ -94,8 +94,8 @@ def share_massive(record: Mapping[Any, Any], prompts: int | None = None) -> NDAr
     return ((top[..., 0] > THRESHOLD) & (top[..., 0] > RATIO * middle)).mean(axis=0)
 
 
-def prepared(config: Massive, make: Any, model: Model, batch: Batch) -> tuple[Arm, ...]:
-    """The arms with the dims and means of this model, from the first prompts of the study, which every job has."""
+def prepared(config: Massive, make: Any, model: Model, batch: Batch) -> Any:
+    """What `make` makes with the dims and means of this model, from the first prompts of the study, which every job has."""
     count = min(config.control_prompts, len(batch.lengths))
     run = partial(sinkjax.forward, probe=levels_probe(config.position), lengths=batch.lengths[:count], logits=False)
     return make(config, Levels.of(run(model.params, batch.tokens[:count], model.config).record, count))
@@ -114,6 +114,13 @@ def arms(config: Massive, levels: Levels) -> tuple[Arm, ...]:
         Arm(to(LATER, massive, on, mean=False), LATER),
         Arm(to(MEDIAN, levels.median_dims(config.dims), here, mean=False), MEDIAN, budget=TO_ZERO),
     )
+
+
+def unchanged(config: Massive, levels: Levels) -> dict[str, sinkjax.Edit]:
+    """The largest dims times 1, after the layer of the edits and all later ones."""
+    dims, layers = levels.order[levels.layer, : config.dims].tolist(), range(levels.layer, len(levels.order))
+    same = sinkjax.edit(Site.RESID, "scale", 1.0, queries=config.position, dims=dims, layers=layers)
+    return {"the massive dims times 1 after that layer and all later ones": same}
 
 
 def layer_arms(config: Massive, levels: Levels) -> tuple[Arm, ...]:

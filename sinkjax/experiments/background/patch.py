@@ -19,7 +19,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, views, words
+from sinkjax.experiments import identity, measures, results, views, words
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.background.patch_figures import ALL, DONOR, NONE, SINGLE, SITES, drawings
 from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS,)
+EXTRAS = (MAPS, identity.STORE)
 CONTROL = "control"
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
 WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on
@@ -57,10 +57,12 @@ def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
     drawn = [blank(few)] * config.controls
     whole = (f"{SITES[site]}, {ALL}" for site in (Site.RESID, Site.KEY, Site.VALUE))
     shown = labelled(arms(config, blank(min(views.PROMPTS, config.prompts))), NONE, DONOR, *whole)
+    own = unchanged(config, blank(min(identity.PROMPTS, config.prompts)))
     return (
         Job("sweep", arms(config, blank(config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
         Job("controls", controls(config, drawn), probe, few, prepare=partial(prepared_controls, config)),
         maps(config, architecture, shown, prepare=partial(prepared, config)),
+        identity.job(config, probe, own, prepare=partial(prepared_unchanged, config)),
     )
 
 
@@ -84,6 +86,13 @@ def arms(config: Patch, donor: Donor) -> tuple[Arm, ...]:
     return tuple(found)
 
 
+def unchanged(config: Patch, own: Donor) -> dict[str, sinkjax.Edit]:
+    """The run's own values put at all sites of the position, in all layers."""
+    L = len(next(iter(own.values())))
+    same = sinkjax.compose(*(put(config, site, value, range(L), SITES[site]) for site, value in own.items()))
+    return {"the run's own values at every site and layer": same}
+
+
 def controls(config: Patch, donors: Sequence[Donor]) -> tuple[Arm, ...]:
     """Each site of a random position of the donor run, in one random layer and in all."""
     rng, drawn = stats.generator(config.seed, "background/patch control layers"), []
@@ -99,25 +108,29 @@ def controls(config: Patch, donors: Sequence[Donor]) -> tuple[Arm, ...]:
 
 def prepared(config: Patch, model: Model, batch: Batch) -> tuple[Arm, ...]:
     """The arms with the values of the donor run at the position that is patched."""
-    values = donor_run(config, model, batch, (config.key + 1,))
+    values = values_of(sinkjax.mask_key(config.key), model, batch, (config.key + 1,))
     return arms(config, {site: array[:, :, 0] for site, array in values.items()})
 
 
 def prepared_controls(config: Patch, model: Model, batch: Batch) -> tuple[Arm, ...]:
     """The controls with the values of the donor run at random later positions, one for each prompt and draw."""
-    values = donor_run(config, model, batch, None)
+    values = values_of(sinkjax.mask_key(config.key), model, batch, None)
     rng = stats.generator(config.seed, "background/patch control positions")
     prompts = np.arange(len(batch.lengths))
     drawn = [rng.integers(config.key + 2, batch.lengths) for _ in range(config.controls)]
     return controls(config, [{site: array[:, prompts, at] for site, array in values.items()} for at in drawn])
 
 
-def donor_run(config: Patch, model: Model, batch: Batch, positions: tuple[int, ...] | None) -> Donor:
-    """What the masked run has at each site: [L, B, positions, ...]."""
+def prepared_unchanged(config: Patch, model: Model, batch: Batch) -> dict[str, sinkjax.Edit]:
+    """The identity edit with the values of the unedited run."""
+    values = values_of(sinkjax.compose(), model, batch, (config.key + 1,))
+    return unchanged(config, {site: array[:, :, 0] for site, array in values.items()})
+
+
+def values_of(edit: sinkjax.Edit, model: Model, batch: Batch, positions: tuple[int, ...] | None) -> Donor:
+    """What an edited run has at each site: [L, B, positions, ...]."""
     probe = Probe(capture=tuple(Capture(site, positions=positions, name=f"donor_{site}") for site in SITES))
-    record = sinkjax.forward(
-        model.params, batch.tokens, model.config, sinkjax.mask_key(config.key), probe, batch.lengths, logits=False
-    ).record
+    record = sinkjax.forward(model.params, batch.tokens, model.config, edit, probe, batch.lengths, logits=False).record
     return {site: np.moveaxis(np.asarray(record[f"donor_{site}"]), 1, 0) for site in SITES}
 
 

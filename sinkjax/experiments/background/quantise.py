@@ -23,7 +23,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import measures, results, words
+from sinkjax.experiments import identity, measures, results, words
 from sinkjax.experiments.background.config import Quantise
 from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS,)
+EXTRAS = (MAPS, identity.STORE)
 NONE, REMOVED, MOVED, CONTROL = "no edit", "MLP dropped in the layer that writes it", "key masked in all layers", "control"
 TO_DROP, TO_MASK = 1, 2  # budgets: each edit is compared with the same one at random positions
 STEPS = 127  # of a signed 8-bit number, on either side of zero
@@ -86,7 +86,17 @@ def jobs(config: Quantise, architecture: Config) -> tuple[Job, ...]:
         Job("sweep", arms(config, 0), PROBE, config.prompts, prepare=partial(prepared, config, arms)),
         Job("controls", controls(config, 0), PROBE, few, prepare=partial(prepared, config, controls)),
         maps(config, architecture, arms(config, 0), prepare=partial(prepared, config, arms), prompts=few),
+        identity.job(config, PROBE, unchanged(config)),
     )
+
+
+def unchanged(config: Quantise) -> dict[str, sinkjax.Edit]:
+    """The identity edit of both kinds, in all layers."""
+    k = config.position
+    return {
+        f"MLP output at position {k} times 1": sinkjax.edit(Site.MLP_OUT, "scale", 1.0, queries=k),
+        f"0 added to the logits towards key {k}": sinkjax.edit(Site.LOGITS, "add", 0.0, keys=k, relation="others"),
+    }
 
 
 def prepared(config: Quantise, make: Callable, model: Model, batch: Batch) -> tuple[Arm, ...]:

@@ -17,7 +17,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.edit import Edit, Select
 from sinkjax.edits.site import Site
-from sinkjax.experiments import illustrations, results, words
+from sinkjax.experiments import identity, illustrations, results, words
 from sinkjax.experiments.background.config import Streaming
 from sinkjax.experiments.base import Arm, Calculation, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
@@ -35,6 +35,7 @@ STORES = ("sweep", "controls")
 EXTRAS = (
     illustrations.MAPS,
     illustrations.TEXTS,
+    identity.STORE,
 )
 NONE, WINDOW, CONTROL = "all keys", "window", "control"
 DAMAGE, RECOVERED = 0.5, 0.9  # nats per token that count as damage; the part of it that must be gone for a recovery
@@ -49,11 +50,13 @@ def jobs(config: Streaming, architecture: Config) -> tuple[Job | Calculation, ..
     """Every size and number of first tokens; random tokens in their place."""
     few, small = min(config.control_prompts, config.prompts), min(config.caches)  # the smallest loses keys in what is shown
     shown = labelled(arms(config), NONE, label(small, 0), label(small, max(config.first)))
+    same = sinkjax.edit(Site.LOGITS, "add", 0.0, distances=slice(config.cache, None))
     return (
         Job("sweep", arms(config), Probe(nll=True), config.prompts),
         Job("controls", controls(config), Probe(nll=True), few),
         illustrations.maps(config, architecture, shown),
         illustrations.texts(config, shown),
+        identity.job(config, Probe(nll=True), {f"0 added to the logits beyond the last {config.cache} keys": same}),
     )
 
 

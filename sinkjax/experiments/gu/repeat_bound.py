@@ -18,7 +18,7 @@ import sinkjax
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results
+from sinkjax.experiments import identity, results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu import repeated
 from sinkjax.experiments.gu.config import RepeatBound
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("bound",)
-EXTRAS = (MAPS,)
+EXTRAS = (MAPS, identity.STORE)
 BLOCK = 2  # prompts whose attention maps of all layers are held at a time
 STEP = 4  # from one length to the next
 NORMS, PAIRS = "norms", "pairs"
@@ -55,13 +55,20 @@ def jobs(config: RepeatBound, architecture: Config) -> tuple[Job | Calculation, 
         raise SinkjaxError(f"a layer sees {min(_windows(architecture))} keys, fewer than the {config.length} tokens of a prompt")
     inputs = Inputs("repeat", bos="none")
     bound = Calculation("bound", partial(compute, config), config.prompts, inputs)
-    return bound, maps(config, architecture, unedited(), inputs=inputs)
+    indices = np.arange(config.length)
+    same = {"rotary indices set to what they are": sinkjax.set_positions(query=indices, key=indices)}
+    probe = Probe(attention_received=True, capture=(Capture(Site.RESID),))
+    return (
+        bound,
+        maps(config, architecture, unedited(), inputs=inputs),
+        identity.job(config, probe, same, inputs=inputs),
+    )
 
 
 def reach(config: RepeatBound, architecture: Config) -> int:
     """The longest prompt for which the closed form holds: as long as all layers see all keys by the same rotary table."""
     limits = [config.longest, architecture.context, *_windows(architecture)]
-    scaling = architecture.position.scaling
+    scaling = architecture.rope.scaling
     return min([*limits, scaling.original_context] if isinstance(scaling, DynamicScaling) else limits)
 
 
@@ -102,7 +109,7 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
     still = run(edits=sinkjax.set_positions(query=0, key=0), probe=Probe(attention=everywhere)).record
     query = np.asarray(record["queries"], np.float64)[:, :, 0]
     key = np.repeat(np.asarray(record["keys"], np.float64)[:, :, 0], config.group, axis=2)
-    frequencies, factor = rope.frequencies(config.position, config.head_dim, jnp.array([T]), jnp.dtype("float32"))
+    frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([T]), jnp.dtype("float32"))
     by_distance = repeated.scores(query, key, np.asarray(frequencies[0]), factor, int(tokens[-1]))
     xi = np.stack([repeated.largest_score(query, key, factor, pairs) for pairs in (False, True)], axis=-1)
     bounds = repeated.bound(xi, int(tokens[-1]))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.experiments import measures, results
+from sinkjax.experiments import identity, measures, results
 from sinkjax.experiments.base import NO_EDIT, Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
 from sinkjax.experiments.gu.rope_positions_figures import Results, drawings
@@ -123,7 +123,7 @@ def section(config: RopePositions, stores: Mapping[str, xarray.Dataset]) -> Sect
         experiment="gu/rope-positions",
         title="Rotary indices of the first token",
         claim=CLAIM,
-        findings=_findings(found),
+        findings=(*_findings(found), identity.finding(stores["text"], [SAME])),
         rows=tuple(rows),
         featured=tuple(f"{kind}: {label}" for kind in tables for label in labels),
         drawings=drawings(found, (TAKEN, SWAPPED), ALL),

@@ -20,7 +20,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps")
-EXTRAS = (illustrations.TEXTS,)
+EXTRAS = (illustrations.TEXTS, identity.STORE)
 NONE, ALL = "no edit", "all layers"
 WAYS: dict[str, dict[str, Any]] = {  # way -> what `sinkjax.edit` is told
     "logits": {"site": Site.LOGITS, "value": -np.inf},
@@ -76,7 +76,21 @@ def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job | Calculation,
         Job("controls", controls(config, L), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
         illustrations.texts(config, written, start=config.key + 1),
+        identity.job(config, probe, unchanged(config)),
     )
+
+
+def unchanged(config: AfterSoftmax) -> dict[str, Edit]:
+    """The identity edit of each way: 0 added to the logits that a mask hides, their weights times 1."""
+
+    def same(site: Site, op: str, value: float, renormalise: bool = False) -> Edit:
+        return sinkjax.edit(site, op, value, keys=config.key, relation="others", renormalise=renormalise)
+
+    return {
+        f"0 added to the logits towards key {config.key}": same(Site.LOGITS, "add", 0.0),
+        f"weights of key {config.key} times 1, renormalised": same(Site.WEIGHTS, "scale", 1.0, renormalise=True),
+        f"weights of key {config.key} times 1": same(Site.WEIGHTS, "scale", 1.0),
+    }
 
 
 def masked(config: AfterSoftmax) -> str:

@@ -277,7 +277,7 @@ def _notes(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[str, .
         f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {config.eps} (Gu et"
         " al. 2025). Shares are of all heads of all layers.",
         f"Controls: the other {bos.searched(data).size - 1} positions that at least {MIN_QUERIES} queries see; a percentile says"
-        " how many of them have a smaller mean than position 0.",
+        " how many of them have a smaller mean than position 0. Nothing is edited, so the identity edit is the run itself.",
         f"The sink's onset is the first layer in which more than {config.onset:.0%} of the heads sink on position 0; the massive"
         f" activation's onset, the first layer after which the largest |h| at position 0 is more than {config.massive:g} times"
         " that of a typical (the median) other position. Prompts without an onset are left out and counted.",

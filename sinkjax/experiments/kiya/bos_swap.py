@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.experiments import illustrations, results
+from sinkjax.experiments import identity, illustrations, results
 from sinkjax.experiments.base import Arm, Calculation, Inputs, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
@@ -34,6 +34,7 @@ EXTRAS = (
     illustrations.MAPS,
     "maps-bos",
     illustrations.TEXTS,
+    identity.STORE,
 )
 RUNS = {bos.WITHOUT: "plain", bos.WITH: "bos"}
 STATISTICS = ("attention_received", "resid_max", "nll")
@@ -62,9 +63,11 @@ def jobs(config: BosSwap, architecture: Config) -> tuple[Job | Calculation, ...]
     shown = illustrations.maps(config, architecture, drawn, inputs=plain)
     with_bos = (bos.with_bos(job, job.name.replace("plain", "bos"), found) for job in made)
     first = Inputs(bos=found.id) if found else plain
+    same = {f"token {config.shown} swapped with itself": sinkjax.swap_embeddings(config.shown, config.shown)}
     return (
         *(*made, *with_bos, shown, bos.with_bos(shown, EXTRAS[1], found)),
         illustrations.texts(config, drawn, start=config.shown + 2, inputs=first),
+        identity.job(config, probe, same, inputs=plain),
     )
 
 

@@ -219,7 +219,7 @@ def _notes(config: Embedding, data: xarray.Dataset) -> tuple[str, ...]:
         f"The mean is over {int(data['averaged'].sum()):,} embeddings: all tokens but the BOS; special tokens {inside}, and rows"
         " that no token uses are left out. Keys and queries are those of layer 0, biases in, before the rotation.",
         "The numbers come from the parameters alone, so they have no intervals; percentiles are among the keys of all"
-        f" {int(data['ordinary'].sum()):,} ordinary tokens, each in the place of the BOS.",
+        f" {int(data['ordinary'].sum()):,} ordinary tokens, each in the place of the BOS. Nothing is edited.",
         "Key-value heads joined: the queries of a group are averaged, and the heads' vectors laid end to end. Repeated: each key"
         " stands once for every query head that reads it. The paper does not say which of them it used.",
         "The model is taken for Llama-3.2-3B, and the paper's numbers are set beside its own, if it has "

@@ -50,7 +50,7 @@ def mean_embedding(embed_Vd: jax.Array, rows_V: jax.Array) -> jax.Array:
 def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
     """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embeddings, in their dtype."""
     first = jax.tree.map(lambda leaf: leaf[0].astype(x_Nd.dtype), _attention(params))
-    x_Nd = rms_norm(x_Nd, first["attn_norm"], config.norm.eps)
+    x_Nd = rms_norm(x_Nd, first["attn_norm"], config.rms_norm.eps)
     q_NHD = jnp.einsum("Nd,dHD->NHD", x_Nd, first["q"], precision="highest")
     k_NKD = jnp.einsum("Nd,dKD->NKD", x_Nd, first["k"], precision="highest")
     return add_bias(q_NHD, first.get("q_bias")), add_bias(k_NKD, first.get("k_bias"))

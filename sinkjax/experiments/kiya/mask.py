@@ -13,7 +13,8 @@ import numpy as np
 
 import sinkjax
 from sinkjax import metrics, stats
-from sinkjax.experiments import measures, results, views
+from sinkjax.edits.site import Site
+from sinkjax.experiments import identity, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section, View
 from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.continuations import PROMPTS, continuations, samples
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps", "continuations", *mask_heads.STORES)
+EXTRAS = (identity.STORE,)
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
 NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
 MOST_LISTED = 6  # layers in one sentence
@@ -45,12 +47,14 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
     layers_below(config, "map_layers", architecture.layers)
     chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS, *["nll"] * config.loss)
     drawn = tuple(arm for arm in chosen if arm.edit.label in (NONE, _early(architecture.layers), ALL))
+    same = sinkjax.edit(Site.LOGITS, "add", 0.0, keys=config.key, relation="others")
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
         continuations("continuations", drawn, min(PROMPTS, config.prompts), start=config.key + 1),
         *mask_heads.jobs(config, architecture, probe),
+        identity.job(config, probe, {f"0 added to the logits towards key {config.key}": same}),
     )
 
 

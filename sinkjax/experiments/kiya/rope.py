@@ -86,7 +86,7 @@ def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) ->
     Returns the scores of the first two keys [2, H, query index, key index]; of every key the mean score over pairs key <= query
     [N, H]; and the attention that it would receive at each index [N, H, key index].
     """
-    frequencies, factor = rope.frequencies(config.position, config.head_dim, jnp.array([size]), query_HD.dtype)
+    frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([size]), query_HD.dtype)
     tables = rope.tables(jnp.arange(size)[None], frequencies, factor)
     query_THD = rope.rotate(jnp.broadcast_to(query_HD, (1, size, *query_HD.shape)), *tables)[0] * config.head_dim**-0.5
     causal = jnp.tri(size, dtype=bool)
@@ -223,7 +223,7 @@ def _notes(config: Rope, data: xarray.Dataset) -> tuple[str, ...]:
         f" BOS are {inside} of the mean. Scores are divided by the square root of the head width, as in attention; the paper does"
         " not say whether its own are.",
         f"Values are means over heads with bootstrap 95 % intervals over heads (BCa, 2,000 resamples). The percentiles are among"
-        f" {data.sizes['control']} random ordinary tokens in the place of BOS.",
+        f" {data.sizes['control']} random ordinary tokens in the place of BOS. Nothing is edited.",
         "What an index would receive: the softmax over the keys up to the query, all of which but one are mean keys, averaged"
         f" over the queries from that index to {data.sizes['key'] - 1}.",
     )

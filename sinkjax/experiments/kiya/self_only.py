@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.kiya import self_other
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps")
-EXTRAS = (illustrations.TEXTS,)
+EXTRAS = (illustrations.TEXTS, identity.STORE)
 NONE, SINGLE, FIRST = "no edit", "one layer", "first layers"
 CONTROL = "control"
 SINK, ACTIVATION, ON_FIRST = (
@@ -54,11 +54,13 @@ def jobs(config: SelfOnly, architecture: Config) -> tuple[Job | Calculation, ...
     L = architecture.layers
     layers_below(config, "map_layers", L)
     chosen, probe = arms(config, L), Probe(resid_max=True, extra=(sinking_heads(config.eps),))
+    same = sinkjax.edit(Site.LOGITS, "add", 0.0, queries=config.shown, relation="others")
     return (
         Job("sweep", chosen, probe, config.prompts),
         Job("controls", (*controls(config, L), *self_other.arms(config)), probe, min(config.control_prompts, config.prompts)),
         Job("maps", drawn(config, L), Probe(attention=config.map_layers), prompts=1),
         illustrations.texts(config, drawn(config, L), start=config.shown + 1),
+        identity.job(config, probe, {f"0 added to the logits of query {config.shown} towards other keys": same}),
     )
 
 

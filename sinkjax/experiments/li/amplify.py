@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.illustrations import labelled
@@ -37,7 +37,7 @@ EXTRAS = (
     illustrations.MAPS,
     illustrations.TEXTS,
 )
-NONE, CONTROL = "no edit", "control"
+NONE, IDENTITY, CONTROL = "no edit", "identity", "control"
 POSITIONS, DIMS, NORM = "away from the mean over positions", "away from the mean over dims", "scaled, no mean (control)"
 CENTRES = {POSITIONS: "positions", DIMS: "dims", NORM: None}
 CLAIM = (
@@ -96,10 +96,10 @@ def arms(config: Amplify, L: int) -> tuple[Arm, ...]:
         edit = sinkjax.scale_head_output(config.position, dose.factor, centre=CENTRES[dose.way], layers=dose.layer)
         return Arm(edit.named(dose.label), group, dose.layer, budget)
 
-    identity = [scaled(Dose(way, config.layers[0], 1.0), "identity") for way in CENTRES]
+    same = [scaled(Dose(way, config.layers[0], 1.0), IDENTITY) for way in CENTRES]
     matched = {Dose(POSITIONS, layer, config.factor) for layer in config.layers}
     found = [scaled(dose, dose.way, dose.layer if dose in matched else None) for dose in doses(config, L)]
-    return (Arm(sinkjax.compose(label=NONE), NONE), *identity, *found)
+    return (Arm(sinkjax.compose(label=NONE), NONE), *same, *found)
 
 
 def away(config: Amplify, model: Model, batch: Batch) -> NDArray:
@@ -146,13 +146,14 @@ def section(config: Amplify, stores: Mapping[str, xarray.Dataset]) -> Section:
     names = [measure.name for measure in summarised]
     table = summarise(Measured(data, chosen), summarised, config.seed, Measured(random, drawn))
     best = {way: _best(config, table, names[0], way) for way in CENTRES}
+    unchanged = [arm.edit.label for arm in chosen if arm.group == IDENTITY]
     shown = {NONE: NONE} | {dose.label: dose.label for dose in best.values()}
     featured = [Dose(way, layer, config.factor).label for way in CENTRES for layer in config.layers]
     return Section(
         experiment="li/amplify",
         title=f"The head outputs of token {k} pushed away from their mean",
         claim=CLAIM,
-        findings=_findings(config, table, names, best),
+        findings=(*_findings(config, table, names, best), identity.finding(data, unchanged)),
         rows=tuple(table.values()),
         featured=tuple(dict.fromkeys((NONE, *featured, *list(shown)[1:]))),
         drawings=drawings(Results(config, data, table, names, tuple(CENTRES), NONE)),

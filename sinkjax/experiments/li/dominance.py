@@ -268,7 +268,8 @@ def _notes(found: Found) -> tuple[str, ...]:
         f"Means over {found.data.sizes['prompt']} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples). The"
         " dominance ratio is max |x_j| over mean |x_j|; after the norm its gain is in.",
         f"Percentiles are among {len(found.others)} other positions of the first half of a prompt, drawn at random: their"
-        " dominance, the alignment of their keys and their positive shares. That of a row of W_K is among all other dims.",
+        " dominance, the alignment of their keys and their positive shares. That of a row of W_K is among all other dims."
+        " Nothing is edited, so the identity edit is the run itself.",
         "u_1 is the first right singular vector of a head's rotated queries, those of position 0 left out, all prompts stacked"
         " and not centred, with the sign that makes the mean query positive along it. Shares count the queries after the key.",
         "Two statements were made not applicable where what they start from is missing, after a first look at SmolLM2 and random"

@@ -13,7 +13,7 @@ import numpy as np
 
 import sinkjax
 from sinkjax import stats
-from sinkjax.experiments import illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.config import Isolate
@@ -71,13 +71,13 @@ def arms(config: Isolate, L: int) -> tuple[Arm, ...]:
         return Arm(sinkjax.attend_self(k, layers=layers).named(label), group, layers[-1], budget)
 
     none = Arm(sinkjax.compose(label=NONE), NONE)
-    identity = Arm(sinkjax.edit("logits", "add", 0.0, queries=k, label=IDENTITY), IDENTITY)
+    same = Arm(sinkjax.edit("logits", "add", 0.0, queries=k, label=IDENTITY), IDENTITY)
     single = (alone(SINGLE, range(layer, layer + 1), f"layer {layer}", budget=1) for layer in range(L))
     first = (alone(FIRST, range(count), f"layers 0 to {count - 1}") for count in COUNTS if count < L)
     whole = alone(ALL, range(L), ALL, budget=L)
     others = (Arm(only(k, key, None).named(f"key {key} alone, {ALL}"), OTHER, key) for key in sorted({0, k // 2, k - 1}))
     even = sinkjax.edit("logits", "set", 0.0, queries=k, label=f"{EVEN}, {ALL}")
-    return (none, identity, *single, *first, whole, *others, Arm(even, EVEN))
+    return (none, same, *single, *first, whole, *others, Arm(even, EVEN))
 
 
 def controls(config: Isolate, L: int) -> tuple[Arm, ...]:
@@ -122,7 +122,7 @@ def section(config: Isolate, stores: Mapping[str, xarray.Dataset]) -> Section:
         experiment="li/isolate",
         title=f"Token {k} attends to itself alone",
         claim=CLAIM,
-        findings=_findings(config, chosen, table, names, unaveraged),
+        findings=(*_findings(config, chosen, table, names, unaveraged), identity.finding(data, [IDENTITY])),
         rows=tuple(table.values()),
         featured=tuple(featured),
         drawings=drawings(Results(config, data, chosen, table, names, tuple(featured))),

@@ -139,7 +139,7 @@ def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
     gains = jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]])
-    found = {name: np.array(array) for name, array in ratios(states, gains, eps=model.config.norm.eps).items()}
+    found = {name: np.array(array) for name, array in ratios(states, gains, eps=model.config.rms_norm.eps).items()}
     for name in ("before", "after"):
         found[name][np.broadcast_to((np.arange(tokens.shape[1]) >= lengths[:, None])[:, None], found[name].shape)] = np.nan
     keys = unit(np.asarray(record["rotated_keys"], np.float32))

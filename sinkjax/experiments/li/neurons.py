@@ -82,7 +82,7 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray) -> xarray.Dataset:
     first = np.asarray(resid[:, :, 0], np.float32)
     massive = int(np.bincount(np.abs(first).max(axis=1).argmax(axis=-1)).argmax())
     weights = model.params["layers"]
-    look = partial(_look, massive=massive, eps=model.config.norm.eps)
+    look = partial(_look, massive=massive, eps=model.config.rms_norm.eps)
     layers = [
         look(inputs[:, layer], record["neuron"][:, layer], *(weights[name][layer] for name in ("mlp_norm", "gate", "down")))
         for layer in range(model.config.layers)

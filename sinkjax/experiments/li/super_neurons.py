@@ -15,7 +15,7 @@ import numpy as np
 import sinkjax
 from sinkjax import stats
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import illustrations, measures, results
+from sinkjax.experiments import identity, illustrations, measures, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li import neurons
@@ -51,7 +51,7 @@ CLAIM = (
 
 def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation, ...]:
     """What neurons are and do, their ablation on all prompts, and that of random others on some. Errors: too few neurons."""
-    layers, width, few = architecture.layers, architecture.mlp_width, min(config.control_prompts, config.prompts)
+    layers, width, few = architecture.layers, architecture.neurons, min(config.control_prompts, config.prompts)
     if 2 * config.neurons > width:
         raise SinkjaxError(f"{config.neurons} neurons and as many controls do not fit a layer of {width}")
     anywhere = tuple(Neuron(0, place) for place in range(config.neurons))
@@ -79,7 +79,7 @@ def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation,
 
 
 def _shape(model: Model) -> tuple[int, int]:
-    return model.config.layers, model.config.mlp_width
+    return model.config.layers, model.config.neurons
 
 
 def budgets(count: int) -> list[int]:
@@ -159,7 +159,7 @@ def section(config: SuperNeurons, stores: Mapping[str, xarray.Dataset]) -> Secti
         experiment="li/super-neurons",
         title=f"The {config.neurons} MLP neurons with the largest gate and up vectors",
         claim=CLAIM,
-        findings=_findings(config, looked, chosen, table),
+        findings=(*_findings(config, looked, chosen, table), identity.finding(data, [IDENTITY])),
         rows=tuple(rows),
         featured=(NONE, *names.values(), *(arm.edit.label for arm in swept.arms if arm.group in (TOGETHER, PART))),
         drawings=drawings(Results(config, looked, data, chosen, names | {NONE: NONE, whole: whole})),

@@ -19,7 +19,7 @@ import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results
+from sinkjax.experiments import identity, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li.config import Variance
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
 STORES = ("variance",)
-EXTRAS = (MAPS,)
+EXTRAS = (MAPS, identity.STORE)
 MODEL, EVEN = "the model's attention", "even attention"
 GROUP = "attention of the first block"
 BLOCK = 32  # prompts of one forward
@@ -56,9 +56,12 @@ def jobs(config: Variance, architecture: Config) -> tuple[Job | Calculation, ...
         raise SinkjaxError("li/variance runs on random tokens, but this model has no vocabulary")
     even = Arm(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
     inputs = Inputs(kind="random")
+    same = sinkjax.edit("logits", "add", 0.0, layers=0)
+    probe = Probe(capture=(Capture(Site.HEAD_OUT, layers=(0,)), Capture(Site.ATTN_OUT, layers=(0,))), extra=(SQUARES,))
     return (
         Calculation("variance", compute, config.prompts, inputs),
         maps(config, architecture, (*unedited(), even), inputs=inputs),
+        identity.job(config, probe, {"0 added to every logit of layer 0": same}, inputs=inputs),
     )
 
 
@@ -81,8 +84,7 @@ def compute(model: Model, batch: Batch) -> xarray.Dataset:
 
 def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:
     params, config = first_block(model)
-    squares = sinkjax.Statistic("squared_weights", Site.WEIGHTS, _squares, ("prompt", "layer", "head", "query"))
-    probe = Probe(capture=(Capture(Site.HEAD_OUT), Capture(Site.ATTN_OUT)), extra=(squares,))
+    probe = Probe(capture=(Capture(Site.HEAD_OUT), Capture(Site.ATTN_OUT)), extra=(SQUARES,))
     run = partial(sinkjax.forward, params, config=config, edits=edits, probe=probe, logits=False)
     blocks = [slice(start, start + BLOCK) for start in range(0, len(batch.lengths), BLOCK)]
     records = [run(batch.tokens[block], lengths=batch.lengths[block]).record for block in blocks]
@@ -108,6 +110,9 @@ def first_block(model: Model) -> tuple[dict[str, Any], Config]:
 
 def _squares(weights: jax.Array, view: Any) -> jax.Array:
     return (weights * weights).sum(axis=-1)
+
+
+SQUARES = sinkjax.Statistic("squared_weights", Site.WEIGHTS, _squares, ("prompt", "layer", "head", "query"))
 
 
 def _squared_deviations(values: NDArray) -> NDArray:

@@ -1,0 +1,167 @@
+"""Batches of a token file: batch k is a function of (data seed, k) alone. Importing this module imports no JAX.
+
+A batch is a dict of numpy arrays, T = context + 1:
+    tokens     int32 [B, T]  inputs are tokens[:, :-1], targets tokens[:, 1:]
+    loss_mask  bool [B, T]   whether a token counts as a target; never the first one of a row
+    prefix     int32 [B]     how many first positions see each other both ways (0: causal)
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from sinkjax.data.config import Blocks
+from sinkjax.data.tokens import Split, Tokens
+from sinkjax.errors import SinkjaxError
+
+Batch = dict[str, np.ndarray]
+
+PREFETCH = 4  # batches made ahead of their use
+
+
+class Batches:
+    """The batches of one split of a corpus.
+
+    "train" goes on for ever: every block once an epoch, each epoch in an order of its own, an epoch's end within a batch if it
+    comes to that. "validation" has `count` batches of distinct blocks, the same for every seed; what does not fill a batch is
+    left out, unless it is all there is. `unique` and `repeated_blocks` act on "train" only.
+
+    blocks: how many different blocks there are. count: how many batches, None for "train".
+    """
+
+    def __init__(self, tokens: Tokens, config: Blocks, split: Split = "train", vocab_size: int | None = None):
+        """vocab_size: the model's, for random tokens and to be checked; None: the tokenizer's.
+
+        Errors: no whole block in the split; a tokenizer without the BOS asked for; ids outside the vocabulary.
+        """
+        self.tokens, self.config, self.split = tokens, config, split
+        self.vocab_size = tokens.vocab_size if vocab_size is None else vocab_size
+        if self.vocab_size < tokens.vocab_size:
+            raise SinkjaxError(f"the tokenizer has {tokens.vocab_size} tokens, but the model's vocabulary {self.vocab_size}")
+        if config.fixed_positions and config.fixed_token >= self.vocab_size:
+            raise SinkjaxError(f"fixed_token must be below the vocabulary ({self.vocab_size}), not {config.fixed_token}")
+        if config.bos == "first" and tokens.bos is None:
+            raise SinkjaxError(
+                f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"'
+            )
+        self._seed = config.seed if split == "train" else 0
+        self._starts = self._block_starts()
+        self._repeated, self._fresh = self._choice()
+        self.blocks = len(self._fresh) + len(self._repeated)
+        self.rows = min(config.batch, len(self._fresh)) if split == "validation" else config.batch
+        self.count = len(self._fresh) // self.rows if split == "validation" else None
+
+    def at(self, k: int) -> Batch:
+        """Batch k, from 0. Errors: a batch that is not there."""
+        if k < 0 or (self.count is not None and k >= self.count):
+            last = "" if self.count is None else f" and end with {self.count - 1}"
+            raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
+        return self._batch(self._chosen(k))
+
+    def iterate(self, first: int = 0) -> Iterator[Batch]:
+        """Batches first, first + 1, ...: those of `at`, made ahead by one thread."""
+        import grain
+
+        steps = grain.MapDataset.source(_Steps(self)).slice(slice(first, None))
+        return iter(steps.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=PREFETCH)))
+
+    def epoch(self, k: int) -> float:
+        """How often each of the blocks that are not repeated has been seen before batch k, on average."""
+        return k * (self.rows - self._repeated_rows) / max(1, len(self._fresh))
+
+    @property
+    def _repeated_rows(self) -> int:
+        return self.config.repeated_rows if self.split == "train" else 0
+
+    def _block_starts(self) -> np.ndarray:
+        """Where blocks begin in the token file, int64, ascending: as many in each span of the split as fit."""
+        width = self.config.context + 1
+        spans = self.tokens.spans(self.split)
+        starts = np.concatenate([start + width * np.arange((stop - start) // width) for start, stop in spans])
+        if not len(starts):
+            count, longest = sum(b - a for a, b in spans), max(b - a for a, b in spans)
+            raise SinkjaxError(
+                f"the {self.split} split of {self.tokens.folder} has no block of {width} tokens (context and one more): it has"
+                f" {count} tokens, at most {longest} in a row; choose a shorter context, more text or another validation share"
+            )
+        return starts
+
+    def _choice(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the blocks that recur in every batch, and of the others. A smaller share is part of a larger one."""
+        n = len(self._starts)
+        if self.split == "validation":
+            return np.arange(0), np.arange(n)
+        order = _order(self._seed, "choice", 0, n)
+        repeated, rest = order[: self.config.repeated_blocks], order[self.config.repeated_blocks :]
+        fresh = rest[: max(1, round(self.config.unique * len(rest)))]
+        if not len(rest) and self.config.repeated_blocks:
+            raise SinkjaxError(
+                f"repeated_blocks must be below the {n} blocks of the training split, not {self.config.repeated_blocks}"
+            )
+        return repeated, fresh
+
+    def _chosen(self, k: int) -> np.ndarray:
+        """The numbers of the blocks of batch k, those that recur first."""
+        repeated = self._repeated_rows
+        parts = ((self._repeated, repeated, "repeated"), (self._fresh, self.rows - repeated, "order"))
+        found = []
+        for blocks, rows, name in parts:
+            place = np.arange(k * rows, (k + 1) * rows)
+            epoch = place // max(1, len(blocks))
+            for number in np.unique(epoch):
+                order = _order(self._seed, name, int(number), len(blocks))
+                found.append(blocks[order[place[epoch == number] % len(blocks)]])
+        return np.concatenate(found)
+
+    def _batch(self, blocks: np.ndarray) -> Batch:
+        """The batch of the blocks of these numbers."""
+        config, B = self.config, len(blocks)
+        tokens = self.tokens.ids[self._starts[blocks][:, None] + np.arange(config.context + 1)].astype(np.int32)
+        if config.bos == "first":
+            tokens[:, 1:] = tokens[:, :-1].copy()
+            tokens[:, 0] = self.tokens.bos
+        tokens[:, list(config.fixed_positions)] = config.fixed_token
+        if config.random_positions:
+            where = np.array(config.random_positions)
+            bits = _draw(self._seed, f"random tokens of {self.split}", blocks[:, None], where)
+            tokens[:, where] = (bits >> np.uint64(32)) * np.uint64(self.vocab_size) >> np.uint64(32)
+        mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
+        return {"tokens": tokens, "loss_mask": mask.copy(), "prefix": np.full(B, config.prefix, np.int32)}
+
+
+class _Steps:
+    """All batches, as a source of random access."""
+
+    def __init__(self, batches: Batches):
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return sys.maxsize if self.batches.count is None else self.batches.count
+
+    def __getitem__(self, k: int) -> Batch:
+        return self.batches.at(k)
+
+
+@lru_cache(maxsize=8)
+def _order(seed: int, name: str, epoch: int, count: int) -> np.ndarray:
+    """An epoch's order of `count` blocks. Not grain's own shuffle, which takes milliseconds a row where there are few blocks."""
+    return np.argsort(_draw(seed, f"{name} of epoch {epoch}", np.arange(count)), kind="stable")
+
+
+def _draw(seed: int, name: str, *index: np.ndarray) -> np.ndarray:
+    """64 random bits for each entry of the indices, a function of (seed, name, entry) alone.
+
+    The finaliser of SplitMix64 (Steele et al. 2014) after each word: vectorised, and the same in every version of numpy.
+    """
+    bits = np.array([seed], np.uint64)
+    for word in (np.array([zlib.crc32(name.encode())]), *index):
+        bits = (bits ^ word.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits = bits ^ (bits >> np.uint64(31))
+    return bits

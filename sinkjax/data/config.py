@@ -1,0 +1,139 @@
+"""What a pretraining reads: a corpus as tokens, its batches, or a synthetic language. This module imports no JAX.
+
+Positions count from 0, in tokens of a block, its BOS included. Gu et al. 2025 count them from 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.experiments.config import above, at_least, each_once
+
+BPE = "bpe"
+BPE_SPECIAL = ("<|bos|>", "<|eos|>")  # ids 0 and 1 of a trained tokenizer
+BPE_SMALLEST = 256 + len(BPE_SPECIAL)  # every byte has a token of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """A text as tokens: all that decides what is in the token file."""
+
+    source: str = "packaged"
+    """"packaged" (197 kB of prose), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
+    subset: str | None = None
+    """configuration of a data set on the hub"""
+    split: str = "train"
+    """split of a data set on the hub"""
+    revision: str | None = None
+    """branch, tag or commit of a data set on the hub"""
+    column: str = "text"
+    """where the rows of a data set or of a file of records hold their text; a row is a document"""
+    limit: int | None = None
+    """bytes of text at most, the first ones"""
+    tokenizer: str = BPE
+    """"bpe" (byte-level, trained on this text), or that of a preset, a folder, a .gguf file or a model on the hub"""
+    vocabulary: int = 2048
+    """tokens of a trained tokenizer; 0 is its BOS, 1 its EOS"""
+    separator: Literal["none", "bos", "eos"] = "none"
+    """the tokenizer's BOS before each document, its EOS after each, or nothing"""
+    validation: float = 0.05
+    """share of the tokens that no training reads: the last ones of each of eight sections of the file"""
+
+    def __post_init__(self) -> None:
+        at_least(self, limit=1)
+        one_of("separator", self.separator, ("none", "bos", "eos"))
+        if self.tokenizer == BPE:
+            at_least(self, vocabulary=BPE_SMALLEST)
+        if not 0 <= self.validation < 1:
+            raise SinkjaxError(f"validation must be at least 0 and below 1, not {self.validation}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """How a run reads a token file: blocks of `context` inputs and the token after them, in batches.
+
+    Every policy reads the same text in the same order: a BOS and fixed or random tokens take places in a block, not text from
+    the next one.
+    """
+
+    context: int = 256
+    """inputs of a block"""
+    batch: int = 16
+    """blocks of a batch"""
+    bos: Literal["first", "none"] = "first"
+    """the tokenizer's BOS first in every block (the block's last token gives way), or not"""
+    fixed_positions: tuple[int, ...] = ()
+    """positions that hold the fixed token in every block (the paper's 1, 2, 3 are 0, 1, 2)"""
+    fixed_token: int = 1
+    """what they hold"""
+    random_positions: tuple[int, ...] = ()
+    """positions that hold a random token, uniform over the vocabulary, drawn once for each block"""
+    prefix: int = 0
+    """first positions that see each other both ways (prefix language model) and are not predicted"""
+    unique: float = 1.0
+    """share of the training blocks that is read at all, over and over"""
+    repeated_blocks: int = 0
+    """further blocks that recur in every batch"""
+    repeated_rows: int = 0
+    """rows of a batch that they fill"""
+    seed: int = 0
+    """of the order, the choice of blocks and the random tokens"""
+
+    def __post_init__(self) -> None:
+        at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0, seed=0)
+        one_of("bos", self.bos, ("first", "none"))
+        above(self, unique=0)
+        if self.unique > 1:
+            raise SinkjaxError(f"unique must be at most 1, not {self.unique}")
+        for name in ("fixed_positions", "random_positions"):
+            for position in getattr(self, name):
+                if not 0 <= position <= self.context:
+                    raise SinkjaxError(f"{name} has {position}, but a block has the positions 0 to {self.context}")
+            if getattr(self, name):
+                each_once(self, name)
+        both = sorted(set(self.fixed_positions) & set(self.random_positions))
+        if both:
+            raise SinkjaxError(f"position {both[0]} cannot hold a fixed and a random token at once")
+        if self.bos == "first" and 0 in (*self.fixed_positions, *self.random_positions):
+            raise SinkjaxError('position 0 holds the BOS; choose bos "none" to put another token there')
+        if self.prefix > self.context:
+            raise SinkjaxError(f"prefix must be at most context ({self.context}), not {self.prefix}")
+        if (self.repeated_blocks == 0) != (self.repeated_rows == 0):
+            raise SinkjaxError("repeated_blocks and repeated_rows must both be 0 or both be above 0")
+        if self.repeated_rows > self.batch:
+            raise SinkjaxError(f"repeated_rows must be at most batch ({self.batch}), not {self.repeated_rows}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backcopy:
+    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835; `data/backcopy.py` says what it is)."""
+
+    context: int = 256
+    """inputs of a sequence"""
+    characters: int = 65
+    """the most frequent characters of the text; their ids count from 0, the most frequent first"""
+    triggers: int = 3
+    """characters after which the character before them is copied: the first ids"""
+    delimiter: float = 0.0
+    """chance that a delimiter comes instead of the chain's next character; the chain then starts anew"""
+    text: str = "packaged"
+    """whose bigrams: "packaged" or the path of a text"""
+
+    def __post_init__(self) -> None:
+        at_least(self, context=3, characters=2, triggers=0)
+        if self.triggers >= self.characters:
+            raise SinkjaxError(f"triggers must be below characters ({self.characters}), not {self.triggers}")
+        if not 0 <= self.delimiter < 1:
+            raise SinkjaxError(f"delimiter must be at least 0 and below 1, not {self.delimiter}")
+
+    @property
+    def bos(self) -> int:
+        """The id of the BOS."""
+        return self.characters
+
+    @property
+    def vocab_size(self) -> int:
+        """Characters, BOS and delimiter."""
+        return self.characters + 2

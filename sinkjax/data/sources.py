@@ -1,0 +1,145 @@
+"""Where a corpus comes from: what identifies it, and its documents one by one. This module imports no JAX."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from sinkjax.data.config import Corpus
+from sinkjax.data.corpora import PACKAGED, packaged_documents
+from sinkjax.errors import SinkjaxError, unknown
+
+# Suffix of a local file -> the builder of `datasets` that reads it.
+BUILDERS = {
+    ".txt": "text",
+    ".md": "text",
+    ".raw": "text",
+    ".json": "json",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+}
+
+
+def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
+    """What sort of thing `corpus.source` names; a path that exists goes before a hub id. Errors: nothing of that name."""
+    from sinkjax.checkpoints.hub import HUB_ID
+
+    path = Path(corpus.source).expanduser()
+    if corpus.source == "packaged":
+        return "packaged"
+    if path.exists():
+        return "local"
+    if HUB_ID.fullmatch(corpus.source) and path.suffix not in BUILDERS:
+        return "hub"
+    raise unknown("source of a corpus", corpus.source, ["packaged"], ", a hub id owner/name, or a path, and there is none such")
+
+
+def identify(corpus: Corpus) -> dict[str, Any]:
+    """What tells whether a source is still the same: sha256 of local texts, the commit of a data set on the hub.
+
+    Errors: no or unreadable files, files of several kinds, a data set that the hub does not give.
+    """
+    source = kind(corpus)
+    if source == "hub":
+        return {"kind": source, "repository": corpus.source, "commit": _commit(corpus)}
+    if corpus.subset is not None or corpus.revision is not None:
+        raise SinkjaxError(f"subset and revision are for data sets on the hub, and {corpus.source!r} is not one here")
+    if source == "packaged":
+        return {"kind": source, "text": PACKAGED, "sha256": _sha256("\0".join(packaged_documents()))}
+    files = _files(corpus)
+    return {"kind": source, "name": _root(corpus).name, "files": {name: _digest(path) for name, path in files.items()}}
+
+
+def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[str]:
+    """The documents in their order: rows of a data set or of a file of records, files of text, novels of the packaged prose.
+
+    identity: from `identify`. Errors: as there; text that is not UTF-8; a column that is missing or holds no text.
+    """
+    if identity["kind"] == "packaged":
+        yield from packaged_documents()
+        return
+    import datasets
+
+    options: dict[str, Any] = {"split": corpus.split, "streaming": True}
+    if identity["kind"] == "hub":
+        options |= {"path": corpus.source, "name": corpus.subset, "revision": identity["commit"]}
+    else:
+        files = _files(corpus)
+        builder = BUILDERS[next(iter(files.values())).suffix]
+        options |= {"path": builder, "data_files": {corpus.split: [str(path) for path in files.values()]}}
+        if builder == "text":
+            options |= {"sample_by": "document", "encoding": "utf-8-sig"}
+    column = "text" if options["path"] == "text" else corpus.column
+    try:
+        for row in datasets.load_dataset(**options):
+            if not isinstance(row.get(column), str):
+                raise unknown(f"column with text in {corpus.source}", column, [key for key in row if isinstance(row[key], str)])
+            yield row[column]
+    except SinkjaxError:
+        raise
+    except UnicodeDecodeError:
+        wrong = [name for name, path in _files(corpus).items() if not _is_utf8(path)]
+        raise SinkjaxError(f"{wrong[0]} of {corpus.source} is not UTF-8 text") from None
+    except Exception as error:  # networks, archives and parsers fail in as many ways as there are of them
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        raise SinkjaxError(f"cannot read {corpus.source}: {type(error).__name__}: {reason}") from error
+
+
+def _root(corpus: Corpus) -> Path:
+    return Path(corpus.source).expanduser().resolve()
+
+
+def _files(corpus: Corpus) -> dict[str, Path]:
+    """Name -> path of a corpus's files in the order of their names, all of one builder."""
+    root = _root(corpus)
+    if root.is_file():
+        if root.suffix not in BUILDERS:
+            raise unknown("kind of text file", root.suffix, BUILDERS)
+        return {root.name: root}
+    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in BUILDERS}
+    files = dict(sorted((name, path) for name, path in found.items() if path.is_file()))
+    if not files:
+        raise SinkjaxError(f"the folder {root} holds no text: none of {', '.join(sorted(BUILDERS))}")
+    kinds = {BUILDERS[path.suffix]: name for name, path in files.items()}
+    if len(kinds) > 1:
+        raise SinkjaxError(f"the folder {root} mixes {' and '.join(sorted(kinds.values()))}; keep one kind of file there")
+    return files
+
+
+def _digest(path: Path) -> dict[str, Any]:
+    """Bytes and sha256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError as error:
+        raise SinkjaxError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _commit(corpus: Corpus) -> str:
+    """The commit that a revision of a data set names now."""
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(corpus.source, revision=corpus.revision).sha)
+    except Exception as error:  # network libraries raise many kinds; each means that it is not to be had
+        at = f" at revision {corpus.revision}" if corpus.revision else ""
+        raise SinkjaxError(
+            f"there is no file or folder {corpus.source}, and the hub does not give a data set of that name{at}"
+            f" ({type(error).__name__})"
+        ) from None
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,296 @@
+"""A corpus as a memory-mapped file of token ids, made once, with what it was made of. This module imports no JAX.
+
+A folder holds `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
+`corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer as a Hugging Face folder has it. It is
+written under another name and renamed, so what lies there is whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.data import sources, vocabulary
+from sinkjax.data.config import BPE, Corpus
+from sinkjax.errors import SinkjaxError, one_of
+
+FORMAT = 1  # of the folder
+CARD, IDS = "corpus.json", "tokens.bin"
+SECTIONS = 8  # validation takes the last tokens of each, so that it is drawn from all over the corpus
+PIECE = 1 << 16  # characters encoded at once; a longer document is cut before white space
+GROUP = 1 << 21  # characters that are encoded side by side
+
+Say = Callable[[str], None]
+Split = Literal["train", "validation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A token file. folder: where it lies. card: its `corpus.json`. ids: uint16 or uint32 [count], mapped and not read."""
+
+    folder: Path
+    card: Mapping[str, Any] = field(repr=False)
+    ids: np.ndarray = field(repr=False)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the ids."""
+        tokenizer = read_folder_tokenizer(self.folder, {})
+        if tokenizer is None:
+            raise SinkjaxError(f"{self.folder} has lost its tokenizer; delete it to make it anew")
+        return tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """The tokenizer's size: the vocabulary that a model at least needs."""
+        return int(self.card["tokenizer"]["vocab_size"])
+
+    @property
+    def bos(self) -> int | None:
+        """The id of the tokenizer's BOS, or None."""
+        bos: int | None = self.card["tokenizer"]["bos"]
+        return bos
+
+    @property
+    def sha256(self) -> str:
+        """Of the ids: the corpus's hash, to be stored with every result."""
+        return str(self.card["tokens"]["sha256"])
+
+    def spans(self, split: Split) -> list[tuple[int, int]]:
+        """The stretches (start, stop) of `ids` that belong to a split, ascending; no token belongs to both splits."""
+        one_of("split", split, ("train", "validation"))
+        return spans(len(self.ids), self.card["corpus"]["validation"])[split]
+
+
+def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
+    """How `count` tokens are split: the last share `validation` of each of `SECTIONS` equal sections is for validation."""
+    sections = SECTIONS if validation else 1
+    edges = [count * section // sections for section in range(sections + 1)]
+    cuts = [stop - round((stop - start) * validation) for start, stop in pairwise(edges)]
+    return {"train": list(zip(edges, cuts, strict=False)), "validation": list(zip(cuts, edges[1:], strict=True))}
+
+
+def folder_for(corpus: Corpus, root: Path) -> Path:
+    """The folder under `root` in which `prepare` keeps a corpus unless told otherwise: one for each setting."""
+    settings = _settings(corpus)
+    slug = re.sub(r"[^a-z0-9]+", "-", str(settings["source"]).lower()).strip("-")[-40:]
+    return root / f"{slug}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]}"
+
+
+def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
+    """The token file of a corpus in `folder`, made unless it is there already; one process makes it, others wait for it.
+
+    say: is told what takes time. A source that is no longer there is not missed once the file is made.
+    Errors: a source that is missing, empty or not text; a folder that holds something else, or tokens of other settings or of
+    a source that has changed since, with the names of what differs.
+    """
+    with _locked(folder):
+        if (folder / CARD).is_file():
+            tokens = open_tokens(folder)
+            _refuse_other(tokens, corpus)
+            return tokens
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise SinkjaxError(f"{folder} holds something else than a corpus; choose another folder")
+        scratch = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            scratch.mkdir()
+            _make(corpus, scratch, say or (lambda _: None))
+            scratch.rename(folder)
+        except OSError as error:
+            raise SinkjaxError(f"cannot write {folder}: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return open_tokens(folder)
+
+
+def open_tokens(folder: Path) -> Tokens:
+    """A token file that was made before, whether or not its source is still there. Errors: none there; another length."""
+    if not (folder / CARD).is_file():
+        raise SinkjaxError(f"{folder} is not a corpus: it holds no {CARD}")
+    card = read_json(folder / CARD)
+    if card.get("format") != FORMAT:
+        raise SinkjaxError(f"{folder} was made by another version of sinkjax; delete it to make it anew")
+    dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
+    path = folder / IDS
+    size = path.stat().st_size if path.is_file() else 0
+    if size != count * dtype.itemsize:
+        raise SinkjaxError(f"{path} has {size} bytes and not {count * dtype.itemsize}; delete {folder} to make it anew")
+    return Tokens(folder, card, np.memmap(path, dtype, mode="r", shape=(count,)))
+
+
+def _make(corpus: Corpus, folder: Path, say: Say) -> None:
+    """Write a corpus into an empty folder."""
+    identity = sources.identify(corpus)
+
+    def documents() -> Iterator[str]:
+        return _first(sources.documents(corpus, identity), corpus.limit)
+
+    if corpus.tokenizer == BPE:
+        say(f"training a tokenizer of {corpus.vocabulary:,} tokens on {corpus.source}")
+        rest = documents()
+        first = next(rest, "") or _empty(corpus)
+        tokenizer = vocabulary.train_bpe((piece for text in chain([first], rest) for piece in pieces(text)), corpus.vocabulary)
+    else:
+        tokenizer = vocabulary.existing(corpus.tokenizer)
+    say(f"writing {corpus.source} as tokens")
+    vocabulary.save(tokenizer, folder)
+    size = vocabulary.size(tokenizer)
+    dtype = np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
+    before, after = _separators(corpus, tokenizer)
+    backend = vocabulary.encoder(tokenizer)
+    text, ids, counts = hashlib.sha256(), hashlib.sha256(), {"documents": 0, "bytes": 0, "count": 0}
+    with (folder / IDS).open("wb") as file:
+        for group in _groups(documents()):
+            cut = [pieces(document) for document in group]
+            encoded = iter(backend.encode_batch_fast([piece for part in cut for piece in part], add_special_tokens=False))
+            for document, part in zip(group, cut, strict=True):
+                found = [*before, *(token for _ in part for token in next(encoded).ids), *after]
+                raw = np.array(found, dtype.newbyteorder("<")).tobytes()
+                utf8 = document.encode()
+                text.update(utf8 + b"\0")
+                ids.update(raw)
+                file.write(raw)
+                counts["documents"] += 1
+                counts["bytes"] += len(utf8)
+                counts["count"] += len(found)
+    if not counts["bytes"]:
+        _empty(corpus)
+    card = {
+        "format": FORMAT,
+        "corpus": _settings(corpus),
+        "source": identity,
+        "text": {"documents": counts["documents"], "bytes": counts["bytes"], "sha256": text.hexdigest()},
+        "tokens": {"count": counts["count"], "dtype": dtype.name, "sha256": ids.hexdigest()},
+        "tokenizer": {
+            "vocab_size": size,
+            "bos": tokenizer.bos,
+            "eos": tokenizer.eos,
+            "sha256": vocabulary.sha256(tokenizer),
+        },
+        "split": f"validation: the last {corpus.validation:g} of the tokens of each of {SECTIONS} equal sections",
+        "versions": {name: importlib.metadata.version(name) for name in ("sinkjax", "tokenizers", "datasets", "numpy")},
+    }
+    (folder / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _empty(corpus: Corpus) -> NoReturn:
+    raise SinkjaxError(f"{corpus.source} holds no text")
+
+
+def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids before and after each document."""
+    if corpus.separator == "none":
+        return [], []
+    token = tokenizer.bos if corpus.separator == "bos" else tokenizer.eos
+    if token is None:
+        raise SinkjaxError(f"separator is {corpus.separator!r}, but the tokenizer {corpus.tokenizer} names no such token")
+    return ([token], []) if corpus.separator == "bos" else ([], [token])
+
+
+def pieces(text: str) -> list[str]:
+    """A text in pieces of about `PIECE` characters that join to it, each but the first beginning with white space.
+
+    Byte-level tokenizers split there anyway, so the tokens are those of the whole text; a stretch without any white space is
+    cut where it is too long.
+    """
+    cut = [0]
+    while len(text) - cut[-1] > PIECE:
+        window = re.search(r"\s+\S*$", text[cut[-1] + 1 : cut[-1] + PIECE])
+        cut.append(cut[-1] + (1 + window.start() if window else PIECE))
+    return [text[start:stop] for start, stop in zip(cut, [*cut[1:], None], strict=True)]
+
+
+def _first(documents: Iterable[str], limit: int | None) -> Iterator[str]:
+    """The documents that hold something, as far as `limit` bytes go."""
+    left = limit
+    for text in documents:
+        if left is not None:
+            raw = text.encode()
+            text, left = raw[:left].decode(errors="ignore"), left - len(raw)
+        if text:
+            yield text
+        if left is not None and left <= 0:
+            return
+
+
+def _groups(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Documents in lists of about `GROUP` characters."""
+    group: list[str] = []
+    size = 0
+    for text in documents:
+        group.append(text)
+        size += len(text)
+        if size >= GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _settings(corpus: Corpus) -> dict[str, Any]:
+    """The fields of a corpus, what is local by its name: where it lies does not matter."""
+    settings = dataclasses.asdict(corpus)
+    for name, reserved in (("source", "packaged"), ("tokenizer", BPE)):
+        path = Path(settings[name]).expanduser()
+        if settings[name] != reserved and (path.exists() or path.is_absolute()):
+            settings[name] = path.resolve().name
+    return settings
+
+
+def _refuse_other(tokens: Tokens, corpus: Corpus) -> None:
+    """Raise, naming what differs, unless a token file is that of a corpus as it is now."""
+    have, want = tokens.card["corpus"], _settings(corpus)
+    other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
+    if other:
+        raise SinkjaxError(f"{tokens.folder} holds another corpus ({'; '.join(other)}); choose another folder or delete it")
+    local = corpus.tokenizer != BPE and Path(corpus.tokenizer).expanduser().exists()
+    if local and vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) != tokens.card["tokenizer"]["sha256"]:
+        raise _changed([corpus.tokenizer], tokens)
+    source = tokens.card["source"]
+    gone = source["kind"] == "local" and not Path(corpus.source).expanduser().exists()
+    if source["kind"] == "hub" or gone:
+        return
+    changed = _changes(source, sources.identify(corpus))
+    if changed:
+        raise _changed(changed, tokens)
+
+
+def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:
+    what, folder = ", ".join(names), tokens.folder
+    return SinkjaxError(f"{what} changed since {folder} was made; delete that folder to make it anew, or choose another")
+
+
+def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
+    """The names of files, or of what else identifies a source, that are not what they were."""
+    have, want = have.get("files", have), want.get("files", want)
+    return [name for name in sorted({*have, *want}) if have.get(name) != want.get(name)]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Other processes wait here while one makes a folder. Errors: no permission."""
+    import fcntl
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_name(f".{folder.name}.lock").open("w")
+    except OSError as error:
+        raise SinkjaxError(f"cannot write {folder}: {error.strerror}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

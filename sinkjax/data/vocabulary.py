@@ -1,0 +1,95 @@
+"""The tokenizer of a corpus: a small one trained on it, or that of an existing model. Importing this module imports no JAX."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.data.config import BPE_SPECIAL
+from sinkjax.errors import SinkjaxError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+
+
+def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
+    """A byte-level BPE tokenizer of exactly `vocabulary` tokens: BOS (id 0), EOS (id 1), 256 bytes, merges.
+
+    Any text in UTF-8 has tokens, and decodes to itself. Errors: a text with too few pairs for as many merges.
+    """
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(BPE_SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(pieces, trainer)
+    found = backend.get_vocab_size()
+    if found != vocabulary:
+        raise SinkjaxError(f"vocabulary must be at most {found} for this text, not {vocabulary}: it has no more pairs to merge")
+    return Tokenizer(backend, bos=0, eos=1)
+
+
+def existing(source: str) -> Tokenizer:
+    """The tokenizer of a preset, a folder, a .gguf file, or a hub id; the model's architecture does not matter.
+
+    Errors: nothing of that name; no tokenizer there.
+    """
+    from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
+    from sinkjax.checkpoints.load import open_checkpoint
+    from sinkjax.checkpoints.presets import PRESETS
+
+    folder = Path(source).expanduser()
+    if source not in PRESETS and not folder.exists() and HUB_ID.fullmatch(source) and folder.suffix != ".gguf":
+        folder = find_snapshot(source, weights=False)
+    if source not in PRESETS and folder.is_dir():
+        tokenizer = read_folder_tokenizer(folder, read_json(folder / "config.json") if (folder / "config.json").is_file() else {})
+    else:
+        tokenizer = open_checkpoint(source, weights=False).tokenizer
+    if tokenizer is None:
+        raise SinkjaxError(f"{source} has no tokenizer")
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a tokenizer as a Hugging Face folder has it."""
+    names = {
+        f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
+        for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
+    }
+    (folder / FILE).write_text(tokenizer.backend.to_str(), encoding="utf-8")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def sha256(tokenizer: Tokenizer) -> str:
+    """Of a tokenizer's file."""
+    return hashlib.sha256(tokenizer.backend.to_str().encode()).hexdigest()
+
+
+def size(tokenizer: Tokenizer) -> int:
+    """One more than the largest id: what a model's vocabulary must at least have."""
+    return max(tokenizer.backend.get_vocab(with_added_tokens=True).values()) + 1
+
+
+def encoder(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """A backend that takes a special token written out in a text for plain text: no document can forge a BOS."""
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_str(tokenizer.backend.to_str())
+    backend.encode_special_tokens = True
+    backend.no_truncation()
+    backend.no_padding()
+    return backend

@@ -1,0 +1,49 @@
+"""The log as TensorBoard event files, one folder for each run: an option, for those who watch a training with TensorBoard."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sinkjax.errors import SinkjaxError
+
+EVENTS = "events"
+LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")
+
+
+class Events:
+    """Event files that are made anew from the lines that the log has, and then grow with it."""
+
+    def __init__(self, folder: Path, lines: Iterable[Mapping[str, Any]]):
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise SinkjaxError("TensorBoard files need tensorboardX: pip install 'sinkjax[tensorboard]'") from None
+        self._make, self._folder = SummaryWriter, folder / EVENTS
+        self._writers: dict[int, Any] = {}
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.write(lines)
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Add evaluations; an array becomes one curve for each entry, named by its place."""
+        for line in lines:
+            run = line["run"]
+            if run not in self._writers:
+                name = f"run-{run:03d}-seed-{line['seed']}-rate-{line['learning_rate']:g}-{line['variant']}"
+                self._writers[run] = self._make(str(self._folder / name))
+            for name, value in line.items():
+                if name in LABELS:
+                    continue
+                array = np.asarray(value, np.float64)
+                for place in np.ndindex(array.shape):
+                    tag = "/".join([name, *map(str, place)])
+                    self._writers[run].add_scalar(tag, float(array[place]), line["step"])
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        for writer in self._writers.values():
+            writer.close()

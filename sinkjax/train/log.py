@@ -1,0 +1,71 @@
+"""The log of a training: JSON lines. The first says what is trained, each other one is an evaluation of one run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from sinkjax.errors import SinkjaxError
+
+LOG = "log.jsonl"
+
+
+class Log:
+    """An open log, cut back to its first `size` bytes: what was written after a committed checkpoint is written again."""
+
+    def __init__(self, folder: Path, size: int):
+        try:
+            self._file = (folder / LOG).open("ab")
+            if self._file.tell() < size:
+                raise SinkjaxError(f"{folder / LOG} is shorter than its checkpoint says: it was changed by somebody else")
+            self._file.truncate(size)
+        except OSError as error:
+            raise SinkjaxError(f"cannot write {folder / LOG}: {error.strerror}") from None
+        self.size = size
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Append lines and hand them to the system."""
+        text = "".join(json.dumps(plain(line)) + "\n" for line in lines).encode()
+        self._file.write(text)
+        self._file.flush()
+        self.size += len(text)
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk."""
+        os.fsync(self._file.fileno())
+
+
+def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The first line of a log, and its evaluations in the order in which they were made. Errors: no log."""
+    try:
+        first, *lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
+        return json.loads(first), [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        raise SinkjaxError(f"{folder} holds no log of a training; begin it first") from None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: arrays as lists, a float32 by its shortest decimal digits, what is not finite as null."""
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in value.items()}
+    if isinstance(value, np.ndarray) and value.ndim:
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.floating) and np.issubdtype(value.dtype, np.floating):
+        return float(str(value)) if np.isfinite(value) else None
+    if isinstance(value, np.ndarray | np.generic):
+        return value.item()
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,188 @@
+"""`train`: every run of a config into a folder; resumable at any moment, bit for bit.
+
+The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json`. A checkpoint commits
+the state together with the length of the log, so a resumed training cuts what was logged after it and writes the same again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sinkjax.experiments import documents
+from sinkjax.experiments.registry import CONFIG_FILE
+from sinkjax.experiments.results import take
+from sinkjax.model.params import check_dtype
+from sinkjax.progress import bar
+from sinkjax.report.files import write
+from sinkjax.train import registry
+from sinkjax.train.checkpoint import Checkpoints
+from sinkjax.train.config import DIVERGED, Training
+from sinkjax.train.events import Events
+from sinkjax.train.log import Log, read
+from sinkjax.train.runs import Run, RunArrays, table
+from sinkjax.train.spread import Spread
+from sinkjax.train.state import RUNNING, STATUS, TrainState
+from sinkjax.train.trained import Trained, begin_all, going, trained
+
+SUMMARY = "summary.json"
+SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What is committed together with a state: the step up to which runs went (-1: nowhere), the length of the log, the seconds
+    that `run_steps` steps took, compilation aside."""
+
+    step: int = -1
+    log_bytes: int = 0
+    seconds: float = 0.0
+    run_steps: int = 0
+
+
+def train(
+    config: Training,
+    folder: str | Path,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    tensorboard: bool = False,
+    save_every: float = SAVE_EVERY,
+    progress: bool = True,
+) -> Trained:
+    """Train every run of a config, or what is left of it in `folder`; a finished training is read.
+
+    say: told in one line what happens. tensorboard: write event files too. save_every: seconds between checkpoints. progress:
+    show a bar. None of these changes a number. Errors: what the task refuses; a folder with other content or of another config
+    (each field that differs).
+    """
+    folder = Path(folder)
+    check_dtype(config.dtype)
+    task = registry.task(config)
+    every = table(config, task)
+    state, runs = begin_all(task, config)
+    claim(folder, config)
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(Checkpoints(folder))
+        found = checkpoints.restore(state)
+        if found:
+            state = found[0]
+        done = Progress(**found[1]) if found else Progress()
+        log = stack.enter_context(Log(folder, done.log_bytes))
+        spread = Spread(task, config, len(every))
+        if not done.log_bytes:
+            log.write([header(config, every, state, spread)])
+        writers = [log.write]
+        if tensorboard:
+            writers.append(stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))).write)
+        if going(state, config):
+            say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
+        advance = stack.enter_context(_bar(progress, config, state))
+        saved = time.monotonic()
+        while left := going(state, config):
+            state, done, lines = call(state, done, runs, every, left, spread)
+            for writer in writers:
+                writer(lines)
+            done = dataclasses.replace(done, log_bytes=log.size)
+            for line in lines:
+                if line["status"] == DIVERGED:
+                    say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
+            advance(made(state, config))
+            if time.monotonic() - saved > save_every or not going(state, config):
+                log.sync()
+                checkpoints.save(done.step, state, dataclasses.asdict(done))
+                saved = time.monotonic()
+    result = trained(folder, config, task, state, dataclasses.asdict(done))
+    write(folder / SUMMARY, json.dumps(summary(result), indent=1) + "\n")
+    return result
+
+
+def call(
+    state: TrainState, done: Progress, runs: RunArrays, every: tuple[Run, ...], left: list[int], spread: Spread
+) -> tuple[TrainState, Progress, list[dict[str, Any]]]:
+    """Bring the runs `left` to their next evaluation; the very first call only evaluates what was initialised.
+
+    Returns the state, how far it is, and the lines for the log.
+    """
+    config = spread.config
+    step = min(done.step + config.eval_every, config.steps) if done.step >= 0 else 0
+    begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), spread.is_compiled(len(left))
+    state, metrics = spread.advance(state, runs, left, step)
+    values = {name: np.asarray(array) for name, array in metrics.items()}
+    status, steps = np.asarray(state.status), np.asarray(state.step)
+    if compiled:
+        seconds, new = done.seconds + time.monotonic() - begun, int(steps.sum()) - before
+        done = dataclasses.replace(done, seconds=seconds, run_steps=done.run_steps + new)
+    lines = [
+        {**every[run].labels(), "step": int(steps[run]), "status": STATUS[status[run]]}
+        | {name: array[row] for name, array in values.items()}
+        for row, run in enumerate(left)
+    ]
+    return state, dataclasses.replace(done, step=step), lines
+
+
+def claim(folder: Path, config: Training) -> None:
+    """Make `folder` the place of a training; errors as for `train`."""
+    chosen = registry.Chosen(registry.name_of(config), config)
+
+    def differences(text: str) -> list[str]:
+        other = registry.read(text, str(folder / CONFIG_FILE))
+        if other.task != chosen.task:
+            return [f"task was {other.task}, now {chosen.task}"]
+        return documents.differences(other.config, config)
+
+    take(folder, registry.write(config), differences, "training")
+
+
+def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread) -> dict[str, Any]:
+    """The first line of a log: what is trained, where, and what intervals over its runs are intervals of."""
+    over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
+    device = spread.devices[0]
+    return {
+        registry.KIND: registry.name_of(config),
+        "config": documents.plain(documents.fields(config)),
+        "runs": [run.labels() for run in every],
+        "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(state.params)),
+        "intervals_over": over,
+        "together": spread.together,
+        "devices": f"{len(spread.devices)} x {device.device_kind}",
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
+def summary(result: Trained) -> dict[str, Any]:
+    """What is told of a finished training: how each run ended, in how many steps, and what a step cost."""
+    return {
+        registry.KIND: registry.name_of(result.config),
+        "milliseconds_per_step_of_a_run": result.milliseconds,
+        "runs": [ended.labels() for ended in result.runs],
+    }
+
+
+def made(state: TrainState, config: Training) -> int:
+    """Steps of all runs that are done or that no longer have to be."""
+    return int(np.where(np.asarray(state.status) == RUNNING, np.asarray(state.step), config.steps).sum())
+
+
+@contextlib.contextmanager
+def _bar(show: bool, config: Training, state: TrainState) -> Iterator[Callable[[int], None]]:
+    """A bar over the steps of all runs; yields the function that moves it to a number of steps."""
+    total, at = len(state.step) * config.steps, made(state, config)
+    rate = lambda count, seconds: f"{1000 * seconds / max(count, 1):.3g} ms a step"  # noqa: E731
+    with bar("train", show and at < total, total, at, rate) as advance:
+
+        def move(to: int) -> None:
+            nonlocal at
+            advance(to - at)
+            at = to
+
+        yield move

@@ -1,0 +1,58 @@
+"""Which runs a training has: one for each variant, learning rate and seed, in this order."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from sinkjax.train.config import Training
+from sinkjax.train.task import Task
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the table: its number, and what it differs in from the others."""
+
+    run: int
+    seed: int
+    learning_rate: float
+    variant: str
+
+    def label(self) -> str:
+        """A run in words."""
+        return f"run {self.run} (seed {self.seed}, learning rate {self.learning_rate:g}, {self.variant})"
+
+    def labels(self) -> dict[str, Any]:
+        """What a line of the log says of its run."""
+        return asdict(self)
+
+
+@struct.dataclass
+class RunArrays:
+    """What the step has to know of a run: seed int32, learning_rate float32, variant int32; [] or stacked over runs [R]."""
+
+    seed: jax.Array
+    learning_rate: jax.Array
+    variant: jax.Array
+
+
+def table(config: Training, task: Task) -> tuple[Run, ...]:
+    """Every run of a training."""
+    seeds = range(config.seed, config.seed + config.seeds)
+    every = itertools.product(task.variants, config.learning_rates, seeds)
+    return tuple(Run(number, seed, rate, variant) for number, (variant, rate, seed) in enumerate(every))
+
+
+def arrays(runs: tuple[Run, ...], task: Task) -> RunArrays:
+    """The table as arrays."""
+    return RunArrays(
+        jnp.asarray(np.array([run.seed for run in runs], np.int32)),
+        jnp.asarray(np.array([run.learning_rate for run in runs], np.float32)),
+        jnp.asarray(np.array([task.variants.index(run.variant) for run in runs], np.int32)),
+    )

@@ -1,0 +1,36 @@
+"""What the trainer has to know of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+import jax
+
+from sinkjax.model.params import Params
+
+
+class Task(Hashable, Protocol):
+    """A model, its data and its loss. Hashable, since it is a static argument of the jitted step; all methods are traced.
+
+    variants: names of what differs between runs beside seed and learning rate, on parameters of one shape; at least one.
+    A variant arrives as int32 [], its place in `variants`.
+    """
+
+    @property
+    def variants(self) -> tuple[str, ...]: ...
+
+    def init(self, seed: jax.Array) -> Params:
+        """Parameters drawn from a seed, int32 []."""
+
+    def batch(self, key: jax.Array) -> Any:
+        """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""
+
+    def held_out(self, key: jax.Array) -> Any:
+        """The held-out batch; `key` is that of the data seed."""
+
+    def loss(self, params: Params, batch: Any, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The loss, float [], and whether the run has reached its goal on this batch, bool []; before the update."""
+
+    def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
+        """What an evaluation logs: name -> float [] or a small array."""

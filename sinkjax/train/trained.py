@@ -1,0 +1,105 @@
+"""What a training learned: the parameters of every run, how it ended and what it cost, from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.registry import CONFIG_FILE, read_text
+from sinkjax.model.params import Params
+from sinkjax.train import registry
+from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
+from sinkjax.train.config import ALL_STEPS, Training
+from sinkjax.train.runs import Run, RunArrays, arrays, table
+from sinkjax.train.state import RUNNING, STATUS, TrainState, begin
+from sinkjax.train.task import Task
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended. outcome: CONVERGED, DIVERGED, or ALL_STEPS for one that made every step without reaching its goal.
+
+    steps: updates made, for a converged run those that it needed.
+    """
+
+    run: Run
+    outcome: str
+    steps: int
+
+    def labels(self) -> dict[str, Any]:
+        """As a flat mapping."""
+        return {**self.run.labels(), "outcome": self.outcome, "steps": self.steps}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training. params: leaves [runs, ...]; those of a diverged run are the last finite ones.
+
+    milliseconds: mean wall time of one step of one run, compilation aside; None if every step was part of a first call.
+    """
+
+    folder: Path
+    config: Training
+    task: Task
+    runs: tuple[Ended, ...]
+    params: Params
+    milliseconds: float | None
+
+    def groups(self) -> dict[tuple[str, float], list[Ended]]:
+        """The runs of each variant and learning rate."""
+        found: dict[tuple[str, float], list[Ended]] = {}
+        for ended in self.runs:
+            found.setdefault((ended.run.variant, ended.run.learning_rate), []).append(ended)
+        return found
+
+    def of(self, run: int) -> Params:
+        """The parameters of one run."""
+        return jax.tree.map(lambda leaf: leaf[run], self.params)
+
+
+def load_runs(folder: str | Path) -> Trained:
+    """A finished training from its folder. Errors: no training there, or one that is not finished."""
+    folder = Path(folder)
+    document = folder / CONFIG_FILE
+    if not document.is_file() or not (folder / CHECKPOINTS).is_dir():
+        raise SinkjaxError(f"{folder} is not the folder of a training")
+    config = registry.read(read_text(document), str(document)).config
+    task = registry.task(config)
+    with Checkpoints(folder, look_only=True) as checkpoints:
+        found = checkpoints.restore(jax.eval_shape(lambda: begin_all(task, config)[0]))
+    if found is None:
+        raise SinkjaxError(f"the training in {folder} has no checkpoint yet; the command that began it goes on with it")
+    state, meta = found
+    return trained(folder, config, task, state, meta)
+
+
+def trained(folder: Path, config: Training, task: Task, state: TrainState, meta: dict[str, Any]) -> Trained:
+    """The runs behind a state. Errors: some are not finished."""
+    left = going(state, config)
+    if left:
+        raise SinkjaxError(
+            f"the training in {folder} is not finished: {len(left)} of {len(state.step)} runs go on from step "
+            f"{int(np.asarray(state.step)[left].max())}; the command that began it goes on with it"
+        )
+    ended = tuple(
+        Ended(run, STATUS[status] if status != RUNNING else ALL_STEPS, int(step))
+        for run, status, step in zip(table(config, task), np.asarray(state.status), np.asarray(state.step), strict=True)
+    )
+    milliseconds = 1000 * meta["seconds"] / meta["run_steps"] if meta["run_steps"] else None
+    return Trained(folder, config, task, ended, state.params, milliseconds)
+
+
+def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:
+    """The state of all runs before the first step, and the table, stacked."""
+    runs = arrays(table(config, task), task)
+    return jax.vmap(lambda run: begin(run, task, config))(runs), runs
+
+
+def going(state: TrainState, config: Training) -> list[int]:
+    """The runs that are not finished."""
+    return np.flatnonzero((np.asarray(state.status) == RUNNING) & (np.asarray(state.step) < config.steps)).tolist()

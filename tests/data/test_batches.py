@@ -1,0 +1,263 @@
+"""Batches: functions of (data seed, k) alone; every block once an epoch; each policy does what it says and nothing else."""
+
+import dataclasses
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinkjax.data.batches import Batches
+from sinkjax.data.config import Blocks, Corpus
+from sinkjax.data.tokens import Tokens, prepare
+from sinkjax.errors import SinkjaxError
+
+WIDTH = 33
+
+
+@pytest.fixture(scope="module")
+def prose(tmp_path_factory):
+    """Few enough tokens for many epochs."""
+    return prepare(Corpus(vocabulary=300, limit=20_000, validation=0.1), tmp_path_factory.mktemp("corpora") / "prose")
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """Tokens that say where they stand."""
+    card = {"corpus": {"validation": 0.1, "tokenizer": "none"}, "tokenizer": {"vocab_size": 20_000, "bos": 19_999}}
+    return Tokens(None, card, np.arange(19_000, dtype=np.uint16))
+
+
+def small(**fields):
+    return Blocks(**{"context": WIDTH - 1, "batch": 8, **fields})
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def blocks(batch):
+    """Which blocks a batch of `counted` without BOS holds, by their first token."""
+    return batch["tokens"][:, 0].tolist()
+
+
+def test_shapes_and_types(prose):
+    batch = Batches(prose, small()).at(3)
+    assert {name: (array.shape, array.dtype) for name, array in batch.items()} == {
+        "tokens": ((8, WIDTH), np.int32),
+        "loss_mask": ((8, WIDTH), np.bool_),
+        "prefix": ((8,), np.int32),
+    }
+    assert batch["loss_mask"].tolist() == [[False] + [True] * (WIDTH - 1)] * 8
+    assert batch["prefix"].tolist() == [0] * 8
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**31), first=st.integers(0, 60), order=st.randoms(use_true_random=False))
+def test_a_batch_depends_on_its_number_and_not_on_what_was_read_before(prose, seed, first, order):
+    config = small(seed=seed, random_positions=(3,), repeated_blocks=5, repeated_rows=2)
+    steps = list(range(first, first + 6))
+    straight = dict(zip(steps, Batches(prose, config).iterate(first), strict=False))
+    order.shuffle(steps)
+    other = Batches(prose, config)
+    for k in steps:
+        same(other.at(k), straight[k])
+
+
+def test_an_interrupted_iterator_goes_on_where_it_stopped_across_epochs(prose):
+    config = small(batch=16)
+    whole = Batches(prose, config)
+    steps = 2 * whole.blocks // 16 + 3  # beyond two epochs
+    assert whole.epoch(steps) > 2
+    straight = [whole.at(k) for k in range(steps)]
+    for stop in (0, 1, steps // 2, steps - 2):
+        running = whole.iterate()
+        for k in range(stop):
+            same(next(running), straight[k])
+        del running
+        for k, batch in zip(range(stop, steps), Batches(prose, config).iterate(stop), strict=False):
+            same(batch, straight[k])
+
+
+def test_another_process_reads_the_same_batches(prose):
+    script = (
+        "import hashlib; from pathlib import Path; from sinkjax.data.batches import Batches;"
+        "from sinkjax.data.config import Blocks; from sinkjax.data.tokens import open_tokens;"
+        f"tokens = open_tokens(Path({str(prose.folder)!r}));"
+        "batches = Batches(tokens, Blocks(context=32, batch=8, seed=5, random_positions=(2,)));"
+        "print(hashlib.sha256(b''.join(batches.at(k)['tokens'].tobytes() for k in (0, 77))).hexdigest())"
+    )
+    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    here = Batches(prose, small(seed=5, random_positions=(2,)))
+    assert hashlib.sha256(b"".join(here.at(k)["tokens"].tobytes() for k in (0, 77))).hexdigest() == other
+
+
+def test_every_block_once_an_epoch_and_each_epoch_in_another_order(counted):
+    batches = Batches(counted, small(bos="none"))
+    n = batches.blocks
+    seen = [start for k in range(2 * n // 8 + 1) for start in blocks(batches.at(k))]
+    epochs = seen[:n], seen[n : 2 * n]
+    assert len(set(epochs[0])) == n
+    assert set(epochs[0]) == set(epochs[1])
+    assert epochs[0] != epochs[1]
+    assert sum(a == b for a, b in zip(*epochs, strict=True)) < n // 10
+    assert np.corrcoef(epochs[0], np.arange(n))[0, 1] ** 2 < 0.05
+
+
+def test_seeds_give_other_orders_even_an_epoch_later(counted):
+    n = Batches(counted, small()).blocks
+    orders = []
+    for seed in (0, 1):
+        batches = Batches(counted, small(bos="none", batch=1, seed=seed))
+        orders.append([blocks(batches.at(k))[0] for k in range(2 * n)])
+    for a in (orders[0][:n], orders[0][n:]):
+        for b in (orders[1][:n], orders[1][n:]):
+            assert sum(x == y for x, y in zip(a, b, strict=True)) < n // 10
+
+
+def test_training_and_validation_share_no_token_whatever_the_context(counted):
+    read = {}
+    for split in ("train", "validation"):
+        for context in (16, 32, 100):
+            batches = Batches(counted, Blocks(context=context, batch=4, bos="none"), split)
+            steps = batches.count or -(-batches.blocks // 4)
+            read.setdefault(split, set()).update(*(batches.at(k)["tokens"].ravel().tolist() for k in range(steps)))
+    assert not read["train"] & read["validation"]
+    assert len(read["train"] | read["validation"]) > 18_500
+
+
+def test_validation_is_the_same_for_every_seed_and_ends(counted):
+    one, other = (Batches(counted, small(seed=seed, random_positions=(4,)), "validation") for seed in (0, 9))
+    read = list(one.iterate())
+    assert len(read) == one.count == one.blocks // 8
+    for a, b in zip(read, other.iterate(), strict=True):
+        same(a, b)
+    starts = [start for batch in read for start in batch["tokens"][:, 1].tolist()]
+    assert len(set(starts)) == len(starts)
+    assert Batches(counted, small(batch=1000), "validation").at(0)["tokens"].shape == (one.blocks, WIDTH)
+
+
+def test_bos_fixed_and_random_tokens_take_places_and_leave_the_rest(counted):
+    plain = Batches(counted, small(bos="none")).at(2)["tokens"]
+    assert (np.diff(plain) == 1).all()
+    with_bos = Batches(counted, small()).at(2)["tokens"]
+    assert (with_bos[:, 0] == 19_999).all()
+    assert np.array_equal(with_bos[:, 1:], plain[:, :-1])
+    marked = Batches(counted, small(bos="none", fixed_positions=(0, 2), fixed_token=7, random_positions=(5,))).at(2)["tokens"]
+    assert (marked[:, [0, 2]] == 7).all()
+    assert (marked[:, 5] != plain[:, 5]).all()
+    untouched = [t for t in range(WIDTH) if t not in (0, 2, 5)]
+    assert np.array_equal(marked[:, untouched], plain[:, untouched])
+
+
+def test_random_tokens_belong_to_their_block_and_are_uniform(counted):
+    config = Blocks(context=9, batch=1700, bos="none", random_positions=(0, 1, 4), seed=3)
+    batches = Batches(counted, config, vocab_size=20_000)
+    by_block = [
+        dict(zip(t[:, 2].tolist(), t[:, [0, 1, 4]].tolist(), strict=True)) for t in (batches.at(k)["tokens"] for k in (0, 1))
+    ]
+    shared = by_block[0].keys() & by_block[1].keys()
+    assert len(shared) > 1600
+    assert all(by_block[0][block] == by_block[1][block] for block in shared)
+    drawn = batches.at(0)["tokens"][:, [0, 1, 4]]
+    assert drawn.min() >= 0
+    assert drawn.max() < 20_000
+    counts = np.bincount(drawn.ravel() // 1000, minlength=20)
+    assert ((counts - 255) ** 2 / 255).sum() < 50  # chi-squared, 19 degrees of freedom: p < 2e-4
+    assert abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]).max() < 0.1
+
+
+def test_a_prefix_is_not_predicted(prose):
+    batch = Batches(prose, small(prefix=5)).at(0)
+    assert batch["prefix"].tolist() == [5] * 8
+    assert batch["loss_mask"].tolist() == [[False] * 5 + [True] * (WIDTH - 5)] * 8
+    one = Batches(prose, small(prefix=1)).at(0)["loss_mask"]
+    assert one[:, 1:].all()
+    assert not one[:, 0].any()
+
+
+def test_a_share_of_the_blocks_is_read_over_and_over(counted):
+    n = Batches(counted, small()).blocks
+    read = {}
+    for share in (0.1, 0.3):
+        batches = Batches(counted, small(bos="none", unique=share))
+        assert batches.blocks == round(share * n)
+        read[share] = {start for k in range(3 * n // 8) for start in blocks(batches.at(k))}
+        assert len(read[share]) == batches.blocks
+    assert read[0.1] < read[0.3]
+    assert max(read[0.1]) > 15_000  # from all over the corpus
+
+
+def test_repeated_blocks_fill_their_rows_and_no_others(counted):
+    batches = Batches(counted, small(bos="none", repeated_blocks=4, repeated_rows=2))
+    steps = [blocks(batches.at(k)) for k in range(200)]
+    repeated = [start for step in steps for start in step[:2]]
+    others = [start for step in steps for start in step[2:]]
+    assert {repeated.count(start) for start in set(repeated)} == {100}
+    assert len(set(repeated)) == 4
+    assert not set(repeated) & set(others)
+    everything = Batches(counted, small(repeated_blocks=4, repeated_rows=8))
+    assert len({tuple(row) for k in range(9) for row in everything.at(k)["tokens"].tolist()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"context": 0}, "context must be at least 1"),
+        ({"bos": "first", "fixed_positions": (0,)}, 'position 0 holds the BOS; choose bos "none"'),
+        ({"fixed_positions": (33,)}, "fixed_positions has 33, but a block has the positions 0 to 32"),
+        ({"random_positions": (-1,)}, "random_positions has -1"),
+        ({"random_positions": (2, 2)}, "random_positions must name .* each of them once"),
+        ({"fixed_positions": (1, 2), "random_positions": (2,)}, "position 2 cannot hold a fixed and a random token"),
+        ({"prefix": 33}, r"prefix must be at most context \(32\)"),
+        ({"unique": 0.0}, "unique must be above 0"),
+        ({"unique": 1.5}, "unique must be at most 1"),
+        ({"repeated_blocks": 3}, "must both be 0 or both be above 0"),
+        ({"repeated_blocks": 3, "repeated_rows": 9}, r"repeated_rows must be at most batch \(8\)"),
+        ({"bos": "model"}, "unknown bos 'model'.*allowed: first, none"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
+    with pytest.raises(SinkjaxError, match=message):
+        small(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ({}, {"vocab_size": 10}, "the tokenizer has 20000 tokens, but the model's vocabulary 10"),
+        ({"fixed_positions": (1,), "fixed_token": 20_000}, {}, r"fixed_token must be below the vocabulary \(20000\)"),
+        ({"context": 2200}, {}, r"train split of .* has no block of 2201 tokens .*at most 2137 in a row"),
+        ({"context": 300}, {"split": "validation"}, "validation split of .* has no block of 301 tokens"),
+        ({"repeated_blocks": 600, "repeated_rows": 1}, {}, r"repeated_blocks must be below the 512 blocks"),
+        ({}, {"split": "test"}, "unknown split 'test'"),
+    ],
+)
+def test_settings_that_do_not_fit_the_corpus_are_refused(counted, fields, options, message):
+    with pytest.raises(SinkjaxError, match=message):
+        Batches(counted, small(**fields), **options)
+
+
+def test_other_refusals(counted):
+    card = counted.card | {"tokenizer": {"vocab_size": 20_000, "bos": None}}
+    with pytest.raises(SinkjaxError, match='bos is "first", but the tokenizer none names no BOS'):
+        Batches(dataclasses.replace(counted, card=card), small())
+    with pytest.raises(SinkjaxError, match=r"no batch -1 of the train split: batches begin with 0$"):
+        Batches(counted, small()).at(-1)
+    with pytest.raises(SinkjaxError, match="no batch 900 of the validation split: batches begin with 0 and end with 6"):
+        Batches(counted, small(), "validation").at(900)
+
+
+def test_a_reader_that_stops_early_keeps_no_process_alive(prose):
+    script = (
+        "from pathlib import Path; from sinkjax.data.batches import Batches; from sinkjax.data.config import Blocks;"
+        "from sinkjax.data.tokens import open_tokens;"
+        f"running = Batches(open_tokens(Path({str(prose.folder)!r})), Blocks(context=32, batch=8)).iterate(); next(running)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout + done.stderr == ""

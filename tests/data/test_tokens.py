@@ -1,0 +1,281 @@
+"""Token files: the text as it is, made once and whole, refused by name when something differs; splits that share no token."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from itertools import pairwise
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinkjax.data import sources, tokens, vocabulary
+from sinkjax.data.config import Corpus
+from sinkjax.data.corpora import packaged_documents
+from sinkjax.data.tokens import folder_for, open_tokens, pieces, prepare, spans
+from sinkjax.errors import SinkjaxError
+
+SMALL = 300  # tokens of a vocabulary that takes no time
+
+
+@pytest.fixture(scope="module")
+def packaged(tmp_path_factory):
+    return prepare(Corpus(vocabulary=SMALL), tmp_path_factory.mktemp("corpora") / "packaged")
+
+
+@pytest.fixture
+def novels(tmp_path):
+    """A folder of texts: one with a byte order mark and Windows line breaks, one that writes a special token out."""
+    folder = tmp_path / "novels"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfIt was the best of times,\r\nit was the worst of times.\r\n")
+    (folder / "b.txt").write_text("Call me <|bos|>Ishmael. Ça va?\n\n\nSome years ago--never mind. 🐋 " * 20, encoding="utf-8")
+    (folder / "empty.txt").write_text("")
+    return folder
+
+
+def local(folder, **fields):
+    return Corpus(source=str(folder), vocabulary=270, **fields)
+
+
+def refused(message, *args):
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        prepare(*args)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_ids_are_those_of_the_whole_text(packaged):
+    ids = [token for text in packaged_documents() for token in packaged.tokenizer.encode(text)]
+    assert packaged.ids.tolist() == ids
+    assert packaged.ids.dtype == np.uint16
+    assert packaged.tokenizer.decode(packaged.ids) == "".join(packaged_documents())
+
+
+def test_the_card_says_what_the_file_was_made_of(packaged):
+    card = json.loads((packaged.folder / "corpus.json").read_text())
+    assert card["text"] == {"documents": 8, "bytes": 196444, "sha256": card["text"]["sha256"]}
+    assert card["tokens"]["count"] == len(packaged.ids)
+    assert card["tokenizer"] | {"sha256": ""} == {"vocab_size": SMALL, "bos": 0, "eos": 1, "sha256": ""}
+    assert {"sinkjax", "tokenizers", "datasets", "numpy"} == set(card["versions"])
+    assert (packaged.vocab_size, packaged.bos, packaged.sha256) == (SMALL, 0, card["tokens"]["sha256"])
+
+
+def test_the_same_corpus_gives_the_same_bytes_and_is_not_made_twice(packaged, tmp_path, monkeypatch):
+    again = prepare(Corpus(vocabulary=SMALL), tmp_path / "again")
+    assert again.sha256 == packaged.sha256
+    assert again.card == packaged.card
+    monkeypatch.setattr(tokens, "_make", None)
+    assert prepare(Corpus(vocabulary=SMALL), tmp_path / "again").ids.tolist() == again.ids.tolist()
+
+
+def test_local_files_in_the_order_of_their_names_each_a_document(novels, tmp_path):
+    made = prepare(local(novels, separator="eos"), tmp_path / "c")
+    ends = np.flatnonzero(made.ids == 1)
+    assert len(ends) == 2  # the empty file is no document
+    first, second = made.ids[: ends[0]], made.ids[ends[0] + 1 : ends[1]]
+    assert made.tokenizer.decode(first) == "It was the best of times,\nit was the worst of times.\n"
+    assert made.tokenizer.decode(second) == (novels / "b.txt").read_text(encoding="utf-8")
+    assert (made.ids == 0).sum() == 0  # a written <|bos|> is text
+    assert str(tmp_path) not in (made.folder / "corpus.json").read_text()
+
+
+def test_a_bos_before_each_document(novels, tmp_path):
+    made = prepare(local(novels, separator="bos"), tmp_path / "c")
+    assert made.ids[0] == 0
+    assert (made.ids == 0).sum() == 2
+
+
+def test_a_limit_takes_the_first_bytes(novels, tmp_path):
+    made = prepare(local(novels, limit=80), tmp_path / "c")
+    whole = "It was the best of times,\nit was the worst of times.\n" + (novels / "b.txt").read_text(encoding="utf-8")
+    assert made.card["text"]["bytes"] == 80
+    assert made.tokenizer.decode(made.ids).encode() == whole.encode()[:80]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_files_of_records_have_a_document_in_each_row(tmp_path, suffix):
+    rows = datasets.Dataset.from_dict({"body": ["one fish two fish", "red fish blue fish"], "n": [1, 2]})
+    getattr(rows, f"to_{'json' if suffix == 'jsonl' else suffix}")(tmp_path / f"rows.{suffix}")
+    path = tmp_path / f"rows.{suffix}"
+    made = prepare(Corpus(source=str(path), column="body", vocabulary=258, separator="eos"), tmp_path / "c")
+    assert made.tokenizer.decode(made.ids) == "one fish two fish<|eos|>red fish blue fish<|eos|>"
+    refused("unknown column with text in .*'text'.*allowed: body", Corpus(source=str(path), vocabulary=258), tmp_path / "d")
+
+
+def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path, monkeypatch):
+    asked = []
+
+    def load_dataset(**options):
+        asked.append(options)
+        return iter([{"text": "some text of the hub"}, {"text": "and more of it"}])
+
+    monkeypatch.setattr(sources, "_commit", lambda _: "0a1b")
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    corpus = Corpus(source="owner/name", subset="raw", split="test", vocabulary=260)
+    made = prepare(corpus, tmp_path / "c")
+    assert made.card["source"] == {"kind": "hub", "repository": "owner/name", "commit": "0a1b"}
+    expected = {"path": "owner/name", "name": "raw", "revision": "0a1b", "split": "test", "streaming": True}
+    assert asked == [expected, expected]  # once for the tokenizer, once for the tokens
+    monkeypatch.setattr(sources, "_commit", None)  # a file that is there needs no network
+    assert prepare(corpus, tmp_path / "c").ids.tolist() == made.ids.tolist()
+
+
+def test_a_hub_that_does_not_answer_is_one_sentence(tmp_path):
+    refused("no file or folder owner/name, and the hub does not give", Corpus(source="owner/name"), tmp_path / "c")
+
+
+def test_the_tokenizer_of_a_model(smollm2, tmp_path):
+    made = prepare(Corpus(tokenizer="smollm2-135m", limit=2000), tmp_path / "c")
+    text = packaged_documents()[0].encode()[:2000].decode()
+    assert made.ids.tolist() == smollm2.tokenizer.encode(text) == made.tokenizer.encode(text)
+    assert (made.vocab_size, made.bos, made.tokenizer.bos) == (49152, 1, 1)
+
+
+def test_ids_beyond_16_bits_are_kept(novels, tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary, "size", lambda _: 70_000)
+    made = prepare(local(novels), tmp_path / "c")
+    assert made.ids.dtype == np.uint32
+    assert made.tokenizer.decode(made.ids).startswith("It was the best")
+
+
+def test_a_tokenizer_folder_that_changed_is_named(packaged, novels, tmp_path):
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    vocabulary.save(packaged.tokenizer, folder)
+    corpus = dataclasses.replace(local(novels), tokenizer=str(folder))
+    made = prepare(corpus, tmp_path / "c")
+    assert made.ids.tolist() == prepare(corpus, tmp_path / "c").ids.tolist()
+    vocabulary.save(vocabulary.train_bpe(packaged_documents(), 280), folder)
+    refused("tokenizer changed since", corpus, tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda folder: (folder / "b.txt").write_text("Call me Ahab."), r"^b\.txt changed since"),
+        (lambda folder: (folder / "c.txt").write_text("new"), r"^c\.txt changed since"),
+        (lambda folder: (folder / "a.txt").unlink(), r"^a\.txt changed since"),
+    ],
+)
+def test_a_changed_source_is_refused_by_name(novels, tmp_path, change, named):
+    prepare(local(novels), tmp_path / "c")
+    change(novels)
+    refused(named, local(novels), tmp_path / "c")
+
+
+def test_other_settings_are_refused_by_name(novels, tmp_path):
+    prepare(local(novels), tmp_path / "c")
+    refused("separator is 'none' there and 'eos' here", local(novels, separator="eos"), tmp_path / "c")
+
+
+def test_a_source_that_is_gone_is_not_missed(novels, tmp_path):
+    made = prepare(local(novels), tmp_path / "c")
+    novels.rename(tmp_path / "elsewhere")
+    assert prepare(local(novels), tmp_path / "c").sha256 == made.sha256 == open_tokens(tmp_path / "c").sha256
+
+
+def test_a_file_that_lost_its_end_is_refused(novels, tmp_path):
+    folder = prepare(local(novels), tmp_path / "c").folder
+    os.truncate(folder / "tokens.bin", 10)
+    refused(r"tokens.bin has 10 bytes and not \d+", local(novels), folder)
+
+
+def test_an_interrupted_making_leaves_nothing_that_counts(novels, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vocabulary, "sha256", interrupted)  # the last thing before the card is written
+        with pytest.raises(KeyboardInterrupt):
+            prepare(local(novels), tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    (tmp_path / ".c.new").mkdir()  # what a kill leaves
+    (tmp_path / ".c.new" / "corpus.json").write_text("{}")
+    made = prepare(local(novels), tmp_path / "c")
+    assert made.tokenizer.decode(made.ids).startswith("It was")
+    assert not (tmp_path / ".c.new").exists()
+
+
+def test_of_two_processes_one_makes_it_and_the_other_waits(tmp_path):
+    script = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from sinkjax.data.config import Corpus
+        from sinkjax.data.tokens import prepare
+        print(prepare(Corpus(vocabulary=300), Path(sys.argv[1]), say=print).sha256)
+    """)
+    command = [sys.executable, "-c", script, str(tmp_path / "c")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    out = [process.communicate()[0].split("\n") for process in running]
+    assert sorted(len(lines) for lines in out) == [2, 4]  # a hash; two steps and a hash
+    assert out[0][-2] == out[1][-2]
+
+
+def test_folders_differ_with_the_settings_and_not_with_the_place(novels, tmp_path):
+    root, copy = tmp_path / "root", tmp_path / "copy" / "novels"
+    copy.mkdir(parents=True)
+    assert folder_for(local(novels), root) == folder_for(local(copy), root)
+    assert folder_for(local(novels), root) != folder_for(local(novels, limit=5), root)
+    assert folder_for(local(novels), root).name.startswith("novels-")
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "message"),
+    [
+        ({"a.txt": b""}, {}, "texts holds no text"),
+        ({"a.txt": b""}, {"tokenizer": "smollm2-135m"}, "texts holds no text"),
+        ({"a.txt": b"fine", "b.txt": b"Caf\xe9"}, {}, r"^b\.txt of .* is not UTF-8"),
+        ({"a.pdf": b""}, {}, "holds no text: none of .arrow, .csv"),
+        ({"a.txt": b"x", "b.csv": b"text\nx\n"}, {}, r"mixes a\.txt and b\.csv"),
+        ({"a.txt": b"x"}, {"revision": "main"}, "subset and revision are for data sets on the hub"),
+        ({"a.txt": b"x"}, {"vocabulary": 5000}, "vocabulary must be at most 258 for this text, not 5000"),
+    ],
+)
+def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, message):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, raw in content.items():
+        (folder / name).write_bytes(raw)
+    corpus = dataclasses.replace(Corpus(source=str(folder), vocabulary=259), **fields)
+    refused(message, corpus, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_wrong_names_and_places_are_refused(packaged, novels, tmp_path):
+    refused("unknown source of a corpus 'packagd' .did you mean 'packaged'", Corpus(source="packagd"), tmp_path / "c")
+    refused("holds something else than a corpus", Corpus(), novels)
+    refused("unknown kind of text file '.bin'", Corpus(source=str(packaged.folder / "tokens.bin")), tmp_path / "c")
+    with pytest.raises(SinkjaxError, match=r"is not a corpus: it holds no corpus\.json"):
+        open_tokens(novels)
+
+
+@given(st.integers(0, 5000), st.sampled_from([0.0, 0.01, 0.1, 0.5]))
+def test_every_token_is_in_one_split(count, share):
+    found = sorted(span for split in spans(count, share).values() for span in split)
+    assert [token for start, stop in found for token in range(start, stop)] == list(range(count))
+    held = sum(stop - start for start, stop in spans(count, share)["validation"])
+    assert abs(held - share * count) <= 8
+
+
+@given(st.text("ab \n", max_size=200), st.integers(4, 20))
+def test_pieces_join_to_the_text_and_begin_with_white_space(text, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "PIECE", size)
+        found = pieces(text)
+    assert "".join(found) == text
+    assert all(len(piece) <= size for piece in found)
+    assert all(piece[0].isspace() or not any(map(str.isspace, before[1:])) for before, piece in pairwise(found))
+
+
+def test_reading_tokens_loads_neither_jax_nor_hugging_face(packaged):
+    script = (
+        "import sys; from pathlib import Path; from sinkjax.data.tokens import open_tokens; import sinkjax.data.batches;"
+        f"open_tokens(Path({str(packaged.folder)!r})).ids.sum();"
+        "print([m for m in ('jax', 'grain', 'datasets', 'tokenizers', 'transformers') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"

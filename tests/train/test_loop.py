@@ -1,0 +1,203 @@
+"""Runs train together as they would alone, stop by themselves, and a folder holds one training and what it learned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.train import load_runs, train
+from sinkjax.train.log import read
+from tests.train import linear
+from tests.train.linear import Linear
+
+SMALL = Linear(seeds=3, steps=400, learning_rates=(0.005, 0.1), eval_every=50, batch=32, eval_batch=16)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    linear.register()
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return train(SMALL, tmp_path_factory.mktemp("train") / "small", progress=False)
+
+
+def params_of(trained):
+    return {name: np.asarray(leaf) for name, leaf in trained.params.items()}
+
+
+def test_every_seed_rate_and_variant_is_a_run_of_its_own(done):
+    runs = [ended.run for ended in done.runs]
+    assert [run.run for run in runs] == list(range(12))
+    assert {(run.variant, run.learning_rate, run.seed) for run in runs} == {
+        (variant, rate, seed) for variant in ("square", "absolute") for rate in (0.005, 0.1) for seed in range(3)
+    }
+    assert len({params_of(done)["w"][run].tobytes() for run in range(12)}) == 12
+
+
+def test_runs_that_reach_the_goal_stop_there_and_the_others_make_all_steps(done):
+    steps = {ended.outcome: [e.steps for e in done.runs if e.outcome == ended.outcome] for ended in done.runs}
+    assert set(steps) == {"converged", "all steps"}
+    assert set(steps["all steps"]) == {400}
+    assert max(steps["converged"]) < 400
+    assert len(set(steps["converged"])) > 1
+
+
+def test_the_parameters_of_a_run_that_stopped_solve_the_task(done):
+    for ended in done.runs:
+        if ended.outcome == "converged":
+            np.testing.assert_allclose(done.of(ended.run.run)["w"], [1, 2, 3, 4], atol=0.05)
+
+
+def test_a_run_trains_as_it_would_alone(done, tmp_path):
+    for ended in (done.runs[4], done.runs[7]):
+        seed, rate, variant = ended.run.seed, ended.run.learning_rate, ended.run.variant
+        alone = dataclasses.replace(SMALL, seed=seed, seeds=1, learning_rates=(rate,))
+        trained = train(alone, tmp_path / f"{ended.run.run}", progress=False)
+        number = trained.task.variants.index(variant)
+        assert (trained.runs[number].outcome, trained.runs[number].steps) == (ended.outcome, ended.steps)
+        assert np.array_equal(trained.of(number)["w"], done.of(ended.run.run)["w"])
+
+
+def test_computed_at_once_or_one_after_the_other_is_the_same(done, tmp_path):
+    other = train(dataclasses.replace(SMALL, together="vmap"), tmp_path / "vmap", progress=False)
+    for name, leaf in params_of(done).items():
+        np.testing.assert_allclose(params_of(other)[name], leaf, rtol=1e-4, atol=1e-5)
+    for one, two in zip(done.runs, other.runs, strict=True):
+        assert one.outcome == two.outcome
+        assert abs(one.steps - two.steps) <= 2
+
+
+def test_shared_data_are_the_same_for_all_seeds_and_said_in_the_log(tmp_path):
+    noisy = Linear(seeds=2, steps=60, batch=4, eval_every=30, noise=1.0, stop_below=1e-9)
+    own = train(noisy, tmp_path / "own", progress=False)
+    shared = train(dataclasses.replace(noisy, shared_data=True), tmp_path / "shared", progress=False)
+    assert read(own.folder)[0]["intervals_over"] == "initialisations and data"
+    assert read(shared.folder)[0]["intervals_over"].startswith("initialisations only")
+    assert not np.array_equal(own.params["w"], shared.params["w"])
+
+
+def test_the_log_has_each_evaluation_of_each_run_until_it_ends(done):
+    header, lines = read(done.folder)
+    assert header["training"] == "linear"
+    assert header["config"]["steps"] == 400
+    assert header["parameters"] == 5
+    for ended in done.runs:
+        own = [line for line in lines if line["run"] == ended.run.run]
+        steps = [line["step"] for line in own]
+        assert sorted({*steps}) == [*range(0, ended.steps, 50), ended.steps]  # one that stops at once is evaluated there again
+        assert own[0]["loss"] > own[-1]["loss"]
+        assert len(own[0]["errors"]) == 2
+        assert own[-1]["status"] == ("converged" if ended.outcome == "converged" else "running")
+        assert {name: own[0][name] for name in ("seed", "learning_rate", "variant")} == {
+            name: value for name, value in ended.run.labels().items() if name != "run"
+        }
+
+
+def test_evaluations_are_those_of_the_stored_parameters(done):
+    _, lines = read(done.folder)
+    last = {line["run"]: line for line in lines}
+    key = linear_key(done)
+    for run, line in last.items():
+        found = done.task.evaluate(done.of(run), done.task.held_out(key), 0)
+        assert line["loss"] == pytest.approx(float(found["loss"]), rel=1e-4, abs=1e-9)
+
+
+def linear_key(trained):
+    from sinkjax.train import bits
+
+    return bits.key(trained.config.data_seed, "held-out data", trained.config.random_bits)
+
+
+def test_a_finished_training_is_read_and_nothing_is_written(done):
+    before = {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file() and path.name != "summary.json"}
+    for again in (train(SMALL, done.folder, progress=False), load_runs(done.folder)):
+        assert again.runs == done.runs
+        assert again.config == SMALL
+        assert jax.tree.all(jax.tree.map(np.array_equal, params_of(again), params_of(done)))
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_the_summary_says_how_each_run_ended_and_what_a_step_cost(done):
+    found = json.loads((done.folder / "summary.json").read_text())
+    assert found["milliseconds_per_step_of_a_run"] > 0
+    assert [(run["run"], run["outcome"], run["steps"]) for run in found["runs"]] == [
+        (ended.run.run, ended.outcome, ended.steps) for ended in done.runs
+    ]
+
+
+def test_a_run_that_diverges_is_named_and_keeps_its_last_finite_parameters(tmp_path):
+    said: list[str] = []
+    config = dataclasses.replace(SMALL, learning_rates=(0.1, 1e38), seeds=2)
+    found = train(config, tmp_path / "out", said.append, progress=False)
+    diverged = [ended for ended in found.runs if ended.outcome == "diverged"]
+    assert [ended.run.learning_rate for ended in diverged] == [1e38] * 4
+    assert all(np.isfinite(found.of(ended.run.run)["w"]).all() for ended in found.runs)
+    for ended in diverged:
+        assert any(line.startswith(f"{ended.run.label()} diverged at step {ended.steps}") for line in said)
+    others = train(dataclasses.replace(config, learning_rates=(0.1,)), tmp_path / "others", progress=False)
+    assert np.array_equal(others.of(0)["w"], found.of(0)["w"])  # its neighbours never notice
+
+
+def test_another_config_is_refused_by_the_fields_that_differ(done, tmp_path):
+    other = dataclasses.replace(SMALL, seeds=4, stop_below=0.1)
+    with pytest.raises(SinkjaxError, match=r"holds another training \(seeds was 3, now 4; stop_below was 0.05, now 0.1\)"):
+        train(other, done.folder, progress=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SinkjaxError, match="exists with other content"):
+        train(SMALL, tmp_path, progress=False)
+    with pytest.raises(SinkjaxError, match="is a file"):
+        train(SMALL, tmp_path / "file", progress=False)
+    with pytest.raises(SinkjaxError, match="is not the folder of a training"):
+        load_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"seeds": 0}, "seeds must be at least 1, not 0"),
+        ({"learning_rates": ()}, "learning_rates must name at least one"),
+        ({"learning_rates": (0.1, 0.1)}, "each of them once"),
+        ({"learning_rates": (-0.1,)}, "learning_rates must be positive numbers, not -0.1"),
+        ({"learning_rates": (float("nan"),)}, "learning_rates must be positive numbers, not nan"),
+        ({"beta2": 1.0}, "beta2 must be at least 0 and below 1, not 1.0"),
+        ({"eval_every": 0}, "eval_every must be at least 1"),
+    ],
+)
+def test_a_field_that_cannot_be_is_refused(fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        Linear(**fields)
+
+
+def test_event_files_hold_the_values_of_the_log(tmp_path):
+    config = dataclasses.replace(SMALL, seeds=1, learning_rates=(0.03,), steps=100)
+    for _ in range(2):  # a second time they are made anew, not twice
+        train(config, tmp_path / "out", tensorboard=True, progress=False)
+        files = sorted((tmp_path / "out" / "events").glob("*/events*"))
+        assert [file.parent.name for file in files] == ["run-000-seed-0-rate-0.03-square", "run-001-seed-0-rate-0.03-absolute"]
+        found = [(event.step, value.tag, value.simple_value) for event in events(files[0]) for value in event.summary.value]
+    lines = [line for line in read(tmp_path / "out")[1] if line["run"] == 0]
+    wanted = {(line["step"], "loss"): line["loss"] for line in lines}
+    wanted |= {(line["step"], f"errors/{place}"): value for line in lines for place, value in enumerate(line["errors"])}
+    assert len(found) == len(wanted)
+    for step, tag, value in found:
+        assert value == pytest.approx(wanted[step, tag], rel=1e-6)
+
+
+def events(file):
+    """The events of a file, read by the format's own framing: length, its checksum, the message, its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, at = file.read_bytes(), 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        event = Event()
+        event.ParseFromString(data[at + 12 : at + 12 + size])
+        yield event
+        at += 16 + size
