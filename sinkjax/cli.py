@@ -23,7 +23,7 @@ import tyro
 from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
-from sinkjax.experiments.registry import Chosen, choose, config_type
+from sinkjax.experiments.registry import Chosen, choose, config_type, shipped
 from sinkjax.resources import configs
 
 C = TypeVar("C")
@@ -261,12 +261,11 @@ def listing(verb: str) -> str:
 
 def _listed(verb: str) -> dict[str, str]:
     """The shipped configs that a command takes, each with a line."""
-    from sinkjax.train import registry
-
-    trainings = registry.shipped()
     if verb == "train":
-        return {name: registry.choose(name).config.summary for name in trainings}
-    names = {name: choose(name) for name in configs() if name not in trainings}
+        from sinkjax.train import registry
+
+        return {name: registry.choose(name).config.summary for name in shipped(registry.KIND)}
+    names = {name: choose(name) for name in shipped()}
     return {
         name: _first_line(config_type(chosen.experiment))
         for name, chosen in names.items()

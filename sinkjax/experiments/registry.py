@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -105,14 +104,19 @@ def choose(name: str) -> Chosen:
     path = Path(name).expanduser()
     if path.suffix == STORE_SUFFIX and path.is_dir():
         return _of_store(path)
-    text, what, folder = document(name, configs())
+    text, what, folder = document(name)
     return read(text, what, folder)
 
 
-def document(name: str, among: Iterable[str]) -> tuple[str, str, Path | None]:
+def shipped(kind: str = "experiment") -> list[str]:
+    """The names of the shipped configs whose documents have the key `kind`: experiments, or what is trained."""
+    return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
+
+
+def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None]:
     """The document that a user names, what to call it, and its folder if it is that of a former run.
 
-    among: the shipped configs that an unknown name may have meant. Errors: nothing of that name.
+    kind: of the shipped configs that an unknown name may have meant. Errors: nothing of that name.
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None
@@ -121,7 +125,7 @@ def document(name: str, among: Iterable[str]) -> tuple[str, str, Path | None]:
     if path.is_dir() and not file.is_file():
         raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
     if not file.is_file():
-        raise unknown("config", name, among, "; or a YAML file, or the folder of a former run")
+        raise unknown("config", name, shipped(kind), "; or a YAML file, or the folder of a former run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None
 
 

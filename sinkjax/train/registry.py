@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
 from sinkjax.experiments.registry import document
-from sinkjax.resources import config_path, configs
 from sinkjax.train.config import Training
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 KIND = "training"  # the key of a document that names its task
 
 # task -> (module and name of its config type, module of the task)
-TASKS: dict[str, tuple[str, str, str]] = {}
+TASKS: dict[str, tuple[str, str, str]] = {
+    "trigger": ("sinkjax.train.trigger_config", "TriggerTraining", "sinkjax.train.trigger"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ def choose(name: str) -> Chosen:
 
     Errors: nothing of that name; a document that is no training.
     """
-    text, what, folder = document(name, shipped())
+    text, what, folder = document(name, KIND)
     return read(text, what, folder)
 
 
@@ -84,8 +85,3 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
 def write(config: Training) -> str:
     """The YAML document of a training, which reads back as itself."""
     return documents.write(name_of(config), config, KIND)
-
-
-def shipped() -> list[str]:
-    """The names of the trainings in `configs`."""
-    return [name for name in configs() if KIND in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]

@@ -13,8 +13,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents
 from sinkjax.experiments.config import Study, Sweep
 from sinkjax.experiments.kiya.config import Mask
-from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, recipe
-from sinkjax.resources import config_path, configs
+from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, recipe, shipped
+from sinkjax.resources import config_path
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -26,7 +26,7 @@ def test_an_experiment_has_a_config_type_and_a_recipe(name):
     assert module.STORES
 
 
-@pytest.mark.parametrize("name", configs())
+@pytest.mark.parametrize("name", shipped())
 def test_a_shipped_config_reads_and_says_what_it_claims(name):
     chosen = choose(name)
     text = config_path(name).read_text(encoding="utf-8")
