@@ -6,12 +6,13 @@ operations on the device, which is the fair peer. The model and the optimiser ar
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+
 from bench_peers.worker import CORES, serve, versions
 
 torch.set_num_threads(CORES)
@@ -77,35 +78,53 @@ def at_once(width: int, length: int, batch: int, residual: bool, device: str) ->
         yield x, here[..., None] * mean + (x if residual else 0)
 
 
-def train(data: str, layers: int, heads: int, normaliser: str, warm_up: int, steps: int, device: str = "cpu") -> dict[str, Any]:
-    """Train `warm_up` steps, then `steps` more against the clock. Returns ms_per_step and the last loss."""
+def network(layers: int, heads: int, width: int, normaliser: str) -> torch.nn.Sequential:
+    """The model; several layers add to their input."""
+    return torch.nn.Sequential(*(Attention(width, heads, normaliser, layers > 1) for _ in range(layers)))
+
+
+def loss(file: str, heads: int, normaliser: str) -> dict[str, Any]:
+    """The loss of a model and a batch that sinkjax wrote, and the norm of its gradient."""
+    arrays = {name: torch.from_numpy(array) for name, array in np.load(file).items()}
+    layers, width = arrays["q"].shape[:2]
+    model = network(layers, heads, width, normaliser)
+    for number, block in enumerate(model):
+        for name in ("q", "k", "v"):
+            getattr(block, name).weight.data = arrays[name][number].reshape(width, -1).T
+        block.o.weight.data = arrays["o"][number].reshape(-1, width).T
+    found = (model(arrays["x"]) - arrays["y"]).square().mean()
+    found.backward()
+    norms = torch.stack([parameter.grad.norm() for parameter in model.parameters()])
+    return {"loss": found.item(), "gradient": norms.norm().item()}
+
+
+def train(
+    data: str, layers: int, heads: int, normaliser: str, steps: int, warm_up: int = 3, device: str = "cpu"
+) -> dict[str, Any]:
+    """Train `warm_up` steps, then `steps` more against the clock. data: "one by one" or "at once"."""
     torch.manual_seed(0)
     width, length, batch, residual = 16, 16, 128, layers > 1
-    model = torch.nn.Sequential(*(Attention(width, heads, normaliser, residual) for _ in range(layers))).to(device)
+    model = network(layers, heads, width, normaliser).to(device)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4 if layers > 1 else 1e-3, betas=(0.9, 0.95))
-    make: Callable[[], Iterator[Batch]] = {
-        "one by one": lambda: one_by_one(width, length, batch, residual),
-        "at once": lambda: at_once(width, length, batch, residual, device),
-    }[data]
-    batches = make()
+    sequences = (
+        one_by_one(width, length, batch, residual) if data == "one by one" else at_once(width, length, batch, residual, device)
+    )
 
-    def step() -> torch.Tensor:
-        x, y = (part.to(device) for part in next(batches))
-        error = model(x) - y
-        loss = error.square().mean()
+    def step() -> None:
+        x, y = (part.to(device) for part in next(sequences))
+        errors = model(x) - y
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        errors.square().mean().backward()
         optimiser.step()
-        error.detach().abs().max().item()  # the published stop: the largest error of each batch
-        return loss
+        errors.detach().abs().max().item()  # the published stop looks at the largest error of each batch
 
     for _ in range(warm_up):
         step()
     begun = time.perf_counter()
     for _ in range(steps):
-        loss = step()
-    return {"ms_per_step": (time.perf_counter() - begun) / steps * 1e3, "loss": loss.item()}
+        step()
+    return {"milliseconds": (time.perf_counter() - begun) / steps * 1e3}
 
 
 if __name__ == "__main__":
-    sys.exit(serve({"train": train, "versions": lambda: {"versions": versions("torch")}}))
+    serve({"train": train, "loss": loss, "versions": lambda: {"versions": versions("torch")}})
