@@ -1,7 +1,8 @@
 """The trigger task solved by hand with ReLU attention: no loss, no weight on BOS (Ran-Milo 2026, Theorem 3; our construction).
 
-The query reads the trigger flag, the key the trigger flag and the bias channel: q.k is 1 between the trigger's row and every token
-but BOS, and 0 elsewhere. ReLU leaves that, the divisor max(i, 1) makes row j the mean of tokens 1 to j, and W_V = W_O = I copy it.
+The query reads the trigger flag, the key the trigger flag and the bias channel: q.k is 1 between the trigger's row and every
+token but BOS, and 0 elsewhere. ReLU leaves that, the divisor max(i, 1) makes row j the mean of tokens 1 to j, and W_V = W_O = I
+copy it.
 """
 
 from __future__ import annotations
