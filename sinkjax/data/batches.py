@@ -49,7 +49,7 @@ class Batches:
             raise SinkjaxError(
                 f'bos is "first", but the tokenizer {tokens.card["corpus"]["tokenizer"]} names no BOS; choose "none"'
             )
-        self._seed = config.seed if split == "train" else 0
+        self._seed = config.data_seed if split == "train" else 0
         self._starts = self._block_starts()
         self._repeated, self._fresh = self._choice()
         self.blocks = len(self._fresh) + len(self._repeated)

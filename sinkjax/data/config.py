@@ -1,15 +1,19 @@
 """What a pretraining reads: a corpus as tokens, its batches, or a synthetic language. This module imports no JAX.
 
 Positions count from 0, in tokens of a block, its BOS included. Gu et al. 2025 count them from 1.
+A training that reads text has the fields of `Corpus` and `Blocks` among its own, and `part` gives them back.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.experiments.config import above, at_least, each_once
+
+C = TypeVar("C")
 
 BPE = "bpe"
 BPE_SPECIAL = ("<|bos|>", "<|eos|>")  # ids 0 and 1 of a trained tokenizer
@@ -20,7 +24,7 @@ BPE_SMALLEST = 256 + len(BPE_SPECIAL)  # every byte has a token of its own
 class Corpus:
     """A text as tokens: all that decides what is in the token file."""
 
-    source: str = "packaged"
+    text: str = "packaged"
     """"packaged" (197 kB of prose), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
     subset: str | None = None
     """configuration of a data set on the hub"""
@@ -78,11 +82,11 @@ class Blocks:
     """further blocks that recur in every batch"""
     repeated_rows: int = 0
     """rows of a batch that they fill"""
-    seed: int = 0
+    data_seed: int = 0
     """of the order, the choice of blocks and the random tokens"""
 
     def __post_init__(self) -> None:
-        at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0, seed=0)
+        at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0, data_seed=0)
         one_of("bos", self.bos, ("first", "none"))
         above(self, unique=0)
         if self.unique > 1:
@@ -137,3 +141,8 @@ class Backcopy:
     def vocab_size(self) -> int:
         """Characters, BOS and delimiter."""
         return self.characters + 2
+
+
+def part(config: Any, cls: type[C]) -> C:
+    """The fields of `cls` that a larger config has under the same names. Errors: as for `cls`."""
+    return cls(**{field.name: getattr(config, field.name) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]

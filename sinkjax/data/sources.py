@@ -25,17 +25,17 @@ BUILDERS = {
 
 
 def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
-    """What sort of thing `corpus.source` names; a path that exists goes before a hub id. Errors: nothing of that name."""
+    """What sort of thing `corpus.text` names; a path that exists goes before a hub id. Errors: nothing of that name."""
     from sinkjax.checkpoints.hub import HUB_ID
 
-    path = Path(corpus.source).expanduser()
-    if corpus.source == "packaged":
+    path = Path(corpus.text).expanduser()
+    if corpus.text == "packaged":
         return "packaged"
     if path.exists():
         return "local"
-    if HUB_ID.fullmatch(corpus.source) and path.suffix not in BUILDERS:
+    if HUB_ID.fullmatch(corpus.text) and path.suffix not in BUILDERS:
         return "hub"
-    raise unknown("source of a corpus", corpus.source, ["packaged"], ", a hub id owner/name, or a path, and there is none such")
+    raise unknown("text of a corpus", corpus.text, ["packaged"], ", a hub id owner/name, or a path, and there is none such")
 
 
 def identify(corpus: Corpus) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     """
     source = kind(corpus)
     if source == "hub":
-        return {"kind": source, "repository": corpus.source, "commit": _commit(corpus)}
+        return {"kind": source, "repository": corpus.text, "commit": _commit(corpus)}
     if corpus.subset is not None or corpus.revision is not None:
-        raise SinkjaxError(f"subset and revision are for data sets on the hub, and {corpus.source!r} is not one here")
+        raise SinkjaxError(f"subset and revision are for data sets on the hub, and {corpus.text!r} is not one here")
     if source == "packaged":
         return {"kind": source, "text": PACKAGED, "sha256": _sha256("\0".join(packaged_documents()))}
     files = _files(corpus)
@@ -66,7 +66,7 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[str]:
 
     options: dict[str, Any] = {"split": corpus.split, "streaming": True}
     if identity["kind"] == "hub":
-        options |= {"path": corpus.source, "name": corpus.subset, "revision": identity["commit"]}
+        options |= {"path": corpus.text, "name": corpus.subset, "revision": identity["commit"]}
     else:
         files = _files(corpus)
         builder = BUILDERS[next(iter(files.values())).suffix]
@@ -77,20 +77,20 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[str]:
     try:
         for row in datasets.load_dataset(**options):
             if not isinstance(row.get(column), str):
-                raise unknown(f"column with text in {corpus.source}", column, [key for key in row if isinstance(row[key], str)])
+                raise unknown(f"column with text in {corpus.text}", column, [key for key in row if isinstance(row[key], str)])
             yield row[column]
     except SinkjaxError:
         raise
     except UnicodeDecodeError:
         wrong = [name for name, path in _files(corpus).items() if not _is_utf8(path)]
-        raise SinkjaxError(f"{wrong[0]} of {corpus.source} is not UTF-8 text") from None
+        raise SinkjaxError(f"{wrong[0]} of {corpus.text} is not UTF-8 text") from None
     except Exception as error:  # networks, archives and parsers fail in as many ways as there are of them
         reason = (str(error).strip().splitlines() or [""])[0][:200]
-        raise SinkjaxError(f"cannot read {corpus.source}: {type(error).__name__}: {reason}") from error
+        raise SinkjaxError(f"cannot read {corpus.text}: {type(error).__name__}: {reason}") from error
 
 
 def _root(corpus: Corpus) -> Path:
-    return Path(corpus.source).expanduser().resolve()
+    return Path(corpus.text).expanduser().resolve()
 
 
 def _files(corpus: Corpus) -> dict[str, Path]:
@@ -132,11 +132,11 @@ def _commit(corpus: Corpus) -> str:
     from huggingface_hub import HfApi
 
     try:
-        return str(HfApi().dataset_info(corpus.source, revision=corpus.revision).sha)
+        return str(HfApi().dataset_info(corpus.text, revision=corpus.revision).sha)
     except Exception as error:  # network libraries raise many kinds; each means that it is not to be had
         at = f" at revision {corpus.revision}" if corpus.revision else ""
         raise SinkjaxError(
-            f"there is no file or folder {corpus.source}, and the hub does not give a data set of that name{at}"
+            f"there is no file or folder {corpus.text}, and the hub does not give a data set of that name{at}"
             f" ({type(error).__name__})"
         ) from None
 

@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,15 +24,13 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
-from sinkjax.data import sources, vocabulary
+from sinkjax.data import pieces, sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
 
 FORMAT = 1  # of the folder
 CARD, IDS = "corpus.json", "tokens.bin"
 SECTIONS = 8  # validation takes the last tokens of each, so that it is drawn from all over the corpus
-PIECE = 1 << 16  # characters encoded at once; a longer document is cut before white space
-GROUP = 1 << 21  # characters that are encoded side by side
 
 Say = Callable[[str], None]
 Split = Literal["train", "validation"]
@@ -87,7 +85,7 @@ def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
 def folder_for(corpus: Corpus, root: Path) -> Path:
     """The folder under `root` in which `prepare` keeps a corpus unless told otherwise: one for each setting."""
     settings = _settings(corpus)
-    slug = re.sub(r"[^a-z0-9]+", "-", str(settings["source"]).lower()).strip("-")[-40:]
+    slug = re.sub(r"[^a-z0-9]+", "-", str(settings["text"]).lower()).strip("-")[-40:]
     return root / f"{slug}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]}"
 
 
@@ -98,11 +96,11 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
     Errors: a source that is missing, empty or not text; a folder that holds something else, or tokens of other settings or of
     a source that has changed since, with the names of what differs.
     """
+    if (folder / CARD).is_file():
+        return _reopen(corpus, folder)
     with _locked(folder):
-        if (folder / CARD).is_file():
-            tokens = open_tokens(folder)
-            _refuse_other(tokens, corpus)
-            return tokens
+        if (folder / CARD).is_file():  # made by another process in the meantime
+            return _reopen(corpus, folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise SinkjaxError(f"{folder} holds something else than a corpus; choose another folder")
         scratch = folder.with_name(f".{folder.name}.new")
@@ -138,16 +136,16 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     identity = sources.identify(corpus)
 
     def documents() -> Iterator[str]:
-        return _first(sources.documents(corpus, identity), corpus.limit)
+        return pieces.beginning(sources.documents(corpus, identity), corpus.limit)
 
     if corpus.tokenizer == BPE:
-        say(f"training a tokenizer of {corpus.vocabulary:,} tokens on {corpus.source}")
+        say(f"training a tokenizer of {corpus.vocabulary:,} tokens on {corpus.text}")
         rest = documents()
         first = next(rest, "") or _empty(corpus)
-        tokenizer = vocabulary.train_bpe((piece for text in chain([first], rest) for piece in pieces(text)), corpus.vocabulary)
+        tokenizer = vocabulary.train_bpe((piece.text for piece in pieces.cut(chain([first], rest))), corpus.vocabulary)
     else:
         tokenizer = vocabulary.existing(corpus.tokenizer)
-    say(f"writing {corpus.source} as tokens")
+    say(f"writing {corpus.text} as tokens")
     vocabulary.save(tokenizer, folder)
     size = vocabulary.size(tokenizer)
     dtype = np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
@@ -155,17 +153,16 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     backend = vocabulary.encoder(tokenizer)
     text, ids, counts = hashlib.sha256(), hashlib.sha256(), {"documents": 0, "bytes": 0, "count": 0}
     with (folder / IDS).open("wb") as file:
-        for group in _groups(documents()):
-            cut = [pieces(document) for document in group]
-            encoded = iter(backend.encode_batch_fast([piece for part in cut for piece in part], add_special_tokens=False))
-            for document, part in zip(group, cut, strict=True):
-                found = [*before, *(token for _ in part for token in next(encoded).ids), *after]
+        for group in pieces.groups(pieces.cut(documents())):
+            encoded = backend.encode_batch_fast([piece.text for piece in group], add_special_tokens=False)
+            for piece, encoding in zip(group, encoded, strict=True):
+                found = [*before * piece.first, *encoding.ids, *after * piece.last]
                 raw = np.array(found, dtype.newbyteorder("<")).tobytes()
-                utf8 = document.encode()
-                text.update(utf8 + b"\0")
+                utf8 = piece.text.encode()
+                text.update(utf8 + b"\0" * piece.last)
                 ids.update(raw)
                 file.write(raw)
-                counts["documents"] += 1
+                counts["documents"] += piece.last
                 counts["bytes"] += len(utf8)
                 counts["count"] += len(found)
     if not counts["bytes"]:
@@ -189,7 +186,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
 
 
 def _empty(corpus: Corpus) -> NoReturn:
-    raise SinkjaxError(f"{corpus.source} holds no text")
+    raise SinkjaxError(f"{corpus.text} holds no text")
 
 
 def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -202,58 +199,19 @@ def _separators(corpus: Corpus, tokenizer: Tokenizer) -> tuple[list[int], list[i
     return ([token], []) if corpus.separator == "bos" else ([], [token])
 
 
-def pieces(text: str) -> list[str]:
-    """A text in pieces of about `PIECE` characters that join to it, each but the first beginning with white space.
-
-    Byte-level tokenizers split there anyway, so the tokens are those of the whole text; a stretch without any white space is
-    cut where it is too long.
-    """
-    cut = [0]
-    while len(text) - cut[-1] > PIECE:
-        window = re.search(r"\s+\S*$", text[cut[-1] + 1 : cut[-1] + PIECE])
-        cut.append(cut[-1] + (1 + window.start() if window else PIECE))
-    return [text[start:stop] for start, stop in zip(cut, [*cut[1:], None], strict=True)]
-
-
-def _first(documents: Iterable[str], limit: int | None) -> Iterator[str]:
-    """The documents that hold something, as far as `limit` bytes go."""
-    left = limit
-    for text in documents:
-        if left is not None:
-            raw = text.encode()
-            text, left = raw[:left].decode(errors="ignore"), left - len(raw)
-        if text:
-            yield text
-        if left is not None and left <= 0:
-            return
-
-
-def _groups(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Documents in lists of about `GROUP` characters."""
-    group: list[str] = []
-    size = 0
-    for text in documents:
-        group.append(text)
-        size += len(text)
-        if size >= GROUP:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
 def _settings(corpus: Corpus) -> dict[str, Any]:
     """The fields of a corpus, what is local by its name: where it lies does not matter."""
     settings = dataclasses.asdict(corpus)
-    for name, reserved in (("source", "packaged"), ("tokenizer", BPE)):
+    for name, reserved in (("text", "packaged"), ("tokenizer", BPE)):
         path = Path(settings[name]).expanduser()
-        if settings[name] != reserved and (path.exists() or path.is_absolute()):
+        if settings[name] != reserved and (path.exists() or path.is_absolute() or path.parts[0] == ".."):
             settings[name] = path.resolve().name
     return settings
 
 
-def _refuse_other(tokens: Tokens, corpus: Corpus) -> None:
-    """Raise, naming what differs, unless a token file is that of a corpus as it is now."""
+def _reopen(corpus: Corpus, folder: Path) -> Tokens:
+    """The token file in a folder. Errors, naming what differs, unless it is that of the corpus as it is now."""
+    tokens = open_tokens(folder)
     have, want = tokens.card["corpus"], _settings(corpus)
     other = [f"{name} is {have.get(name)!r} there and {want[name]!r} here" for name in want if have.get(name) != want[name]]
     if other:
@@ -262,12 +220,11 @@ def _refuse_other(tokens: Tokens, corpus: Corpus) -> None:
     if local and vocabulary.sha256(vocabulary.existing(corpus.tokenizer)) != tokens.card["tokenizer"]["sha256"]:
         raise _changed([corpus.tokenizer], tokens)
     source = tokens.card["source"]
-    gone = source["kind"] == "local" and not Path(corpus.source).expanduser().exists()
-    if source["kind"] == "hub" or gone:
-        return
-    changed = _changes(source, sources.identify(corpus))
+    gone = source["kind"] == "local" and not Path(corpus.text).expanduser().exists()
+    changed = [] if source["kind"] == "hub" or gone else _changes(source, sources.identify(corpus))
     if changed:
         raise _changed(changed, tokens)
+    return tokens
 
 
 def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:

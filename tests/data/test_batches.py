@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinkjax.data.batches import Batches
-from sinkjax.data.config import Blocks, Corpus
+from sinkjax.data.config import Blocks, Corpus, part
 from sinkjax.data.tokens import Tokens, prepare
 from sinkjax.errors import SinkjaxError
 
@@ -59,7 +59,7 @@ def test_shapes_and_types(prose):
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**31), first=st.integers(0, 60), order=st.randoms(use_true_random=False))
 def test_a_batch_depends_on_its_number_and_not_on_what_was_read_before(prose, seed, first, order):
-    config = small(seed=seed, random_positions=(3,), repeated_blocks=5, repeated_rows=2)
+    config = small(data_seed=seed, random_positions=(3,), repeated_blocks=5, repeated_rows=2)
     steps = list(range(first, first + 6))
     straight = dict(zip(steps, Batches(prose, config).iterate(first), strict=False))
     order.shuffle(steps)
@@ -83,17 +83,19 @@ def test_an_interrupted_iterator_goes_on_where_it_stopped_across_epochs(prose):
             same(batch, straight[k])
 
 
-def test_another_process_reads_the_same_batches(prose):
+def test_another_process_reads_the_same_batches_and_may_stop_in_the_middle(prose):
     script = (
         "import hashlib; from pathlib import Path; from sinkjax.data.batches import Batches;"
         "from sinkjax.data.config import Blocks; from sinkjax.data.tokens import open_tokens;"
         f"tokens = open_tokens(Path({str(prose.folder)!r}));"
-        "batches = Batches(tokens, Blocks(context=32, batch=8, seed=5, random_positions=(2,)));"
-        "print(hashlib.sha256(b''.join(batches.at(k)['tokens'].tobytes() for k in (0, 77))).hexdigest())"
+        "batches = Batches(tokens, Blocks(context=32, batch=8, data_seed=5, random_positions=(2,)));"
+        "running = batches.iterate(77);"
+        "print(hashlib.sha256(b''.join(batch['tokens'].tobytes() for batch in (batches.at(0), next(running)))).hexdigest())"
     )
-    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
-    here = Batches(prose, small(seed=5, random_positions=(2,)))
-    assert hashlib.sha256(b"".join(here.at(k)["tokens"].tobytes() for k in (0, 77))).hexdigest() == other
+    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    here = Batches(prose, small(data_seed=5, random_positions=(2,)))
+    digest = hashlib.sha256(b"".join(here.at(k)["tokens"].tobytes() for k in (0, 77))).hexdigest()
+    assert (other.stdout, other.stderr) == (f"{digest}\n", "")
 
 
 def test_every_block_once_an_epoch_and_each_epoch_in_another_order(counted):
@@ -112,7 +114,7 @@ def test_seeds_give_other_orders_even_an_epoch_later(counted):
     n = Batches(counted, small()).blocks
     orders = []
     for seed in (0, 1):
-        batches = Batches(counted, small(bos="none", batch=1, seed=seed))
+        batches = Batches(counted, small(bos="none", batch=1, data_seed=seed))
         orders.append([blocks(batches.at(k))[0] for k in range(2 * n)])
     for a in (orders[0][:n], orders[0][n:]):
         for b in (orders[1][:n], orders[1][n:]):
@@ -131,7 +133,7 @@ def test_training_and_validation_share_no_token_whatever_the_context(counted):
 
 
 def test_validation_is_the_same_for_every_seed_and_ends(counted):
-    one, other = (Batches(counted, small(seed=seed, random_positions=(4,)), "validation") for seed in (0, 9))
+    one, other = (Batches(counted, small(data_seed=seed, random_positions=(4,)), "validation") for seed in (0, 9))
     read = list(one.iterate())
     assert len(read) == one.count == one.blocks // 8
     for a, b in zip(read, other.iterate(), strict=True):
@@ -155,7 +157,7 @@ def test_bos_fixed_and_random_tokens_take_places_and_leave_the_rest(counted):
 
 
 def test_random_tokens_belong_to_their_block_and_are_uniform(counted):
-    config = Blocks(context=9, batch=1700, bos="none", random_positions=(0, 1, 4), seed=3)
+    config = Blocks(context=9, batch=1700, bos="none", random_positions=(0, 1, 4), data_seed=3)
     batches = Batches(counted, config, vocab_size=20_000)
     by_block = [
         dict(zip(t[:, 2].tolist(), t[:, [0, 1, 4]].tolist(), strict=True)) for t in (batches.at(k)["tokens"] for k in (0, 1))
@@ -219,7 +221,7 @@ def test_repeated_blocks_fill_their_rows_and_no_others(counted):
         ({"repeated_blocks": 3}, "must both be 0 or both be above 0"),
         ({"repeated_blocks": 3, "repeated_rows": 9}, r"repeated_rows must be at most batch \(8\)"),
         ({"bos": "model"}, "unknown bos 'model'.*allowed: first, none"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"data_seed": -1}, "data_seed must be at least 0"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
@@ -253,11 +255,13 @@ def test_other_refusals(counted):
         Batches(counted, small(), "validation").at(900)
 
 
-def test_a_reader_that_stops_early_keeps_no_process_alive(prose):
-    script = (
-        "from pathlib import Path; from sinkjax.data.batches import Batches; from sinkjax.data.config import Blocks;"
-        "from sinkjax.data.tokens import open_tokens;"
-        f"running = Batches(open_tokens(Path({str(prose.folder)!r})), Blocks(context=32, batch=8)).iterate(); next(running)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout + done.stderr == ""
+def test_a_larger_config_gives_its_parts_back(prose):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Training(Corpus, Blocks):
+        rate: float = 0.1
+
+    config = Training(context=32, batch=8, limit=20_000)
+    assert part(config, Blocks) == small()
+    assert part(config, Corpus) == Corpus(limit=20_000)
+    with pytest.raises(SinkjaxError, match="prefix must be at most context"):
+        part(Training(context=3, prefix=4), Blocks)

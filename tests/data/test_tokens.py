@@ -3,10 +3,10 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from itertools import pairwise
 
 import datasets
 import numpy as np
@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkjax.data import sources, tokens, vocabulary
+from sinkjax.data import pieces, sources, tokens, vocabulary
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import packaged_documents
-from sinkjax.data.tokens import folder_for, open_tokens, pieces, prepare, spans
+from sinkjax.data.tokens import folder_for, open_tokens, prepare, spans
 from sinkjax.errors import SinkjaxError
 
 SMALL = 300  # tokens of a vocabulary that takes no time
@@ -40,7 +40,7 @@ def novels(tmp_path):
 
 
 def local(folder, **fields):
-    return Corpus(source=str(folder), vocabulary=270, **fields)
+    return Corpus(text=str(folder), vocabulary=270, **fields)
 
 
 def refused(message, *args):
@@ -84,6 +84,16 @@ def test_local_files_in_the_order_of_their_names_each_a_document(novels, tmp_pat
     assert str(tmp_path) not in (made.folder / "corpus.json").read_text()
 
 
+def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(novels, tmp_path, monkeypatch):
+    made = prepare(local(novels, separator="bos"), tmp_path / "c")
+    monkeypatch.setattr(pieces, "PIECE", 40)
+    monkeypatch.setattr(pieces, "GROUP", 90)
+    cut = prepare(local(novels, separator="bos"), tmp_path / "d")
+    assert (cut.ids == 0).sum() == 2
+    assert cut.card["text"] == made.card["text"]
+    assert cut.tokenizer.decode(cut.ids) == made.tokenizer.decode(made.ids)
+
+
 def test_a_bos_before_each_document(novels, tmp_path):
     made = prepare(local(novels, separator="bos"), tmp_path / "c")
     assert made.ids[0] == 0
@@ -102,9 +112,9 @@ def test_files_of_records_have_a_document_in_each_row(tmp_path, suffix):
     rows = datasets.Dataset.from_dict({"body": ["one fish two fish", "red fish blue fish"], "n": [1, 2]})
     getattr(rows, f"to_{'json' if suffix == 'jsonl' else suffix}")(tmp_path / f"rows.{suffix}")
     path = tmp_path / f"rows.{suffix}"
-    made = prepare(Corpus(source=str(path), column="body", vocabulary=258, separator="eos"), tmp_path / "c")
+    made = prepare(Corpus(text=str(path), column="body", vocabulary=258, separator="eos"), tmp_path / "c")
     assert made.tokenizer.decode(made.ids) == "one fish two fish<|eos|>red fish blue fish<|eos|>"
-    refused("unknown column with text in .*'text'.*allowed: body", Corpus(source=str(path), vocabulary=258), tmp_path / "d")
+    refused("unknown column with text in .*'text'.*allowed: body", Corpus(text=str(path), vocabulary=258), tmp_path / "d")
 
 
 def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path, monkeypatch):
@@ -116,7 +126,7 @@ def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path
 
     monkeypatch.setattr(sources, "_commit", lambda _: "0a1b")
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    corpus = Corpus(source="owner/name", subset="raw", split="test", vocabulary=260)
+    corpus = Corpus(text="owner/name", subset="raw", split="test", vocabulary=260)
     made = prepare(corpus, tmp_path / "c")
     assert made.card["source"] == {"kind": "hub", "repository": "owner/name", "commit": "0a1b"}
     expected = {"path": "owner/name", "name": "raw", "revision": "0a1b", "split": "test", "streaming": True}
@@ -126,7 +136,7 @@ def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path
 
 
 def test_a_hub_that_does_not_answer_is_one_sentence(tmp_path):
-    refused("no file or folder owner/name, and the hub does not give", Corpus(source="owner/name"), tmp_path / "c")
+    refused("no file or folder owner/name, and the hub does not give", Corpus(text="owner/name"), tmp_path / "c")
 
 
 def test_the_tokenizer_of_a_model(smollm2, tmp_path):
@@ -185,17 +195,20 @@ def test_a_file_that_lost_its_end_is_refused(novels, tmp_path):
     refused(r"tokens.bin has 10 bytes and not \d+", local(novels), folder)
 
 
-def test_an_interrupted_making_leaves_nothing_that_counts(novels, tmp_path, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(vocabulary, "sha256", interrupted)  # the last thing before the card is written
-        with pytest.raises(KeyboardInterrupt):
-            prepare(local(novels), tmp_path / "c")
+def test_a_kill_leaves_nothing_that_counts(novels, tmp_path):
+    script = textwrap.dedent("""
+        import os, signal, sys
+        from pathlib import Path
+        from sinkjax.data import vocabulary
+        from sinkjax.data.config import Corpus
+        from sinkjax.data.tokens import prepare
+        vocabulary.sha256 = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # the last thing before the card is written
+        prepare(Corpus(text=sys.argv[1], vocabulary=270), Path(sys.argv[2]))
+    """)
+    done = subprocess.run([sys.executable, "-c", script, str(novels), str(tmp_path / "c")], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / ".c.new" / "tokens.bin").stat().st_size
     assert not (tmp_path / "c").exists()
-    (tmp_path / ".c.new").mkdir()  # what a kill leaves
-    (tmp_path / ".c.new" / "corpus.json").write_text("{}")
     made = prepare(local(novels), tmp_path / "c")
     assert made.tokenizer.decode(made.ids).startswith("It was")
     assert not (tmp_path / ".c.new").exists()
@@ -241,15 +254,15 @@ def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, me
     folder.mkdir()
     for name, raw in content.items():
         (folder / name).write_bytes(raw)
-    corpus = dataclasses.replace(Corpus(source=str(folder), vocabulary=259), **fields)
+    corpus = dataclasses.replace(Corpus(text=str(folder), vocabulary=259), **fields)
     refused(message, corpus, tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 def test_wrong_names_and_places_are_refused(packaged, novels, tmp_path):
-    refused("unknown source of a corpus 'packagd' .did you mean 'packaged'", Corpus(source="packagd"), tmp_path / "c")
+    refused("unknown text of a corpus 'packagd' .did you mean 'packaged'", Corpus(text="packagd"), tmp_path / "c")
     refused("holds something else than a corpus", Corpus(), novels)
-    refused("unknown kind of text file '.bin'", Corpus(source=str(packaged.folder / "tokens.bin")), tmp_path / "c")
+    refused("unknown kind of text file '.bin'", Corpus(text=str(packaged.folder / "tokens.bin")), tmp_path / "c")
     with pytest.raises(SinkjaxError, match=r"is not a corpus: it holds no corpus\.json"):
         open_tokens(novels)
 
@@ -260,16 +273,6 @@ def test_every_token_is_in_one_split(count, share):
     assert [token for start, stop in found for token in range(start, stop)] == list(range(count))
     held = sum(stop - start for start, stop in spans(count, share)["validation"])
     assert abs(held - share * count) <= 8
-
-
-@given(st.text("ab \n", max_size=200), st.integers(4, 20))
-def test_pieces_join_to_the_text_and_begin_with_white_space(text, size):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "PIECE", size)
-        found = pieces(text)
-    assert "".join(found) == text
-    assert all(len(piece) <= size for piece in found)
-    assert all(piece[0].isspace() or not any(map(str.isspace, before[1:])) for before, piece in pairwise(found))
 
 
 def test_reading_tokens_loads_neither_jax_nor_hugging_face(packaged):

@@ -1,0 +1,203 @@
+"""Every normaliser, over random scores and visibility: what all share, the laws of each, and a numpy loop's numbers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.names import NormaliserName
+from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser, OffByOne, ReLU, Sigmoid, SinkLogit, Softmax, Softpick
+
+H, Q, S = 2, 3, 4
+SINK = np.array([0.7, -1.3])
+RECORDS = NAMED | {"sigmoid-shift": Sigmoid(-2.0), "clipped-both": ClippedSoftmax(1.2, -0.1)}
+SUMS_TO_ONE_WITH_BIAS = ("softmax", "sink-logit", "off-by-one")
+
+scores = arrays(np.float64, (H, Q, S), elements=st.floats(-30, 30))
+visibility = arrays(bool, (H, Q, S))
+names = pytest.mark.parametrize("name", RECORDS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def learned(entry: Normaliser) -> dict[str, np.ndarray]:
+    return dict.fromkeys(entry.LEARNED, SINK) | {"rows": np.arange(2, 2 + Q)}
+
+
+@functools.cache
+def function(name: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    entry = RECORDS[name]
+    return jax.jit(lambda s, seen: entry.weights(s, seen, learned(entry)))
+
+
+@functools.cache
+def gradient(name: str) -> Callable[..., Any]:
+    """Of a sum with uneven factors, with respect to scores and to what is learned."""
+    entry = RECORDS[name]
+
+    def total(s: Any, params: Any, seen: Any) -> Any:
+        weights = entry.weights(s, seen, params | {"rows": np.arange(2, 2 + Q)})
+        return (weights * jnp.sin(1.0 + jnp.arange(weights.size).reshape(weights.shape))).sum()
+
+    return jax.jit(jax.grad(total, argnums=(0, 1)))
+
+
+def by_hand(name: str, row: np.ndarray, place: int, head: int) -> np.ndarray:
+    """Weights of the visible scores of one row of the query at `place`."""
+    powers = np.exp(row)
+    match name:
+        case "softmax":
+            return powers / powers.sum()
+        case "sink-logit":
+            return powers / (np.exp(SINK[head]) + powers.sum())
+        case "off-by-one":
+            return powers / (1 + powers.sum())
+        case "relu-none":
+            return np.maximum(row, 0)
+        case "relu-index":
+            return np.maximum(row, 0) / place
+        case "relu-count":
+            return np.maximum(row, 0) / (place + 1)
+        case "sigmoid":
+            return 1 / (1 + 1 / powers)
+        case "sigmoid-shift":
+            return 1 / (1 + np.exp(2) / powers)
+        case "elu":
+            return np.where(row > 0, row + 1, powers)
+        case "softpick":
+            return np.maximum(np.expm1(row), 0) / (np.abs(np.expm1(row)).sum() + 1e-8 * max(powers.max(), 1))
+        case "clipped":
+            return np.clip(1.03 * powers / powers.sum() - 0.03, 0, 1)
+        case "clipped-both":
+            return np.clip(1.3 * powers / powers.sum() - 0.1, 0, 1)
+    raise AssertionError(name)
+
+
+@names
+@settings(max_examples=60, deadline=None)
+@given(s=scores, seen=visibility)
+def test_weights_are_those_of_a_loop_and_hidden_ones_are_exactly_0(name: str, s: np.ndarray, seen: np.ndarray) -> None:
+    weights = np.asarray(function(name)(s, seen))
+    assert (weights[~seen] == 0).all()
+    assert (weights >= 0).all()
+    for head, query in itertools.product(range(H), range(Q)):
+        kept = seen[head, query]
+        if kept.any():
+            want = by_hand(name, s[head, query, kept], query + 2, head)
+            np.testing.assert_allclose(weights[head, query, kept], want, rtol=1e-9, atol=1e-13)
+
+
+@names
+@settings(max_examples=60, deadline=None)
+@given(s=scores, seen=visibility, hidden=st.sampled_from([np.inf, -np.inf, np.nan, 1e300]))
+def test_gradients_are_finite_and_blind_to_hidden_scores(name: str, s: np.ndarray, seen: np.ndarray, hidden: float) -> None:
+    params = dict.fromkeys(RECORDS[name].LEARNED, SINK)
+    whole = gradient(name)(s, params, seen)
+    poisoned = gradient(name)(np.where(seen, s, hidden), params, seen)
+    for first, second in zip(jax.tree.leaves(whole), jax.tree.leaves(poisoned), strict=True):
+        assert np.isfinite(first).all()
+        np.testing.assert_array_equal(first, second)
+    assert (np.asarray(whole[0])[~seen] == 0).all()
+    np.testing.assert_array_equal(function(name)(np.where(seen, s, hidden), seen), function(name)(s, seen))
+
+
+@names
+def test_gradients_are_those_of_differences(name: str, rng: np.random.Generator) -> None:
+    s, seen = rng.normal(size=(H, Q, S)), rng.random((H, Q, S)) < 0.8
+    params = dict.fromkeys(RECORDS[name].LEARNED, SINK)
+    wave = np.sin(1.0 + np.arange(s.size).reshape(s.shape))
+    slopes = np.zeros_like(s)
+    for place in np.ndindex(s.shape):
+        step = np.zeros_like(s)
+        step[place] = 1e-6
+        up, down = (np.asarray(function(name)(s + sign * step, seen)) for sign in (1, -1))
+        slopes[place] = ((up - down) * wave).sum() / 2e-6
+    np.testing.assert_allclose(gradient(name)(s, params, seen)[0], slopes, rtol=1e-5, atol=1e-8)
+
+
+@names
+def test_float32_at_extremes(name: str) -> None:
+    """Scores that overflow exp, are tiny, equal or zero, and rows that see nothing or one key."""
+    s = np.array([[[90, 89, -90, 0], [1e-30, -1e-30, 1e-38, 0], [0, 0, 0, 0]]] * 2, np.float32)
+    for seen in (np.ones_like(s, bool), np.zeros_like(s, bool), np.arange(4) == np.zeros((H, Q, 1))):
+        entry = RECORDS[name]
+        weights = entry.weights(jnp.asarray(s), jnp.asarray(seen), learned(entry))
+        params = {key: np.float32(SINK) for key in entry.LEARNED}
+        assert weights.dtype == np.float32
+        assert np.isfinite(weights).all()
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient(name)(s, params, seen)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(s=scores, seen=visibility, name=st.sampled_from(SUMS_TO_ONE_WITH_BIAS))
+def test_rows_of_the_softmax_kind_sum_to_1_with_what_goes_to_no_key(s: np.ndarray, seen: np.ndarray, name: str) -> None:
+    entry = NAMED[name]
+    totals = np.asarray(function(name)(s, seen)).sum(axis=-1)
+    bias = entry.bias(jnp.asarray(s), jnp.asarray(seen), learned(entry))
+    if bias is None:
+        np.testing.assert_allclose(totals, seen.any(axis=-1), rtol=1e-12)
+    else:
+        np.testing.assert_allclose(totals + np.asarray(bias), 1, rtol=1e-12)
+        assert (np.asarray(bias)[~seen.any(axis=-1)] == 1).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(s=scores, seen=visibility)
+def test_laws_that_tie_normalisers_together(s: np.ndarray, seen: np.ndarray) -> None:
+    zero = SinkLogit().weights(jnp.asarray(s), jnp.asarray(seen), {"sink": jnp.zeros(H)})
+    np.testing.assert_allclose(zero, OffByOne().weights(jnp.asarray(s), jnp.asarray(seen), {}), rtol=1e-14)
+    far = SinkLogit().weights(jnp.asarray(s), jnp.asarray(seen), {"sink": jnp.full(H, -300.0)})
+    np.testing.assert_allclose(far, function("softmax")(s, seen), rtol=1e-13)
+    unclipped = ClippedSoftmax(1.0, 0.0).weights(jnp.asarray(s), jnp.asarray(seen), {})
+    np.testing.assert_allclose(unclipped, function("softmax")(s, seen), rtol=1e-14)
+    assert (np.asarray(function("softpick")(s, seen)).sum(axis=-1) <= 1 + 1e-12).all()
+    raw, index, count = (np.asarray(function(f"relu-{kind}")(s, seen)) for kind in ("none", "index", "count"))
+    places = np.arange(2, 2 + Q)[:, None]
+    np.testing.assert_allclose(index * places, raw, rtol=1e-14)
+    np.testing.assert_allclose(count * (places + 1), raw, rtol=1e-14)
+
+
+def test_the_first_row_of_relu_is_divided_by_1_as_in_the_papers_code() -> None:
+    rows = {"rows": jnp.arange(3)}
+    weights = ReLU("index").weights(jnp.full((1, 3, 3), 6.0), jnp.tril(jnp.ones((3, 3), bool)), rows)
+    np.testing.assert_array_equal(weights[0], [[6, 0, 0], [6, 6, 0], [3, 3, 3]])
+
+
+@names
+def test_jit_and_vmap_give_the_same(name: str, rng: np.random.Generator) -> None:
+    entry, s, seen = RECORDS[name], rng.normal(size=(5, H, Q, S)), rng.random((5, H, Q, S)) < 0.6
+    batch = entry.weights(jnp.asarray(s), jnp.asarray(seen), learned(entry))
+    mapped = jax.vmap(lambda s, seen: entry.weights(s, seen, learned(entry)))(s, seen)
+    singly = np.stack([function(name)(*pair) for pair in zip(s, seen, strict=True)])
+    np.testing.assert_allclose(batch, mapped, rtol=1e-14, atol=0)
+    np.testing.assert_allclose(batch, singly, rtol=1e-13, atol=0)
+
+
+def test_names_in_configs_are_all_there_and_stand_for_different_records() -> None:
+    assert get_args(NormaliserName) == tuple(NAMED)
+    assert len(set(NAMED.values())) == len(NAMED)
+    assert NAMED["softmax"] == Softmax()
+    assert hash(Softpick()) == hash(Softpick())
+
+
+def test_impossible_normalisers() -> None:
+    with pytest.raises(SinkjaxError, match=r"unknown divisor 'rows'.*allowed: count, index, none"):
+        ReLU("rows")
+    for zeta, gamma in ((0.9, 0.0), (1.0, 0.1)):
+        with pytest.raises(SinkjaxError, match="a clipped softmax needs zeta >= 1 and gamma <= 0, not"):
+            ClippedSoftmax(zeta, gamma)
