@@ -143,15 +143,15 @@ def section(about: Mapping[str, Any], times: Mapping[tuple[str, str, str], Seque
         "and checkpoints; compilation is not. PyTorch only trains. `python scripts/bench_trigger.py` writes this section."
     )
     ways = (
-        '"One by one" makes each sequence in Python, as the published code does (the loop is our own); "at once" makes a batch by '
-        f"tensor operations, which is the fair peer. {SEEDS} runs: {effort.seeds} seeds trained together, each on data of its own "
+        '"One by one" makes each sequence in Python, as the published code does (the loop is ours); "at once" makes one by '
+        f"tensor operations, which is the fair peer. {SEEDS} runs: {effort.seeds} seeds trained together, each on its own data "
         "or all on the same (intervals over such runs are over initialisations only); the time is that of the whole, divided by "
         "steps and runs."
     )
     limits = (
         f"Loss and gradient norm of both sides agree within {about['difference']:.1e} at every size. The matrix products of a "
         f"1 x 1 step are {mflop:.1f} MFLOP: {floor:.3f} ms at the {about['products']:.0f} GFLOP/s of a 2048 x 2048 product here, "
-        f"which no product of 16 x 16 matrices comes near. With nothing beside it, making a batch takes {parts['data']:.3f} ms and "
+        f"which no product of 16 x 16 matrices comes near. With nothing else, making a batch takes {parts['data']:.3f} ms and "
         f"loss and gradient {parts['gradient']:.3f} ms."
     )
     title = "## Training on the trigger task, against PyTorch"
