@@ -86,8 +86,9 @@ def config_type(experiment: Any) -> type:
 
 
 def trains(experiment: str) -> bool:
-    """Whether an experiment trains models of its own instead of taking one. Errors: an unknown experiment."""
-    return issubclass(config_type(experiment), importlib.import_module("sinkjax.experiments.config").Trains)
+    """Whether an experiment, or a suite, trains models of its own instead of taking one. Errors: an unknown experiment."""
+    shared = importlib.import_module("sinkjax.experiments.config")
+    return issubclass(config_type(experiment), (shared.Trains, shared.AllTrained))
 
 
 def recipe(experiment: str) -> Recipe:
