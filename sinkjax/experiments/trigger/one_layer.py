@@ -169,8 +169,8 @@ def _claims(config: OneLayer, data: Mapping[str, Any]) -> tuple[Claim, ...]:
             "Its trigger row puts about 0.45 on tokens 2 to 8 each and 0.2 on BOS (Fig. 3, read off the image).",
             verdict(bool(abs(shown[0] - PAPER_BOS) < NEAR and np.abs(each - PAPER_EACH).max() < NEAR)),
             f"With the trigger at position {place} (from 0) BOS has {shown[0]:.3f} and the tokens after it {each.mean():.3f}"
-            f" each (least {each.min():.3f}, most {each.max():.3f}), mean over runs; in one run BOS has {_from_to(bos_of_runs)} and"
-            f" the others {_from_to(each_of_runs)}. Rule: means within {NEAR:g} of the paper's. The scale is free, as values"
+            f" each (least {each.min():.3f}, most {each.max():.3f}), mean over runs; from run to run {_from_to(bos_of_runs)} and"
+            f" {_from_to(each_of_runs)}. Rule: means within {NEAR:g} of the paper's. The scale is free, as values"
             " can make up for it.",
             "0.45 and 0.2, one seed",
         ),
