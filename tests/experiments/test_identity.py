@@ -13,7 +13,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.experiments import identity, results, run
 from sinkjax.experiments.base import Job
 from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.registry import EXPERIMENTS, recipe
+from sinkjax.experiments.registry import EXPERIMENTS, recipe, trains
 from sinkjax.report.table import table
 from sinkjax.sweeps.plan import plan
 from tests.experiments.test_illustrations import SMALL, T
@@ -21,7 +21,7 @@ from tests.experiments.tiny import study, write_both, write_model
 
 AMONG_ITS_ARMS = {"gu/rope-positions", "li/amplify", "li/isolate", "li/super-neurons"}
 NOTHING_EDITED = {"gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "kiya/rope", "li/dominance"}
-TRAINED = {name for name in EXPERIMENTS if name.partition("/")[0] in ("kiya", "gu", "li", "background")}
+TRAINED = {name for name in EXPERIMENTS if not trains(name)} - {"sweep"}
 NAMES = sorted(name for name in TRAINED if identity.STORE in getattr(recipe(name), "EXTRAS", ()))
 OF_CALCULATIONS = {"gu/repeat-bound", "li/variance"}  # their edits are made inside of a calculation
 
