@@ -17,7 +17,7 @@ from sinkjax.experiments import identity, run, views
 from sinkjax.experiments.base import Calculation, Job, Sample, Section
 from sinkjax.experiments.illustrations import TOKENS, illustrated
 from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe
+from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe, trains
 from sinkjax.generation import generate_all
 from sinkjax.report.page import LARGEST
 from sinkjax.sweeps.plan import plan
@@ -38,7 +38,7 @@ SMALL = {  # what makes each experiment fit the tiny model
 }
 REFUSED = {("background/compression", "one"), ("li/amplify", "one")}  # too few layers, or layers that are not there
 WITHOUT = {"kiya/embedding", "kiya/rope", "kiya/mask", "sweep"}  # no text is read; its maps and texts are its own
-NAMES = sorted(set(EXPERIMENTS) - WITHOUT)
+NAMES = sorted(name for name in EXPERIMENTS if name not in WITHOUT and not trains(name))
 
 
 @pytest.fixture(scope="module")
