@@ -23,7 +23,7 @@ import tyro
 from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
-from sinkjax.experiments.registry import Chosen, choose, config_type, shipped
+from sinkjax.experiments.registry import Chosen, choose, config_type, shipped, trains
 from sinkjax.resources import configs
 
 C = TypeVar("C")
@@ -327,7 +327,8 @@ def use_all_cores() -> None:
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jax.config.update("jax_num_cpu_devices", cores)
+        with contextlib.suppress(RuntimeError):  # the back end runs already, in a notebook say, and keeps its devices
+            jax.config.update("jax_num_cpu_devices", cores)
 
 
 def default_folder(name: str) -> Path:
@@ -343,6 +344,8 @@ def cache_folder() -> Path:
 def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
     out = options.out or chosen.folder or default_folder(name)
+    if trains(chosen.experiment):
+        use_all_cores()
     start_jax(options.backend, options.config.dtype)
     from sinkjax.experiments import run, suite
     from sinkjax.experiments.results import PAGE

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sinkjax.data.trigger_config import Trigger
 
@@ -27,11 +29,11 @@ def sample(key: jax.Array, trigger: Trigger, count: int, position: int | None = 
     else:
         trigger.check_position(position)
         j = jnp.full(count, position, jnp.int32)
-    noise = jax.random.uniform(for_noise, (count * L * (n - 3),), jnp.float32, -trigger.noise, trigger.noise)
-    noise = noise.reshape(count, L, n - 3)  # drawn flat: the same numbers, and an eighth of the time to compile
-    triggers = (jnp.arange(L) == j[:, None]).astype(jnp.float32)[..., None]
-    x = jnp.concatenate([jnp.zeros_like(triggers), triggers, noise, 1 - triggers], axis=-1)
-    x = jnp.concatenate([_specials(x, trigger), x[:, trigger.specials :]], axis=1)
+    # Noise is drawn for every number and masked: without concatenations, and in whole rows, that is three times as fast.
+    noise = jax.random.uniform(for_noise, (count, L, n), jnp.float32, -trigger.noise, trigger.noise)
+    fixed, noisy = _template(trigger)
+    is_trigger = (jnp.arange(L) == j[:, None])[..., None]
+    x = jnp.where(noisy, noise, fixed + is_trigger * _coordinates(n, {TRIGGER_FLAG: 1, BIAS: -1}))
     return x, targets(x, j, trigger), j
 
 
@@ -39,19 +41,34 @@ def targets(x: jax.Array, j: jax.Array, trigger: Trigger) -> jax.Array:
     """What a model should give for tokens x [B, L, n] with triggers at j [B], in the dtype of x."""
     token = jnp.arange(trigger.length)
     averaged = (token >= trigger.specials) & (token <= j[:, None])
-    mean = jnp.where(averaged[..., None], x, 0).sum(axis=1) / (j - trigger.specials + 1).astype(x.dtype)[:, None]
+    shares = averaged / (j - trigger.specials + 1).astype(x.dtype)[:, None]
+    mean = jnp.einsum("BL,BLn->Bn", shares.astype(x.dtype), x, precision="highest")
     y = jnp.where((token == j[:, None])[..., None], mean[:, None], 0)
     return x + y if trigger.residual else y
 
 
-def _specials(x: jax.Array, trigger: Trigger) -> jax.Array:
-    """The tokens before the ordinary ones, [B, specials, n], from ordinary ones in their places."""
-    empty = jnp.zeros_like(x[:, :1])
-    rows = []
+def _template(trigger: Trigger) -> tuple[np.ndarray, np.ndarray]:
+    """What every sequence has where no trigger stands, float32 [L, n], and which numbers are noise instead, bool [L, n]."""
+    L, n = trigger.length, trigger.width
+    fixed = np.tile(_coordinates(n, {BIAS: 1}), (L, 1))
+    noisy = np.zeros((L, n), bool)
+    noisy[:, FIRST_NOISE:BIAS] = True
+    specials = []  # flags, and whether the token has noise
     if trigger.bos != "none":
-        rows.append((x[:, :1].at[..., BIAS].set(0) if trigger.bos == "noisy" else empty).at[..., BOS_FLAG].set(1))
+        specials.append(({BOS_FLAG: 1}, trigger.bos == "noisy"))
     if trigger.second_anchor:
-        rows.append(empty.at[..., jnp.array([BOS_FLAG, BIAS])].set(1))
+        specials.append(({BOS_FLAG: 1, BIAS: 1}, False))
     if trigger.zero_token:
-        rows.append(empty)
-    return jnp.concatenate([x[:, :0], *rows], axis=1)
+        specials.append(({}, False))
+    for token, (flags, with_noise) in enumerate(specials):
+        fixed[token] = _coordinates(n, flags)
+        noisy[token] &= with_noise
+    return fixed, noisy
+
+
+def _coordinates(n: int, values: Mapping[int, float]) -> np.ndarray:
+    """A token of n numbers with some values, the others 0."""
+    token = np.zeros(n, np.float32)
+    for place, value in values.items():
+        token[place] = value
+    return token

@@ -51,6 +51,10 @@ EXPERIMENTS = {
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
+    "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
+    "trigger/heads": ("sinkjax.experiments.trigger.config", "Heads", "sinkjax.experiments.trigger.heads"),
+    "trigger/one-layer": ("sinkjax.experiments.trigger.config", "OneLayer", "sinkjax.experiments.trigger.one_layer"),
+    "trigger/sizes": ("sinkjax.experiments.trigger.config", "Sizes", "sinkjax.experiments.trigger.sizes"),
 }
 
 
@@ -82,8 +86,9 @@ def config_type(experiment: Any) -> type:
 
 
 def trains(experiment: str) -> bool:
-    """Whether an experiment trains models of its own instead of taking one. Errors: an unknown experiment."""
-    return issubclass(config_type(experiment), importlib.import_module("sinkjax.experiments.config").Trains)
+    """Whether an experiment, or a suite, trains models of its own instead of taking one. Errors: an unknown experiment."""
+    shared = importlib.import_module("sinkjax.experiments.config")
+    return issubclass(config_type(experiment), (shared.Trains, shared.AllTrained))
 
 
 def recipe(experiment: str) -> Recipe:

@@ -29,10 +29,13 @@ class Point:
 
 
 @styled
-def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[float, float] | None = None) -> Figure:
+def points(
+    columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[float, float] | None = None, least: float | None = None
+) -> Figure:
     """Panels side by side with the same names down and the same scale across; a name without a point has none in that panel.
 
-    Points of one name that share a panel stand beside its line, in their order.
+    Points of one name that share a panel stand beside its line, in their order. least: makes the scale logarithmic; what is
+    smaller is drawn there.
     """
     names = list(dict.fromkeys(point.name for column in columns.values() for point in column))
     kinds = list(dict.fromkeys(point.kind for column in columns.values() for point in column))
@@ -44,10 +47,11 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
             number = kinds.index(point.kind)
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
             place = names.index(point.name) + _beside(point, column)
-            if point.value.low is not None:
-                panel.plot([point.value.low, point.value.high], [place, place], color=colour, linewidth=1.6)
+            mean, low, high = (None if end is None else max(end, least or end) for end in _ends(point.value))
+            if low is not None:
+                panel.plot([low, high], [place, place], color=colour, linewidth=1.6)
             size = 3 if sum(other.name == point.name for other in column) >= MANY else 6
-            panel.plot(point.value.mean, place, color=colour, marker=marker, markersize=size, linestyle="none")
+            panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none")
         panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH) for line in title.splitlines()))
         panel.set_yticks(range(len(names)), names)
         panel.tick_params(axis="y", length=0)
@@ -55,6 +59,8 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
         panel.set_axisbelow(True)
         if limits:
             panel.set_xlim(*limits)
+        if least is not None:
+            panel.set_xscale("log")
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=10)
     for number, kind in enumerate(kinds):
@@ -63,6 +69,10 @@ def points(columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[fl
         )
     figure.legend(loc="outside upper center", ncols=len(kinds))
     return figure
+
+
+def _ends(value: Interval) -> tuple[float | None, float | None, float | None]:
+    return value.mean, value.low, value.high
 
 
 def _beside(point: Point, column: Sequence[Point]) -> float:

@@ -13,11 +13,18 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents
 from sinkjax.experiments.config import Study, Sweep
 from sinkjax.experiments.kiya.config import Mask
-from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, recipe, shipped
+from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, shipped, trains
 from sinkjax.resources import config_path
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if trains(name)])
+def test_an_experiment_that_trains_has_lessons_with_names_of_their_own(name):
+    lessons = course(name).lessons(choose(name).config)
+    assert callable(course(name).section)
+    assert len({lesson.name for lesson in lessons}) == len(lessons) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if not trains(name)])
 def test_an_experiment_has_a_config_type_and_a_recipe(name):
     assert issubclass(config_type(name), Study)
     module = recipe(name)

@@ -1,0 +1,77 @@
+"""Write the tables of the trigger lab into docs/trigger.md, each between its own markers.
+
+    sinkjax run trigger/all
+    python scripts/trigger_tables.py results/trigger/all
+
+The folder is that of a finished suite, or of one of its experiments. Everything is made anew from the stores.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sections import write_section
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import run, suite
+from sinkjax.experiments.base import Section
+from sinkjax.experiments.registry import choose
+from sinkjax.report.table import table
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "trigger.md"
+HEAD = "# The trigger lab"
+
+
+def main() -> None:
+    """Read the folder and write the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="the folder of a finished run")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    options = parser.parse_args()
+    try:
+        sections = read(options.folder)
+    except SinkjaxError as error:
+        parser.error(str(error))
+    for section in sections:
+        write_section(options.out, section.experiment, text(section), HEAD)
+    print(options.out)
+
+
+def read(folder: Path) -> tuple[Section, ...]:
+    """What the finished experiments of a folder found. Errors: a folder without any."""
+    chosen = choose(str(folder))
+    if not chosen.suite:
+        return (run.section_of(chosen, folder),)
+    report = suite.gather(chosen, folder)
+    if not report.sections:
+        raise SinkjaxError(
+            f"{folder} has no finished experiment: {'; '.join(f'{name}: {why}' for name, why in report.skipped.items())}"
+        )
+    return report.sections
+
+
+def text(section: Section) -> str:
+    """An experiment's short table, with the verdicts on its claims."""
+    shown = table(section.rows, section.featured)
+    columns = [number for number, _ in enumerate(shown.columns) if any(cells[number].value for _, cells in shown.lines)]
+    lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
+    parts = [
+        f"{section.title}. Means over {section.over}, bootstrap 95 % intervals over {section.over} in brackets"
+        f" ({section.provenance.get('runs', '')}). Made by `python scripts/trigger_tables.py`.",
+        markdown([section.subject, *(shown.columns[number] for number in columns)], lines),
+    ]
+    if section.claims:
+        parts.append(markdown(["claim", "verdict", "evidence"], [[c.statement, c.verdict, c.evidence] for c in section.claims]))
+    return "\n\n".join(parts)
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(entry.replace('|', '/') for entry in row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    main()

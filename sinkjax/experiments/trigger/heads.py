@@ -1,0 +1,207 @@
+"""trigger/heads: several layers and heads with a residual stream; how many heads sink, and which, seed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import stats
+from sinkjax.experiments.base import Claim, Drawing, Lesson, Section
+from sinkjax.experiments.summary import LEVEL, Row
+from sinkjax.experiments.trigger import figures, heads_figures, models, summary
+from sinkjax.experiments.trigger.config import Heads
+from sinkjax.experiments.trigger.measure import OTHERS
+from sinkjax.experiments.trigger.models import NORMALISERS, RELU, SOFTMAX, WORDS, Model
+from sinkjax.experiments.trigger.words import count_of, notes, provenance
+from sinkjax.experiments.words import verdict
+from sinkjax.report.table import interval, number
+from sinkjax.stats import Interval
+
+if TYPE_CHECKING:
+    import xarray
+
+KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
+MEASURES = (
+    summary.SOLVED,
+    summary.STEPS,
+    summary.LOSS,
+    summary.LEFT,
+    summary.ERROR,
+    summary.BOS,
+    summary.BOS_SHARE,
+    summary.ELSEWHERE,
+    summary.BOS_TRIGGER,
+    summary.BOS_TRIGGER_SHARE,
+)
+PUBLISHED = {"2x2": 4, "4x4": 8}  # heads of softmax models that sink, read off one example each (Figs. 4, 6 and 7)
+CLAIM = (
+    "Ran-Milo 2026, Theorem 2, Figs. 4 to 8: with several layers and heads, some heads of a softmax model must sink on BOS, not"
+    " all; ReLU attention needs none."
+)
+
+
+def lessons(config: Heads) -> tuple[Lesson, ...]:
+    """Softmax and ReLU of each size."""
+    return tuple(models.lesson(config, form, config.moves) for form in forms(config))
+
+
+def forms(config: Heads) -> tuple[Model, ...]:
+    """The models, with what each differs in from the paper's single head."""
+    found = []
+    for size in config.sizes:
+        layers, heads = map(int, size.split("x"))
+        for name, normaliser in NORMALISERS.items():
+            changes = {"layers": layers, "heads": heads, "residual": True, **normaliser}
+            found.append(Model(f"{name}-{size}", f"{WORDS[name]} {size}", changes))
+    return tuple(found)
+
+
+def counted(kind: str, config: Heads) -> str:
+    """The name of a measure: how many heads sink."""
+    return f"heads with a mean {KINDS[kind]} of at least {config.sinks:g}, other rows"
+
+
+def masses(data: Any, kind: str) -> NDArray:
+    """Mean share or weight of BOS in the rows of other tokens, float [run, layer, head]."""
+    return data[kind].sel(rows=OTHERS, target="bos").transpose("run", "layer", "head").values
+
+
+def counts(data: Any, kind: str, threshold: float) -> NDArray:
+    """How many heads of each run reach a threshold; NaN for a run that diverged."""
+    found = masses(data, kind)
+    many = (found >= threshold).sum(axis=(1, 2)).astype(float)
+    return np.where(np.isfinite(found).all(axis=(1, 2)), many, np.nan)
+
+
+def section(config: Heads, stores: Mapping[str, xarray.Dataset]) -> Section:
+    """How many heads sink in each model, which, and how the models solve the task."""
+    data = {name: store.load() for name, store in stores.items()}
+    labels = {form.name: form.label for form in forms(config)}
+    return Section(
+        experiment="trigger/heads",
+        title="Several layers and heads: how many sink",
+        claim=CLAIM,
+        findings=(*_findings(config, data, labels), *summary.exceptions(data, labels)),
+        rows=tuple(_rows(config, data, labels)),
+        featured=tuple(labels.values()),
+        drawings=(
+            heads_figures.sinking(config, data, labels),
+            heads_figures.by_head(config, data, labels),
+            *_maps(config, data, labels),
+            figures.learning(config, data, labels),
+            figures.edited_losses(config, data, labels),
+        ),
+        notes=(
+            *notes(config),
+            f"A head sinks where the mean share of BOS in the rows of all tokens but BOS and the trigger is at least"
+            f" {config.sinks:g}. For softmax, weights are shares. For ReLU both are given: rows near 0 have shares too.",
+            "Heads are exchangeable, and which of them sinks differs between seeds, so heads are counted for each seed.",
+        ),
+        provenance=provenance(data),
+        claims=_claims(config, data, labels),
+        subject="model",
+        over="runs",
+    )
+
+
+def _maps(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> list[Drawing]:
+    return [figures.head_maps(config, name, label, data[name]) for name, label in labels.items()]
+
+
+def _rows(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> list[Row]:
+    """Rows of models, of runs, and of each layer and head."""
+    found = summary.rows(data, labels, MEASURES, config.seed)
+    for name, label in labels.items():
+        for kind in KINDS:
+            many = counts(data[name], kind, config.sinks)
+            found.append(Row(label, summary.MODELS, counted(kind, config), _over_runs(config, many)))
+            found += [
+                Row(f"{label}, seed {seed}", summary.RUNS, counted(kind, config), summary.alone(count))
+                for seed, count in zip(data[name]["run"].values, many, strict=True)
+            ]
+            for layer, head in np.ndindex(*masses(data[name], kind).shape[1:]):
+                measured = summary.BOS_SHARE if kind == "share" else summary.BOS
+                one = _over_runs(config, masses(data[name], kind)[:, layer, head])
+                found.append(Row(f"{label}, layer {layer} head {head}", "heads", measured, one))
+    return found
+
+
+def _over_runs(config: Heads, values: NDArray) -> Interval:
+    return stats.interval(values, level=LEVEL, seed=config.seed)
+
+
+def _findings(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, ...]:
+    said = []
+    for name, label in labels.items():
+        L, H = data[name].sizes["layer"], data[name].sizes["head"]
+        by_seed = ", ".join(
+            f"seed {seed}: {_many(count)} ({_which(one) if one.any() else 'none'})"
+            for seed, count, one in zip(
+                data[name]["run"].values,
+                counts(data[name], "share", config.sinks),
+                masses(data[name], "share") >= config.sinks,
+                strict=True,
+            )
+        )
+        raw = _over_runs(config, counts(data[name], "weight", config.sinks))
+        said.append(
+            f"{label}: {interval(_over_runs(config, counts(data[name], 'share', config.sinks)))} of {L * H} heads sink by share"
+            f" and {interval(raw)} by weight. {count_of(data[name])} met the stopping rule; held-out loss"
+            f" {interval(summary.interval(data[name], summary.LEFT, config.seed))} % of that of an idle model."
+        )
+        said.append(f"{label}, sinking heads by share, as layer.head: {by_seed}.")
+    return tuple(said)
+
+
+def _many(count: float) -> str:
+    return "diverged" if np.isnan(count) else str(int(count))
+
+
+def _which(sinking: NDArray) -> str:
+    """Layer and head of those that sink, both from 0."""
+    return " ".join(f"{layer}.{head}" for layer, head in np.argwhere(sinking))
+
+
+def _claims(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Claim, ...]:
+    found = []
+    for size in config.sizes:
+        soft, relu = f"{SOFTMAX}-{size}", f"{RELU}-{size}"
+        many, raw = counts(data[soft], "share", config.sinks), counts(data[relu], "weight", config.sinks)
+        shares = counts(data[relu], "share", config.sinks)
+        total = data[soft].sizes["layer"] * data[soft].sizes["head"]
+        finite = np.isfinite(many)
+        found.append(
+            Claim(
+                f"In a softmax model of {size} heads at least one sinks (Theorem 2).",
+                verdict(bool((many[finite] >= 1).all()), applies=bool(finite.any())),
+                f"Sinking heads of {total}, by seed: {_listed(many)}. Rule: at least one in every run.",
+            )
+        )
+        if size in PUBLISHED:
+            count, wanted = _over_runs(config, many), PUBLISHED[size]
+            low, high = (count.mean if end is None else end for end in (count.low, count.high))
+            found.append(
+                Claim(
+                    f"{wanted} of {total} heads of the softmax model of {size} heads sink (Figs. 4, 6, 7; read off one example).",
+                    verdict(low is not None and high is not None and low <= wanted <= high, applies=bool(finite.any())),
+                    f"{interval(count)} heads. Rule: the interval holds {wanted}.",
+                    f"{wanted}, one seed",
+                )
+            )
+        found.append(
+            Claim(
+                f"In a ReLU model of {size} heads none sinks (Figs. 5, 8).",
+                verdict(bool((raw[np.isfinite(raw)] == 0).all()), applies=bool(np.isfinite(raw).any())),
+                f"Heads with a mean weight on BOS of at least {config.sinks:g}, by seed: {_listed(raw)}; by share of the row:"
+                f" {_listed(shares)}. Mean weight on BOS {interval(summary.interval(data[relu], summary.BOS, config.seed))}."
+                " Rule: none by weight, in any run.",
+            )
+        )
+    return tuple(found)
+
+
+def _listed(values: NDArray) -> str:
+    return ", ".join("diverged" if np.isnan(value) else number(value) for value in values)
