@@ -93,4 +93,6 @@ def by_dropped_layer(found: Results) -> Drawing:
         row("matrix entropy of\nthe middle depths (bits)", found.measured[0]),
         row(f"heads that sink\non key {position} (%)", found.measured[1]),
     ]
-    return Drawing("by-dropped-layer", layers.lines(grid, "layer l in which the MLP is dropped (0-based)", legend_above=True), caption)
+    return Drawing(
+        "by-dropped-layer", layers.lines(grid, "layer l in which the MLP is dropped (0-based)", legend_above=True), caption
+    )
