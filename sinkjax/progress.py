@@ -11,11 +11,8 @@ QUIET = 60  # seconds after which work that has no terminal for its bar says how
 
 
 @contextlib.contextmanager
-def bar(name: str, show: bool, total: int, done: int, rate: Callable[[float, float], str]) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and time left; yields the function that advances it.
-
-    rate: from the amount done here and the seconds that took, to words.
-    """
+def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int, str], None]]:
+    """A progress bar with the time left; yields the function that advances it by an amount and says, in words, at what rate."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -31,16 +28,14 @@ def bar(name: str, show: bool, total: int, done: int, rate: Callable[[float, flo
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as shown:
         task = shown.add_task(name, total=total, completed=done, rate="")
-        begun = said = time.monotonic()
+        said = time.monotonic()
 
-        def advance(count: int) -> None:
+        def advance(count: int, rate: str) -> None:
             nonlocal said
             shown.advance(task, count)
-            completed, now = shown.tasks[0].completed, time.monotonic()
-            words = rate(completed - done, now - begun)
-            shown.update(task, rate=words)
-            if show and not console.is_terminal and now - said > QUIET:
-                said = now
-                print(f"{name}: {completed:.0f} of {total}, {words}", file=sys.stderr, flush=True)
+            shown.update(task, rate=rate)
+            if show and not console.is_terminal and time.monotonic() - said > QUIET:
+                said = time.monotonic()
+                print(f"{name}: {shown.tasks[0].completed:.0f} of {total}, {rate}", file=sys.stderr, flush=True)
 
         yield advance

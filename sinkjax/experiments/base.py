@@ -229,8 +229,8 @@ class Section:
 class Recipe(Protocol):
     """What the module of a recipe on a given model holds. STORES: the names of the jobs whose stores `section` reads.
 
-    A recipe may name further jobs in EXTRAS, whose maps and texts (`experiments/illustrations.py`) and identity edit
-    (`experiments/identity.py`) are shown where they are.
+    A recipe may name further jobs in EXTRAS, without which a folder is finished too: maps and texts
+    (`experiments/illustrations.py`), the identity edit (`experiments/identity.py`), and what its `section` reads where it is.
     """
 
     STORES: tuple[str, ...]

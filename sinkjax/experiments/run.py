@@ -155,4 +155,4 @@ def section_of(chosen: Chosen, folder: Path) -> Section:
     stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
     extras = {name: results.store_path(folder, name) for name in getattr(study, "EXTRAS", ())}
     shown = {name: results.open_store(path) for name, path in extras.items() if path.exists()}
-    return checked(illustrated(study.section(chosen.config, stores), shown), shown)
+    return checked(illustrated(study.section(chosen.config, {**stores, **shown}), shown), shown)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import MAP, MISSING, MOST_COLUMNS, panels, styled
+from sinkjax.plots.style import MAP, MISSING, MOST_COLUMNS, leave_empty, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,8 +51,7 @@ def by_layer(values: NDArray, layers: Sequence[int], tokens: Sequence[str]) -> F
     for panel, layer, array in zip(axes.flat, layers, values, strict=False):
         image = _map(panel, array, scale, tokens)
         panel.set_title(f"layer {layer}")
-    for panel in list(axes.flat)[len(layers) :]:
-        panel.set_axis_off()
+    leave_empty(axes, len(layers))
     figure.supylabel("query token", fontsize=10)
     _name_axes(figure, axes, image)
     return figure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import MISSING, panels, styled
+from sinkjax.plots.style import MISSING, leave_empty, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,8 +40,7 @@ def signed(
         image = panel.imshow(array, cmap=colours, vmin=-limit, vmax=limit, interpolation="nearest")
         panel.set_title(textwrap.fill(title, TITLE_WIDTH // columns), fontsize=9)
         panel.spines[:].set_visible(False)
-    for panel in list(axes.flat)[len(titles) :]:
-        panel.set_axis_off()
+    leave_empty(axes, len(titles))
     x, y, colour = labels
     if rows == 1:
         axes[0, 0].set_ylabel(y)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, logarithmic, panels, styled
+from sinkjax.plots import style
+from sinkjax.plots.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, leave_empty, logarithmic, panels, styled
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
         if not legend_above:
             axes[row, 0].legend(loc="best")
     if legend_above:
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=MOST_COLUMNS)
+        style.legend_above(figure, axes[0, 0])
     return figure
 
 
@@ -137,8 +138,7 @@ def activations(values: NDArray, titles: Sequence[str]) -> Figure:
         image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
         panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
         panel.spines[:].set_visible(False)
-    for panel in list(axes.flat)[len(titles) :]:
-        panel.set_axis_off()
+    leave_empty(axes, len(titles))
     figure.supxlabel("position", fontsize=10)
     figure.supylabel("depth (0: embedding, l + 1: after layer l)", fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).set_label("largest |h|, mean over prompts (log scale)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from numpy.typing import NDArray
 
-from sinkjax.plots.style import COLOURS, MARKERS, logarithmic, panels, styled
+from sinkjax.plots.style import COLOURS, MARKERS, legend_above, logarithmic, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,5 +64,5 @@ def scatter(
             panel.set_ylim(*limits[1])
     axes[0, 0].set_ylabel(ylabel)
     if max(map(len, columns.values())) > 1:
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        legend_above(figure, axes[0, 0])
     return figure

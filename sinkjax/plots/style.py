@@ -20,6 +20,7 @@ MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
 MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
+LETTERS, MARK = 112, 7  # of a legend as wide as a figure, and what a mark takes beside its name
 SETTINGS: Any = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -61,13 +62,33 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
+def leave_empty(axes: Any, used: int) -> None:
+    """Switch off the panels behind the first `used`; those above them then carry the ticks of their columns."""
+    columns = axes.shape[1]
+    for panel in axes.flat[used:]:
+        panel.set_axis_off()
+    for panel in axes.flat[max(used - columns, 0) : used]:
+        panel.tick_params(labelbottom=True)
+
+
+def legend_above(figure: Figure, axes: Axes) -> None:
+    """One legend over all panels, of what one of them names: in one line if that is wide enough."""
+    handles, names = axes.get_legend_handles_labels()
+    letters = sum(len(name) + MARK for name in names)
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names) if letters <= LETTERS else MOST_COLUMNS)
+
+
 def logarithmic(axes: Axes, name: str) -> None:
-    """Make the axis "x" or "y" logarithmic, with ticks at 1, 2 and 5 of each power of ten, as plain numbers."""
+    """Make the axis "x" or "y" logarithmic, with ticks at 1, 2 and 5 of each power of ten, as plain numbers.
+
+    What is drawn by then decides: where it spans less than a power of ten there are more ticks.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set(**{f"{name}scale": "log"})
     axis = axes.xaxis if name == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,15 +104,22 @@ def fill(store: Store, job: Job, progress: bool) -> None:
         for chunk in schedule.chunks
         if not store.done[list(chunk.edits), block].all()
     ]
-    rate = lambda count, seconds: f"{count / seconds:.2f} edits/s"  # noqa: E731
-    with bar("sweep", progress, store.done.size, int(store.done.sum()), rate) as advance:
+    begun, written = time.monotonic(), 0
+    with bar("sweep", progress, store.done.size, int(store.done.sum())) as advance:
+
+        def write(block: int, chunk: Chunk, record: Record) -> None:
+            nonlocal written
+            count = _write(store, job, block, chunk, record)
+            written += count
+            advance(count, f"{written / (time.monotonic() - begun):.2f} edits/s")
+
         waiting = None
         for block, chunk, record in compute(job, schedule, todo):
             if waiting:
-                advance(_write(store, job, *waiting))
+                write(*waiting)
             waiting = block, chunk, record
         if waiting:
-            advance(_write(store, job, *waiting))
+            write(*waiting)
 
 
 def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:

@@ -11,7 +11,7 @@ import dataclasses
 import importlib.metadata
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,8 @@ def train(
             writers.append(stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))).write)
         if going(state, config):
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
-        advance = stack.enter_context(_bar(progress, config, state))
+        total, before = len(every) * config.steps, made(state, config)
+        advance = stack.enter_context(bar("train", progress and before < total, total, before))
         saved = time.monotonic()
         while left := going(state, config):
             state, done, lines = call(state, done, runs, every, left, spread)
@@ -96,7 +97,9 @@ def train(
             for line in lines:
                 if line["status"] == DIVERGED:
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
-            advance(made(state, config))
+            now = made(state, config)
+            advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
+            before = now
             if time.monotonic() - saved > save_every or not going(state, config):
                 log.sync()
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
@@ -171,18 +174,3 @@ def summary(result: Trained) -> dict[str, Any]:
 def made(state: TrainState, config: Training) -> int:
     """Steps of all runs that are done or that no longer have to be."""
     return int(np.where(np.asarray(state.status) == RUNNING, np.asarray(state.step), config.steps).sum())
-
-
-@contextlib.contextmanager
-def _bar(show: bool, config: Training, state: TrainState) -> Iterator[Callable[[int], None]]:
-    """A bar over the steps of all runs; yields the function that moves it to a number of steps."""
-    total, at = len(state.step) * config.steps, made(state, config)
-    rate = lambda count, seconds: f"{1000 * seconds / max(count, 1):.3g} ms a step"  # noqa: E731
-    with bar("train", show and at < total, total, at, rate) as advance:
-
-        def move(to: int) -> None:
-            nonlocal at
-            advance(to - at)
-            at = to
-
-        yield move

@@ -23,6 +23,11 @@ KIND = "training"  # the key of a document that names its task
 # task -> (module and name of its config type, module of the task)
 TASKS: dict[str, tuple[str, str, str]] = {
     "trigger": ("sinkjax.train.trigger_config", "TriggerTraining", "sinkjax.train.trigger"),
+    "trigger-capped": (
+        "sinkjax.experiments.trigger.capped_config",
+        "CappedTraining",
+        "sinkjax.experiments.trigger.capped",
+    ),
 }
 
 

@@ -56,7 +56,7 @@ class TriggerTask:
         return self._sample(key, self.config.eval_batch)
 
     def loss(self, params: Params, batch: Batch, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
-        errors = self._run(params, batch[0], variant, Probe())[0] - batch[1]
+        errors = self._run(params, batch, variant, Probe())[0] - batch[1]
         return jnp.square(errors).mean(), jnp.abs(errors).max() < self.config.tolerance
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
@@ -64,7 +64,7 @@ class TriggerTask:
         one: bos at rows that are neither its own nor the trigger's, bos_share the same of the row's absolute weight, bos_trigger
         at the trigger's row."""
         x, y, j = batch
-        output, record = self._run(params, x, variant, Probe(attention=tuple(range(self.config.layers))))
+        output, record = self._run(params, batch, variant, Probe(attention=tuple(range(self.config.layers))))
         maps = record["attention"]
         size = jnp.abs(maps)
         share = size / (size.sum(axis=-1, keepdims=True) + TINY)
@@ -83,8 +83,9 @@ class TriggerTask:
         x, y, j = sample(key, self.config.data, count)
         return x.astype(self.config.dtype), y.astype(self.config.dtype), j
 
-    def _run(self, params: Params, x: jax.Array, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
+    def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
         """Outputs [B, L, n] of a model with the normaliser of a variant, and what the probe asked for."""
+        x = batch[0]
         config = model(self.config)
         if len(self.variants) > 1:
             config = model(self.config, OneOf(tuple(NAMED[name] for name in self.variants)))

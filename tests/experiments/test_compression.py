@@ -62,7 +62,7 @@ def test_a_model_of_few_layers_is_refused_and_a_tiny_one_runs(tmp_path: Path, mo
     monkeypatch.setattr("tests.experiments.tiny.LAYERS", 5)
     write_both(tmp_path)
     section = run.carry_out(study("background/compression", tmp_path, controls=3, control_prompts=2), tmp_path / "out")
-    assert len(section.rows) == 4 * (5 + 2) + 1  # and the identity edit
+    assert len(section.rows) == 5 * (5 + 2) + 1  # and the identity edit
     assert section.claims[-1].verdict == "confirmed"  # a theorem
 
 

@@ -13,7 +13,7 @@ import sinkjax
 from sinkjax import Capture, Probe, Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
-from sinkjax.experiments.background import elsewhere, elsewhere_tokens
+from sinkjax.experiments.background import elsewhere, elsewhere_order, elsewhere_tokens
 from sinkjax.experiments.background.config import Elsewhere
 from tests.experiments.tiny import study, write_both
 
@@ -36,14 +36,33 @@ def test_an_activation_one_layer_before_its_sink_is_seen_as_that():
     received = np.zeros((2, L, 4, T))
     received[:, 3:6, :, 0] = 0.9
     text = dataset(largest, received, [["x"] * T] * 2)
-    at = elsewhere_tokens.correlations(text, 0.3)
+    at = elsewhere_order.correlations(text, 0.3)
     np.testing.assert_allclose(at[0], 1)
     assert (at[1] < 0.9).all()
     assert (at[-1] < 0.9).all()
-    assert all((gap == 1).all() for gap in elsewhere_tokens.gaps(text, 0.3).values())
+    assert all((gap == 1).all() for gap in elsewhere_order.gaps(text, 0.3).values())
     still = dataset(largest, np.zeros_like(received), [["x"] * T] * 2)
-    assert np.isnan(elsewhere_tokens.correlations(still, 0.3)[0]).all()
-    assert all(np.isnan(gap).all() for gap in elsewhere_tokens.gaps(still, 0.3).values())
+    assert np.isnan(elsewhere_order.correlations(still, 0.3)[0]).all()
+    assert all(np.isnan(gap).all() for gap in elsewhere_order.gaps(still, 0.3).values())
+
+
+def test_the_onsets_on_a_token_are_the_layer_that_writes_and_the_first_that_sinks():
+    L, T, place = 8, 20, 5
+    largest, received = np.ones((2, 3, L + 1, T)), np.zeros((2, 3, L, 4, T))
+    largest[1, :2, 3:, place] = 50  # layer 2 writes it, in two of three prompts
+    received[1, :2, 4:, 1:, place] = 0.9
+    data = xarray.Dataset(
+        {
+            "resid_max": (("edit", "prompt", "depth", "position"), largest),
+            "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
+        },
+        {"edit": ["no edit", "“.” put there"]},
+    )
+    writer, sink = elsewhere_order.onsets(data, place, 0.3)
+    np.testing.assert_array_equal(writer, [[np.inf] * 3, [2, 2, np.inf]])
+    np.testing.assert_array_equal(sink, [[np.inf] * 3, [4, 4, np.inf]])
+    said = elsewhere_order.said_onsets(data, Elsewhere(length=T, place=place))
+    assert "“.” activation after layer 2 (median of 2 of 3 prompts), sink from layer 4 (median of 2 of 3 prompts)." in said
 
 
 def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts():
@@ -121,7 +140,7 @@ def test_on_smollm2_the_sink_follows_the_activation_that_enters_the_layer(smollm
     record = sinkjax.forward(smollm2.params, tokens, smollm2.config, probe=probe, lengths=lengths, logits=False).record
     texts = [smollm2.tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     text = dataset(np.asarray(record["resid_max"]), np.asarray(record["attention_received"]), texts)
-    at = elsewhere_tokens.correlations(text, 0.3)
+    at = elsewhere_order.correlations(text, 0.3)
     assert (at[0] > at[1] + 0.1).all()
     sizes = elsewhere_tokens.sizes(text)
     assert sizes[elsewhere_tokens.occurrences(text, " the")].max() > 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import xarray
 
 import sinkjax
 from sinkjax.experiments.base import Arm
@@ -39,7 +40,28 @@ def test_controls_match_the_budget_and_never_mask_the_key_under_study():
     keys = {arm.edit.terms[0].keys[0] for arm in drawn}
     assert keys <= set(range(config.length - 1)) - {2}
     assert len(keys) > 20
-    assert {arm.budget for arm in mask.arms(config, L)} == {None, 1, L}
+    more = mask.first_controls(config, L)
+    assert [arm.budget for arm in more] == [count for count in mask.several(L) for _ in range(30)]
+    assert all(len(set(masked_layers(arm.edit))) == arm.budget for arm in more)
+    assert {arm.budget for arm in mask.arms(config, L)} == {None, 1, L, *mask.several(L)}
+    assert all(len(masked_layers(arm.edit)) == arm.budget for arm in mask.arms(config, L) if arm.budget)
+    labels = [arm.edit.label for arm in (*drawn, *more)]
+    assert len(set(labels)) == len(labels)
+
+
+def test_masks_of_first_layers_are_ranked_where_their_controls_are():
+    config, budgets = Mask(controls=3), {1, L}
+
+    def store(arms) -> xarray.Dataset:
+        labels = [arm.edit.label for arm in arms]
+        return xarray.Dataset({"resid_max": (("edit", "prompt"), np.zeros((len(labels), 2)))}, {"edit": labels})
+
+    stores = {"controls": store(mask.controls(config, L))}
+    assert {arm.budget for arm in mask.random_masks(config, stores, L).arms} == budgets
+    stores[mask.MORE] = store(mask.first_controls(config, L))
+    found = mask.random_masks(config, stores, L)
+    assert {arm.budget for arm in found.arms} == budgets | set(mask.several(L))
+    assert found.data.sizes["edit"] == 3 * (2 + len(mask.several(L)))
 
 
 def test_controls_depend_on_the_seed_alone():

@@ -12,7 +12,7 @@ import sinkjax
 from sinkjax import Capture, Probe, metrics
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
-from sinkjax.experiments.background import patch
+from sinkjax.experiments.background import patch, patch_donor, patch_positions
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.identity import GROUP
 from sinkjax.sweeps.plan import kind_of
@@ -47,8 +47,26 @@ def test_each_site_gets_the_donor_runs_values_at_the_position_after_the_key(mode
         np.testing.assert_array_equal(everywhere[:, :, 1], donor[f"seen_{site}"][:, :, 1])
 
 
+def test_each_position_gets_what_the_donor_run_has_there(model, batch):
+    config, probe = Patch(length=10), Probe(capture=tuple(Capture(site, name=f"seen_{site}") for site in patch.SITES))
+    short = SimpleNamespace(tokens=batch.tokens, lengths=np.array([10, 10]))
+
+    def forward(edit: sinkjax.Edit) -> dict:
+        return sinkjax.forward(model.params, short.tokens, model.config, edit, probe, short.lengths).record
+
+    donor, plain = forward(sinkjax.mask_key(0)), forward(sinkjax.compose())
+    job = patch_positions.job(config, model.config, probe)
+    made = job.prepare(model, short)
+    assert [arm.edit.label for arm in made] == [arm.edit.label for arm in job.arms]
+    for arm in made[1:]:
+        site, place = arm.edit.terms[0].site, arm.place
+        seen = forward(arm.edit)[f"seen_{site}"]
+        np.testing.assert_array_equal(seen[:, :, place], donor[f"seen_{site}"][:, :, place])
+        np.testing.assert_array_equal(seen[:, :, :place], plain[f"seen_{site}"][:, :, :place])
+
+
 def test_controls_take_a_later_position_within_each_prompt(model, batch):
-    values = patch.values_of(sinkjax.mask_key(CONFIG.key), model, batch, None)
+    values = patch_donor.values_of(sinkjax.mask_key(CONFIG.key), model, batch, None)
     for arm in patch.prepared_controls(CONFIG, model, batch):
         term = arm.edit.terms[0]
         source = values[term.site]
@@ -69,9 +87,13 @@ def test_stand_ins_have_the_labels_and_kinds_of_the_arms(model, batch):
 
 def test_a_run_on_the_tiny_model_is_complete(tmp_path: Path):
     write_both(tmp_path)
-    section = run.carry_out(study("background/patch", tmp_path, controls=3, control_prompts=2), tmp_path / "out")
-    assert len(section.rows) == 3 * (2 + 5 * LAYERS + 5) + 1  # and the identity edit
-    assert {row.controls for row in section.rows if row.group not in (patch.NONE, patch.DONOR, GROUP)} == {3}
+    chosen = study("background/patch", tmp_path, controls=3, control_prompts=2)
+    section = run.carry_out(chosen, tmp_path / "out")
+    places = patch_positions.places(chosen.config)
+    assert places == [0, 1, 2, 3, 5]
+    assert len(section.rows) == 3 * (2 + 5 * LAYERS + 5) + 2 * 5 * len(places) + 1  # and the identity edit
+    others = (patch.NONE, patch.DONOR, GROUP)
+    assert {row.controls for row in section.rows if row.group not in others and "one position" not in row.group} == {3}
     assert {claim.verdict for claim in section.claims} == {"not applicable"}
 
 

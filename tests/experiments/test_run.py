@@ -50,6 +50,7 @@ def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
         "continuations.zarr",
         "heads.zarr",
         "head-controls.zarr",
+        "first-controls.zarr",
         "identity.zarr",
         "summary.csv",
         "claims.csv",

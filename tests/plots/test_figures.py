@@ -115,6 +115,11 @@ def test_every_arm_has_a_panel(count, panels):
     assert len(activations(count).axes) == panels + 1
 
 
+def test_the_lowest_panel_of_each_column_has_ticks():
+    named = [any(tick.label1.get_visible() for tick in axes.xaxis.get_major_ticks()) for axes in activations(5).axes[:5]]
+    assert named == [False, False, True, True, True]
+
+
 @pytest.mark.parametrize("draw", FIGURES)
 def test_the_settings_of_the_user_neither_matter_nor_change(draw):
     plain = render(draw(), "svg")

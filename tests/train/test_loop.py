@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import load_runs, train
+from sinkjax.train import bits, load_runs, loop, train
 from sinkjax.train.log import read
 from tests.train import linear
 from tests.train.linear import Linear
@@ -28,8 +29,8 @@ def done(tmp_path_factory):
     return train(SMALL, tmp_path_factory.mktemp("train") / "small", progress=False)
 
 
-def params_of(trained):
-    return {name: np.asarray(leaf) for name, leaf in trained.params.items()}
+def params_of(result):
+    return {name: np.asarray(leaf) for name, leaf in result.params.items()}
 
 
 def test_every_seed_rate_and_variant_is_a_run_of_its_own(done):
@@ -59,10 +60,10 @@ def test_a_run_trains_as_it_would_alone(done, tmp_path):
     for ended in (done.runs[4], done.runs[7]):
         seed, rate, variant = ended.run.seed, ended.run.learning_rate, ended.run.variant
         alone = dataclasses.replace(SMALL, seed=seed, seeds=1, learning_rates=(rate,))
-        trained = train(alone, tmp_path / f"{ended.run.run}", progress=False)
-        number = trained.task.variants.index(variant)
-        assert (trained.runs[number].outcome, trained.runs[number].steps) == (ended.outcome, ended.steps)
-        assert np.array_equal(trained.of(number)["w"], done.of(ended.run.run)["w"])
+        found = train(alone, tmp_path / f"{ended.run.run}", progress=False)
+        number = found.task.variants.index(variant)
+        assert (found.runs[number].outcome, found.runs[number].steps) == (ended.outcome, ended.steps)
+        assert np.array_equal(found.of(number)["w"], done.of(ended.run.run)["w"])
 
 
 def test_computed_at_once_or_one_after_the_other_is_the_same(done, tmp_path):
@@ -103,16 +104,10 @@ def test_the_log_has_each_evaluation_of_each_run_until_it_ends(done):
 def test_evaluations_are_those_of_the_stored_parameters(done):
     _, lines = read(done.folder)
     last = {line["run"]: line for line in lines}
-    key = linear_key(done)
+    key = bits.key(SMALL.data_seed, "held-out data", SMALL.random_bits)
     for run, line in last.items():
         found = done.task.evaluate(done.of(run), done.task.held_out(key), 0)
         assert line["loss"] == pytest.approx(float(found["loss"]), rel=1e-4, abs=1e-9)
-
-
-def linear_key(trained):
-    from sinkjax.train import bits
-
-    return bits.key(trained.config.data_seed, "held-out data", trained.config.random_bits)
 
 
 def test_a_finished_training_is_read_and_nothing_is_written(done):
@@ -156,6 +151,40 @@ def test_another_config_is_refused_by_the_fields_that_differ(done, tmp_path):
         train(SMALL, tmp_path / "file", progress=False)
     with pytest.raises(SinkjaxError, match="is not the folder of a training"):
         load_runs(tmp_path)
+
+
+def test_what_was_changed_behind_its_back_is_refused(done, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "log")
+    (tmp_path / "log" / "log.jsonl").write_text("{}\n")
+    with pytest.raises(SinkjaxError, match="is shorter than its checkpoint says"):
+        train(SMALL, tmp_path / "log", progress=False)
+    shutil.copytree(done.folder, tmp_path / "state")
+    for file in (tmp_path / "state" / "checkpoints").rglob("*"):
+        if file.is_file() and file.parent.name == "d":
+            file.write_bytes(b"")
+    with pytest.raises(SinkjaxError, match="cannot read the checkpoint"):
+        load_runs(tmp_path / "state")
+
+
+def test_a_training_that_was_not_finished_is_not_read_as_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "call", interrupted(loop.call, after=3))
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path / "out", progress=False, save_every=0)
+    monkeypatch.undo()
+    with pytest.raises(SinkjaxError, match="is not finished: 10 of 12 runs go on from step 100;"):
+        load_runs(tmp_path / "out")
+
+
+def interrupted(call, after):
+    """`call`, which a user interrupts."""
+    left = iter(range(after))
+
+    def called(*arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return call(*arguments)
+
+    return called
 
 
 @pytest.mark.parametrize(

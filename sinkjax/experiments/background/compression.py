@@ -21,10 +21,10 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, measures, results, words
 from sinkjax.experiments.background.compression_figures import Results, drawings
 from sinkjax.experiments.background.config import Compression
-from sinkjax.experiments.background.spectra import SPECTRUM, bound_by, correlation, matrix_entropy
-from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section, unedited
+from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_by, correlation, matrix_entropy
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section, unedited
 from sinkjax.experiments.config import MIN_QUERIES
-from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.load import Model
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS, identity.STORE)
+EXTRAS = (MAPS, TEXTS, identity.STORE)
 NONE, SINGLE, ALL, CONTROL = "no edit", "one layer", "all layers", "control"
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 STRONG = -0.5  # the correlation below which an interval must lie
@@ -48,7 +48,7 @@ CLAIM = (
 )
 
 
-def jobs(config: Compression, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Compression, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The MLP of the position dropped in no layer, each, and all; that of random positions."""
     if architecture.layers < 4:
         raise SinkjaxError(
@@ -62,6 +62,7 @@ def jobs(config: Compression, architecture: Config) -> tuple[Job, ...]:
         Job("sweep", arms(config, architecture.layers), probe, config.prompts),
         Job("controls", controls(config, architecture.layers), probe, few),
         maps(config, architecture, shown(config, 0), prepare=partial(prepared, config), prompts=few),
+        texts(config, shown(config, 0), start=config.position + 1, prepare=partial(prepared, config), prompts=few),
         identity.job(config, probe, {f"MLP output at position {config.position} times 1": same}),
     )
 
@@ -113,6 +114,11 @@ def middle_entropy(data: xarray.Dataset) -> NDArray:
     return matrix_entropy(data["spectrum"])[..., middle(data.sizes["depth"])].mean(axis=-1)
 
 
+def middle_anisotropy(data: xarray.Dataset) -> NDArray:
+    """Mean share of the largest direction over the middle depths: float[edit, prompt]."""
+    return anisotropy(data["spectrum"])[..., middle(data.sizes["depth"])].mean(axis=-1)
+
+
 def mixing(data: xarray.Dataset) -> NDArray:
     """Mean entropy of the rows of attention, in bits: float[edit, prompt]."""
     return np.nanmean(data["row_entropy"], axis=(-3, -2, -1)) / np.log(2)
@@ -127,6 +133,7 @@ def section(config: Compression, stores: Mapping[str, xarray.Dataset]) -> Sectio
         measures.sink_rate(config.position, config.eps),
         Measure("mixing: mean entropy of attention rows (bits)", mixing),
         measures.loss(),
+        Measure("anisotropy p_1 of the middle depths", middle_anisotropy),
     )
     table = summarise(Measured(data, chosen), measured, config.seed, Measured(random, controls(config, data.sizes["layer"])))
     found = Results(config, data, chosen, table, [measure.name for measure in measured], emergence(data, config.position))
@@ -187,7 +194,7 @@ def _slack(found: Results) -> tuple[float, stats.Interval]:
 
 def _findings(found: Results) -> tuple[str, ...]:
     """What the numbers say, in sentences."""
-    table, (entropy, sinks, mixing, loss), seed = found.table, found.measured, found.config.seed
+    table, (entropy, sinks, mixing, loss, share), seed = found.table, found.measured, found.config.seed
     early, inside, late = (interval(stats.interval(part, seed=seed)) for part in phases(found))
     with_entropy, with_sinks = (interval(stats.interval(values, seed=seed)) for values in changes(found))
     at, most = f"layer {found.emergence}", f"layer {_strongest(found, 1)}"
@@ -199,7 +206,8 @@ def _findings(found: Results) -> tuple[str, ...]:
         f"Over layers, the change of the norm of position {found.config.position} correlates with that of the entropy at"
         f" {with_entropy}, and with that of the sinks at {with_sinks}.",
         f"The norm grows most in {at}. Without the MLP's output for position {found.config.position} there, the entropy of the"
-        f" middle depths changes by {words.effect(table[at, entropy], ' bits')}, the heads that sink by"
+        f" middle depths changes by {words.effect(table[at, entropy], ' bits')}, the share p_1 of their largest direction by"
+        f" {words.effect(table[at, share])}, the heads that sink by"
         f" {words.effect(table[at, sinks], ' percentage points')}, the mixing by {words.effect(table[at, mixing], ' bits')} and"
         f" the loss by {words.effect(table[at, loss], ' nats')}.",
         f"Of all single layers, {freest} frees most entropy ({words.effect(table[freest, entropy], ' bits')}) and {most}"
@@ -212,7 +220,7 @@ def _findings(found: Results) -> tuple[str, ...]:
 
 def _claims(found: Results) -> tuple[Claim, ...]:
     """The paper's statements, each by its rule."""
-    table, (entropy, sinks, _, _), seed = found.table, found.measured, found.config.seed
+    table, (entropy, sinks, *_), seed = found.table, found.measured, found.config.seed
     early, inside, late = phases(found)
     before, after = (stats.interval(inside - part, seed=seed) for part in (early, late))
     with_entropy, with_sinks = (stats.interval(values, seed=seed) for values in changes(found))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Results:
     """What words and figures are made from.
 
-    arms: no edit, each layer, all layers. table: their summary. measured: names of measures (entropy, sinks, mixing, loss).
+    arms: no edit, each layer, all layers. table: their summary. measured: their names (entropy, sinks, mixing, loss, anisotropy).
     emergence: the layer in which the position's norm grows most.
     """
 

@@ -23,24 +23,24 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, results, words
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_figures import Results, drawings
+from sinkjax.experiments.background.elsewhere_order import LAGS, correlations, said_gaps, said_lags, said_onsets
 from sinkjax.experiments.background.elsewhere_tokens import (
     FREQUENT,
-    LAGS,
     NATURAL,
+    PLACED,
     SINKS,
     SIZE,
-    correlations,
-    gaps,
     in_text,
     label,
     most_carried,
     sinks,
     sizes,
+    there,
 )
 from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THRESHOLD
-from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES
-from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("natural", "placed", "controls")
-EXTRAS = (MAPS, identity.STORE)
-NONE, PLACED, CONTROL = "no edit", "put there", "control"
+EXTRAS = (MAPS, TEXTS, identity.STORE)
+NONE, CONTROL = "no edit", "control"
 CLAIM = (
     "Sun et al. 2024: massive activations appear on the first token and on the first full stop or line break. Kiya et al."
     " 2026: the activation of the first token appears one layer before its sink."
 )
 
 
-def jobs(config: Elsewhere, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Elsewhere, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The text as it is; each token put at the place; random tokens put there."""
     if architecture.vocab_size is None:
         raise SinkjaxError("background/elsewhere puts tokens into prompts, but this model has no vocabulary")
@@ -73,6 +73,7 @@ def jobs(config: Elsewhere, architecture: Config) -> tuple[Job, ...]:
         Job("placed", put, probe, placed, prepare=partial(prepared, config)),
         Job("controls", controls(config, [blank] * config.controls), probe, few, prepare=partial(prepared_controls, config)),
         maps(config, architecture, shown, prepare=partial(prepared, config)),
+        texts(config, shown, start=config.place + 1, prepare=partial(prepared, config)),
         identity.job(config, probe, own, prepare=partial(prepared_unchanged, config)),
     )
 
@@ -96,10 +97,7 @@ def arms(config: Elsewhere, rows: Sequence[NDArray]) -> tuple[Arm, ...]:
     """No edit, and each token put at the place. rows: their embeddings."""
     return (
         _none(),
-        *(
-            Arm(_put(config, row, f"{label(token)} {PLACED}"), PLACED, budget=1)
-            for token, row in zip(tokens_of(config), rows, strict=True)
-        ),
+        *(Arm(_put(config, row, there(token)), PLACED, budget=1) for token, row in zip(tokens_of(config), rows, strict=True)),
     )
 
 
@@ -184,9 +182,9 @@ def _findings(found: Results) -> tuple[str, ...]:
     def listed(tokens: Sequence[str], measure: str) -> str:
         parts = []
         for token in tokens:
-            row, put = natural[f"{label(token)} {NATURAL}", measure], table[f"{label(token)} {PLACED}", measure]
-            there = "not in the text" if row.value.mean is None else f"{words.value(row)}{_rank(row)}"
-            parts.append(f"{label(token)} {there}; put there {words.value(put)}{_rank(put)}")
+            row, put = natural[f"{label(token)} {NATURAL}", measure], table[there(token), measure]
+            found_there = "not in the text" if row.value.mean is None else f"{words.value(row)}{_rank(row)}"
+            parts.append(f"{label(token)} {found_there}; put there {words.value(put)}{_rank(put)}")
         return "; ".join(parts)
 
     first = stats.interval(sizes(found.text)[:, 0], seed=config.seed)
@@ -199,39 +197,14 @@ def _findings(found: Results) -> tuple[str, ...]:
         f"Of the tokens that the text has at least {FREQUENT} times, those with the largest such ratio are {carried}."
         if carried
         else "",
-        _lags(found),
-        _order(found),
+        said_lags(found.text, config),
+        said_gaps(found.text, config),
+        said_onsets(found.placed, config),
     )
 
 
 def _rank(row: Row) -> str:
     return "" if row.percentile is None else f" (percentile {row.percentile:.0f})"
-
-
-def _lags(found: Results) -> str:
-    """How a layer's sink goes with the activation at the depths around it."""
-    names = {-1: "a layer earlier", 0: "the stream that enters it", 1: "the stream that it leaves"}
-    at = correlations(found.text, found.config.eps)
-    if not np.isfinite(at[0]).any():
-        return "The share of heads that sink on key 0 is the same in every layer, so that nothing correlates with it."
-    parts = (f"{interval(stats.interval(at[lag], seed=found.config.seed))} with {name}" for lag, name in names.items())
-    listed = "; ".join(parts)
-    return f"Over layers, the share of heads that sink on key 0 correlates with the log activation of position 0: {listed}."
-
-
-def _order(found: Results) -> str:
-    """The order of the onsets at position 0, for every pair of thresholds."""
-    parts = []
-    for (ratio, share), values in gaps(found.text, found.config.eps).items():
-        defined = values[np.isfinite(values)]
-        where = f"ratio {ratio:g}, {share:.0%} of heads"
-        parts.append(
-            f"{where}: {interval(stats.interval(defined, seed=found.config.seed))}" if defined.size else f"{where}: never"
-        )
-    return (
-        "The first onsets depend on their thresholds; layers between the one that writes the activation of position 0 and the"
-        f" first one that sinks on it: {'; '.join(parts)}."
-    )
 
 
 def _claims(found: Results) -> tuple[Claim, ...]:
@@ -243,10 +216,10 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     massive = ((at_place > THRESHOLD) & (at_place > RATIO * median)).any(axis=-1).mean(axis=-1)
     share = dict(zip((str(name) for name in placed["edit"].values), massive, strict=True))
     stops = [token for token in (".", "\n") if token in config.delimiters]
-    ranks = {token: found.table[f"{label(token)} {PLACED}", SIZE] for token in config.delimiters}
+    ranks = {token: found.table[there(token), SIZE] for token in config.delimiters}
     listed = "; ".join(
         f"{label(token)} {words.value(ranks[token])} times the median position{_rank(ranks[token])}, rule obeyed in"
-        f" {share[f'{label(token)} {PLACED}']:.0%} of prompts"
+        f" {share[there(token)]:.0%} of prompts"
         for token in stops
     )
     sinking = [token for token in config.delimiters if _sinks_more(found, token)]
@@ -257,7 +230,7 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     return (
         Claim(
             "Massive activations also appear on the first full stop or line break (Sun et al. 2024, section 2.2).",
-            words.verdict(any(share[f"{label(token)} {PLACED}"] > 0.5 for token in stops), bool(stops)),
+            words.verdict(any(share[there(token)] > 0.5 for token in stops), bool(stops)),
             f"Put at position {position}: {listed}. Rule: one of them obeys Sun et al.'s definition in most prompts.",
             "Llama-2-7B: dims 1415 and 2533, there as large as on the first token",
         ),
@@ -270,17 +243,17 @@ def _claims(found: Results) -> tuple[Claim, ...]:
         Claim(
             "The massive activation of the first token appears before its sink, one layer earlier (Kiya et al. 2026, Fig. 2).",
             words.verdict(first, lags[1].mean is not None),
-            f"{_lags(found)} Rule: the correlation with the stream that enters the layer exceeds that with the stream that the"
-            f" layer leaves, and those with earlier ones; differences {interval(lags[1], signed=True)}, and"
+            f"{said_lags(found.text, config)} Rule: the correlation with the stream that enters the layer exceeds that with the"
+            f" stream that the layer leaves, and those with earlier ones; differences {interval(lags[1], signed=True)}, and"
             f" {interval(lags[-1], signed=True)} and {interval(lags[-2], signed=True)} one and two layers earlier."
-            f" {_order(found)}",
+            f" {said_gaps(found.text, config)}",
             "Llama-3.2-3B: activation at layer 2, sink at layer 3 (layers counted from 1)",
         ),
     )
 
 
 def _sinks_more(found: Results, token: str) -> bool:
-    row = found.table[f"{label(token)} {PLACED}", SINKS]
+    row = found.table[there(token), SINKS]
     return row.percentile == 100 and words.mean(row.value) > 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sinkjax import metrics, stats
 from sinkjax.experiments.background.config import Elsewhere
-from sinkjax.experiments.background.elsewhere_tokens import label
+from sinkjax.experiments.background.elsewhere_tokens import label, there
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Row, Table
@@ -40,7 +40,14 @@ class Results:
 
 def drawings(found: Results) -> tuple[Drawing, ...]:
     """Every figure, in the order of the page."""
-    return (order(found), by_token(found, 0, "sinks-by-token"), by_token(found, 1, "activations-by-token"))
+    config = found.config
+    return (
+        order(found),
+        by_token(found, 0, "sinks-by-token"),
+        by_token(found, 1, "activations-by-token"),
+        by_layer(found, config.delimiters, "delimiters-by-layer"),
+        *([by_layer(found, config.words, "words-by-layer")] if config.words else []),
+    )
 
 
 def order(found: Results) -> Drawing:
@@ -94,3 +101,30 @@ def by_token(found: Results, number: int, name: str) -> Drawing:
         f" {origin(found.text)}."
     )
     return Drawing(name, points(columns, measure), caption)
+
+
+def by_layer(found: Results, tokens: Sequence[str], name: str) -> Drawing:
+    """Where along the layers tokens that are put at the place have an activation or a sink, beside the text's own token there."""
+    config, placed = found.config, found.placed
+    none, *edits = (str(label) for label in placed["edit"].values)
+    shown = {"the text's own": none} | {label(token): edit for token in tokens for edit in edits if edit == there(token)}
+    largest = placed["resid_max"]
+    ratio = largest.isel(position=config.place) / largest.median("position")
+    rates = dict(zip((none, *edits), 100 * metrics.sink_rate(placed, config.place, config.eps, per="layer"), strict=True))
+    x = list(range(placed.sizes["layer"]))
+
+    def line(title: str, values: np.ndarray) -> layers.Line:
+        return layers.Line(title, x, stats.intervals(values[:, : len(x)], axis=0).tolist())
+
+    sizes = [line(title, ratio.sel(edit=edit).transpose("prompt", "depth").values) for title, edit in shown.items()]
+    sinks = [line(title, rates[edit]) for title, edit in shown.items()]
+    grid = [
+        [layers.Panel("", "largest |h| entering layer l,\nover that of the median position", sizes, log=True)],
+        [layers.Panel("", f"heads of layer l that sink\non position {config.place} (%)", sinks, top=10)],
+    ]
+    caption = (
+        f"Tokens put at position {config.place}: top, the largest |h| of the stream that enters layer l there, over that of the"
+        " median position; bottom, heads of layer l that sink there. Bands: bootstrap 95 % intervals over"
+        f" {placed.sizes['prompt']} prompts. {origin(placed)}."
+    )
+    return Drawing(name, layers.lines(grid, "layer l (0-based)", legend_above=True), caption)

@@ -1,4 +1,4 @@
-"""What background/elsewhere reads from its records: where tokens stand, what they attract, and when position 0 begins to."""
+"""What background/elsewhere reads from its records: where tokens stand, and what they attract."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics, stats
+from sinkjax import stats
 from sinkjax.experiments.background.config import Elsewhere
-from sinkjax.experiments.background.spectra import correlation
 from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.summary import Row
 
 if TYPE_CHECKING:
     import xarray
 
-NATURAL = "in the text"
+NATURAL, PLACED = "in the text", "put there"
 SINKS, SIZE = "heads that sink there (%)", "largest |h| there over that of the median position"
-ACTIVATION_RATIOS, SINK_SHARES = (5.0, 10.0, 20.0), (0.25, 0.5)  # what may count as an onset
-LAGS = (-2, -1, 0, 1)  # depths from the one that enters a layer at which its activation is compared with the layer's sink
 FREQUENT = 10  # occurrences of a token from which on its mean is listed
 
 
 def label(token: str) -> str:
     """A token in words."""
     return "line break" if token == "\n" else f"“{token.strip(' ')}”"
+
+
+def there(token: str) -> str:
+    """The label of the edit that puts a token at the place."""
+    return f"{label(token)} {PLACED}"
 
 
 def sizes(data: xarray.Dataset) -> NDArray:
@@ -81,37 +83,6 @@ def _mean_at(values: NDArray, where: NDArray[np.bool_]) -> NDArray:
     """Mean of values[prompt, position] over the chosen positions: float[prompt], NaN where there is none."""
     count = where.sum(axis=-1)
     return np.divide(np.where(where, values, 0).sum(axis=-1), count, out=np.full(len(where), np.nan), where=count > 0)
-
-
-def gaps(text: xarray.Dataset, eps: float) -> dict[tuple[float, float], NDArray]:
-    """(activation ratio, sink share) -> layers between the one that writes the activation and the first that sinks, by prompt.
-
-    A depth has the activation if the largest |h| of position 0 exceeds that of the median position so many times; a layer sinks
-    if more than the share of its heads do. NaN where either never happens.
-    """
-    largest = np.asarray(text["resid_max"])
-    ratio = largest[..., 0] / np.nanmedian(largest, axis=-1)
-    per_layer = metrics.sink_rate(text, 0, eps, per="layer")
-    found = {}
-    for least in ACTIVATION_RATIOS:
-        for share in SINK_SHARES:
-            writer, sink = metrics.onset(ratio, least) - 1, metrics.onset(per_layer, share)
-            both = np.isfinite(writer) & np.isfinite(sink)
-            found[least, share] = np.subtract(sink, writer, out=np.full(len(sink), np.nan), where=both)
-    return found
-
-
-def correlations(text: xarray.Dataset, eps: float) -> dict[int, NDArray]:
-    """Lag -> correlation over layers l of log activation ratio at depth l + lag and the share of heads that sink on key 0.
-
-    Lag 0: the stream that enters the layer, written by the one before it; lag 1: the stream that the layer itself leaves. All
-    lags are over the same layers. Float[prompt], NaN where the sink is the same in every layer or there are too few layers.
-    """
-    largest = np.asarray(text["resid_max"])
-    ratio = np.log(largest[..., 0] / np.nanmedian(largest, axis=-1))
-    rates = metrics.sink_rate(text, 0, eps, per="layer")[:, -min(LAGS) :]
-    count = rates.shape[-1]
-    return {lag: correlation(ratio[:, lag - min(LAGS) :][:, :count], rates) for lag in LAGS}
 
 
 def most_carried(text: xarray.Dataset) -> str:

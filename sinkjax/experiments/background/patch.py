@@ -10,66 +10,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax import stats
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, views, words
+from sinkjax.experiments.background import patch_positions
 from sinkjax.experiments.background.config import Patch
+from sinkjax.experiments.background.patch_donor import Donor, blank, put, values_of
 from sinkjax.experiments.background.patch_figures import ALL, DONOR, NONE, SINGLE, SITES, drawings
-from sinkjax.experiments.base import Arm, Batch, Claim, Job, Section
-from sinkjax.experiments.illustrations import MAPS, labelled, maps
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
+from sinkjax.experiments.illustrations import MAPS, TEXTS, labelled, maps, texts
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
-from sinkjax.probe import Capture, Probe
+from sinkjax.probe import Probe
 
 if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS, identity.STORE)
+EXTRAS = (MAPS, TEXTS, patch_positions.STORE, identity.STORE)
 CONTROL = "control"
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
 WHOLE = f"{SITES[Site.RESID]}, {ALL}"  # all that the position hands on
-Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to the patched position
 CLAIM = (
     "Kiya et al. 2026: the stream of an early layer decides where later layers put the sink. Gu et al. 2025: a sink is made by"
     " its key's direction, not by its value. Queipo-de-Llano et al. 2026: the MLP writes the massive activation."
 )
 
 
-def jobs(config: Patch, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Patch, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Every site in each layer and in all; random positions of the donor run in their place."""
     probe = Probe(attention_received=True, resid_max=True, nll=True)
     few = min(config.control_prompts, config.prompts)
 
-    def blank(prompts: int) -> Donor:
-        L, K, D = architecture.layers, architecture.kv_heads, architecture.head_dim
-        return {
-            site: np.zeros((L, prompts, *((K, D) if site in (Site.KEY, Site.VALUE) else (architecture.width,)))) for site in SITES
-        }
-
-    drawn = [blank(few)] * config.controls
+    drawn = [blank(architecture, few)] * config.controls
     whole = (f"{SITES[site]}, {ALL}" for site in (Site.RESID, Site.KEY, Site.VALUE))
-    shown = labelled(arms(config, blank(min(views.PROMPTS, config.prompts))), NONE, DONOR, *whole)
-    own = unchanged(config, blank(min(identity.PROMPTS, config.prompts)))
+    shown = labelled(arms(config, blank(architecture, min(views.PROMPTS, config.prompts))), NONE, DONOR, *whole)
+    own = unchanged(config, blank(architecture, min(identity.PROMPTS, config.prompts)))
     return (
-        Job("sweep", arms(config, blank(config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
+        Job("sweep", arms(config, blank(architecture, config.prompts)), probe, config.prompts, prepare=partial(prepared, config)),
         Job("controls", controls(config, drawn), probe, few, prepare=partial(prepared_controls, config)),
         maps(config, architecture, shown, prepare=partial(prepared, config)),
+        texts(config, shown, start=config.key + 2, prepare=partial(prepared, config)),
+        patch_positions.job(config, architecture, probe),
         identity.job(config, probe, own, prepare=partial(prepared_unchanged, config)),
     )
-
-
-def put(config: Patch, site: Site, value: NDArray, picked: Sequence[int], label: str) -> sinkjax.Edit:
-    """The donor's values at one site of the patched position, in the layers picked."""
-    where: dict[str, Any] = {"keys" if site in (Site.KEY, Site.VALUE) else "queries": config.key + 1}
-    return sinkjax.edit(site, "set", value, layers=picked, label=label, **where)
 
 
 def arms(config: Patch, donor: Donor) -> tuple[Arm, ...]:
@@ -78,10 +68,10 @@ def arms(config: Patch, donor: Donor) -> tuple[Arm, ...]:
     found = [Arm(sinkjax.compose(label=NONE), NONE), Arm(sinkjax.mask_key(config.key).named(DONOR), DONOR)]
     for number, (site, name) in enumerate(SITES.items()):
         for layer in range(L):
-            edit = put(config, site, donor[site], [layer], f"{name}, layer {layer}")
+            edit = put(config.key + 1, site, donor[site], [layer], f"{name}, layer {layer}")
             found.append(Arm(edit, f"{name}, {SINGLE}", layer, budget=number))
     for number, (site, name) in enumerate(SITES.items()):
-        edit = put(config, site, donor[site], range(L), f"{name}, {ALL}")
+        edit = put(config.key + 1, site, donor[site], range(L), f"{name}, {ALL}")
         found.append(Arm(edit, f"{name}, {ALL}", budget=len(SITES) + number))
     return tuple(found)
 
@@ -89,7 +79,7 @@ def arms(config: Patch, donor: Donor) -> tuple[Arm, ...]:
 def unchanged(config: Patch, own: Donor) -> dict[str, sinkjax.Edit]:
     """The run's own values put at all sites of the position, in all layers."""
     L = len(next(iter(own.values())))
-    same = sinkjax.compose(*(put(config, site, value, range(L), SITES[site]) for site, value in own.items()))
+    same = sinkjax.compose(*(put(config.key + 1, site, value, range(L), SITES[site]) for site, value in own.items()))
     return {"the run's own values at every site and layer": same}
 
 
@@ -101,7 +91,7 @@ def controls(config: Patch, donors: Sequence[Donor]) -> tuple[Arm, ...]:
             L = len(donor[site])
             layer = int(rng.integers(L))
             for budget, picked, where in ((number, [layer], f"layer {layer}"), (len(SITES) + number, range(L), ALL)):
-                edit = put(config, site, donor[site], picked, f"control {draw}: {name} of a random position, {where}")
+                edit = put(config.key + 1, site, donor[site], picked, f"control {draw}: {name} of a random position, {where}")
                 drawn.append(Arm(edit, CONTROL, budget=budget))
     return tuple(drawn)
 
@@ -127,31 +117,25 @@ def prepared_unchanged(config: Patch, model: Model, batch: Batch) -> dict[str, s
     return unchanged(config, {site: array[:, :, 0] for site, array in values.items()})
 
 
-def values_of(edit: sinkjax.Edit, model: Model, batch: Batch, positions: tuple[int, ...] | None) -> Donor:
-    """What an edited run has at each site: [L, B, positions, ...]."""
-    probe = Probe(capture=tuple(Capture(site, positions=positions, name=f"donor_{site}") for site in SITES))
-    record = sinkjax.forward(model.params, batch.tokens, model.config, edit, probe, batch.lengths, logits=False).record
-    return {site: np.moveaxis(np.asarray(record[f"donor_{site}"]), 1, 0) for site in SITES}
-
-
 def section(config: Patch, stores: Mapping[str, xarray.Dataset]) -> Section:
     """What each site moves, and whether the papers' statements hold."""
     data, random = (stores[name].load() for name in STORES)
-    blank = {site: np.zeros((data.sizes["layer"], 1, 1)) for site in SITES}
-    chosen = arms(config, blank)
+    nothing = {site: np.zeros((data.sizes["layer"], 1, 1)) for site in SITES}
+    chosen = arms(config, nothing)
     measured = (measures.sink_rate(config.key + 1, config.eps), measures.largest_activation(config.key + 1), measures.loss())
-    drawn = controls(config, [blank] * config.controls)
+    drawn = controls(config, [nothing] * config.controls)
     table = summarise(Measured(data, chosen), measured, config.seed, Measured(random, drawn))
     names = [measure.name for measure in measured]
+    places = patch_positions.part(config, stores)
     best = {name: _best(table, chosen, name, names[0]) for name in SITES.values()}
     return Section(
         experiment="background/patch",
         title=f"Values of a moved sink, put at position {config.key + 1} of the unedited run",
         claim=CLAIM,
-        findings=_findings(config, table, names, best),
-        rows=tuple(table.values()),
+        findings=(*_findings(config, table, names, best), *places.findings),
+        rows=(*table.values(), *places.rows),
         featured=(NONE, DONOR, *(f"{name}, {ALL}" for name in SITES.values()), *best.values()),
-        drawings=drawings(config, data, chosen, table, names, best),
+        drawings=(*drawings(config, data, chosen, table, names, best), *places.drawings),
         notes=_notes(config, data.sizes["prompt"], random.sizes["prompt"]),
         provenance=results.provenance(data),
         claims=_claims(config, chosen, table, names, data.sizes["layer"]),

@@ -25,10 +25,10 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, words
 from sinkjax.experiments.background.config import Quantise
-from sinkjax.experiments.base import Arm, Batch, Claim, Drawing, Job, Section
+from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.config import MIN_QUERIES
-from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls")
-EXTRAS = (MAPS, identity.STORE)
+EXTRAS = (MAPS, TEXTS, identity.STORE)
 NONE, REMOVED, MOVED, CONTROL = "no edit", "MLP dropped in the layer that writes it", "key masked in all layers", "control"
 TO_DROP, TO_MASK = 1, 2  # budgets: each edit is compared with the same one at random positions
 STEPS = 127  # of a signed 8-bit number, on either side of zero
@@ -79,13 +79,14 @@ PROBE = Probe(
 )
 
 
-def jobs(config: Quantise, architecture: Config) -> tuple[Job, ...]:
+def jobs(config: Quantise, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The three runs, and the same edits at random positions."""
-    few = min(config.control_prompts, config.prompts)
+    few, shown, given = min(config.control_prompts, config.prompts), arms(config, 0), partial(prepared, config, arms)
     return (
-        Job("sweep", arms(config, 0), PROBE, config.prompts, prepare=partial(prepared, config, arms)),
+        Job("sweep", shown, PROBE, config.prompts, prepare=given),
         Job("controls", controls(config, 0), PROBE, few, prepare=partial(prepared, config, controls)),
-        maps(config, architecture, arms(config, 0), prepare=partial(prepared, config, arms), prompts=few),
+        maps(config, architecture, shown, prepare=given, prompts=few),
+        texts(config, shown, start=config.position + 1, prepare=given, prompts=few),
         identity.job(config, PROBE, unchanged(config)),
     )
 

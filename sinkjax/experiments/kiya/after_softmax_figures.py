@@ -92,7 +92,8 @@ def attention_maps(found: Results) -> Drawing:
         f"Attention maps of one prompt with {found.edits[0]} in all layers, mean over heads, first {len(tokens)} tokens, on one"
         f" colour scale; grey: keys that a query cannot see. {origin(found.sweep.data)}."
     )
-    figure = attention.maps(values, [found.none, *found.ways], found.maps["attention_layer"].values.tolist(), tokens)
+    rows = [found.none, *(f"masked by {way}" for way in found.ways)]
+    figure = attention.maps(values, rows, found.maps["attention_layer"].values.tolist(), tokens)
     return Drawing("attention-maps", figure, caption)
 
 

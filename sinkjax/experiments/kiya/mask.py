@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import xarray
 
 STORES = ("sweep", "controls", "maps", "continuations", *mask_heads.STORES)
-EXTRAS = (identity.STORE,)
+MORE = "first-controls"  # of masks of several first layers
+EXTRAS = (MORE, identity.STORE)
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
 NONE, SINGLE, FIRST, ALL, CONTROL = "no edit", "one layer", "layers 0 to l", "all layers", "control"
 MOST_LISTED = 6  # layers in one sentence
@@ -48,12 +49,14 @@ def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
     chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS, *["nll"] * config.loss)
     drawn = tuple(arm for arm in chosen if arm.edit.label in (NONE, _early(architecture.layers), ALL))
     same = sinkjax.edit(Site.LOGITS, "add", 0.0, keys=config.key, relation="others")
+    few = min(config.control_prompts, config.prompts)
     return (
         Job("sweep", chosen, probe, config.prompts),
-        Job("controls", controls(config, architecture.layers), probe, min(config.control_prompts, config.prompts)),
+        Job("controls", controls(config, architecture.layers), probe, few),
         Job("maps", drawn, views.probe(config.length), min(views.PROMPTS, config.prompts)),
         continuations("continuations", drawn, min(PROMPTS, config.prompts), start=config.key + 1),
         *mask_heads.jobs(config, architecture, probe),
+        *([Job(MORE, first_controls(config, architecture.layers), probe, few)] if several(architecture.layers) else []),
         identity.job(config, probe, {f"0 added to the logits towards key {config.key}": same}),
     )
 
@@ -66,29 +69,55 @@ def arms(config: Mask, L: int) -> tuple[Arm, ...]:
 
     none = Arm(sinkjax.compose(label=NONE), NONE)
     single = (masked(SINGLE, layer, range(layer, layer + 1), f"layer {layer}", budget=1) for layer in range(L))
-    first = (masked(FIRST, layer, range(layer + 1), f"layers 0 to {layer}") for layer in range(1, L - 1))
+    budgets = {count: count for count in several(L)}
+    first = (masked(FIRST, last, range(last + 1), f"layers 0 to {last}", budgets.get(last + 1)) for last in range(1, L - 1))
     whole = masked(ALL, L - 1, range(L), ALL, budget=L)
     return (none, *single, *first, whole)
 
 
+def several(L: int) -> list[int]:
+    """How many first layers the short table and the claims are about, if not one or all: a tenth, a third and half of them."""
+    return sorted(count for count in {max(L // 10, 2), L // 3, L // 2} if 1 < count < L)
+
+
 def controls(config: Mask, L: int) -> tuple[Arm, ...]:
     """Random arms of the same budget: another key, masked in one random layer or in all of them."""
-    rng = stats.generator(config.seed, "kiya/mask controls")
+    return _drawn(config, L, sorted({1, L}), stats.generator(config.seed, "kiya/mask controls"))
+
+
+def first_controls(config: Mask, L: int) -> tuple[Arm, ...]:
+    """Random arms for the masks of several first layers: another key, masked in as many random layers."""
+    return _drawn(config, L, several(L), stats.generator(config.seed, "kiya/mask controls of first layers"))
+
+
+def _drawn(config: Mask, L: int, budgets: Sequence[int], rng: np.random.Generator) -> tuple[Arm, ...]:
     others = [key for key in range(config.length - 1) if key != config.key]  # no later query sees the last key
     drawn = []
-    for budget in sorted({1, L}):
+    for budget in budgets:
         for draw in range(config.controls):
             key, layers = int(rng.choice(others)), sorted(rng.choice(L, budget, replace=False).tolist())
-            where = ALL if budget == L else f"layer {layers[0]}"
+            where = {1: f"layer {layers[0]}", L: ALL}.get(budget, f"{budget} layers")
             edit = sinkjax.mask_key(key, layers=layers).named(f"control {draw}: key {key} in {where}")
             drawn.append(Arm(edit, CONTROL, budget=budget))
     return tuple(drawn)
 
 
+def random_masks(config: Mask, stores: Mapping[str, xarray.Dataset], L: int) -> Measured:
+    """The controls; those of several first layers where their store is."""
+    import xarray
+
+    found = [(stores["controls"], controls(config, L))]
+    if MORE in stores:
+        found.append((stores[MORE], first_controls(config, L)))
+    data = xarray.concat([data.load() for data, _ in found], "edit", data_vars="minimal", combine_attrs="override")
+    return Measured(data, [arm for _, arms in found for arm in arms])
+
+
 def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
     """The summary over prompts, the figures, and what they say in words."""
-    data, random, maps = (stores[name].load() for name in STORES[:3])
+    data, maps = (stores[name].load() for name in ("sweep", "maps"))
     L = data.sizes["layer"]
+    random = random_masks(config, stores, L)
     chosen = arms(config, L)
     summarised = (
         measures.sink_rate(config.key, config.eps),
@@ -98,7 +127,7 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         *[measures.loss()] * config.loss,
     )
     names = [measure.name for measure in summarised]
-    table = summarise(Measured(data, chosen), summarised, config.seed, Measured(random, controls(config, L)))
+    table = summarise(Measured(data, chosen), summarised, config.seed, random)
     featured = _featured(table, chosen, names[1])
     columns = {
         "one layer l": [arm for arm in chosen if arm.group == SINGLE],
@@ -114,7 +143,7 @@ def section(config: Mask, stores: Mapping[str, xarray.Dataset]) -> Section:
         rows=(*table.values(), *heads.rows),
         featured=(*featured, *heads.featured),
         drawings=(*drawings(found), heads.drawing),
-        notes=(*_notes(config, data.sizes["prompt"], random.sizes["prompt"]), heads.note),
+        notes=(*_notes(config, data.sizes["prompt"], random), heads.note),
         provenance=results.provenance(data),
         claims=_claims(config, data, table, names),
         views=_views(data, maps, featured),
@@ -239,15 +268,16 @@ def _claims(config: Mask, data: xarray.Dataset, table: Table, measured: Sequence
     )
 
 
-def _notes(config: Mask, N: int, control_prompts: int) -> tuple[str, ...]:
+def _notes(config: Mask, N: int, random: Measured) -> tuple[str, ...]:
     """How the numbers were made."""
+    budgets = ", ".join(map(str, sorted({arm.budget for arm in random.arms if arm.budget})))
     return (
         f"Values are means over {N} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples); effects are"
         " mean differences from no edit, paired by prompt.",
         f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {config.eps}"
         " (Gu et al. 2025). Shares are of all heads of all layers; in a masked layer the masked key cannot be a sink.",
-        f"Controls: {config.controls} random draws for each budget of layers (one, all) mask another, random key in as many"
-        f" random layers. A percentile says how many of them have a smaller effect on the same {control_prompts} prompts."
-        " Masks of layers 0 to l have no controls.",
+        f"Controls: {config.controls} random draws for each of some numbers of layers ({budgets}) mask another, random key in as"
+        " many random layers. A percentile says how many of them have a smaller effect on the same"
+        f" {random.data.sizes['prompt']} prompts. Masks of other numbers of first layers have none.",
         f"The mask spares query {config.key} itself, which would otherwise have no key left.",
     )

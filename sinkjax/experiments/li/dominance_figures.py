@@ -57,7 +57,8 @@ def by_layer(found: Found) -> Drawing:
         f"Dominance ratio by the layer that reads the state ({len(before) - 1}: the final norm). Bands: bootstrap 95 % intervals"
         f" over {data.sizes['prompt']} prompts; of other positions, mean and range of {len(others)}. {origin(data)}."
     )
-    figure = layers.lines([[layers.Panel("", "max |x| / mean |x|", lines, log=True)]], "layer (0-based)", legend_above=True)
+    xlabel = f"layer that reads the state (0-based; {len(before) - 1}: final norm)"
+    figure = layers.lines([[layers.Panel("", "max |x| / mean |x|", lines, log=True)]], xlabel, legend_above=True)
     return Drawing("dominance-by-layer", figure, caption)
 
 
@@ -86,7 +87,7 @@ def heads(found: Found) -> Drawing:
     other = found.others[len(found.others) // 2]
     share = 100 * data["positive"].mean("prompt").values
     first = scatter.Cloud("key 0", data["alignment"].mean("prompt").values.ravel(), share[..., 0].ravel())
-    second = scatter.Cloud(f"key {other}", data["key_alignment"].values[..., other].ravel(), share[..., other].ravel())
+    second = scatter.Cloud(f"key {other}, a control", data["key_alignment"].values[..., other].ravel(), share[..., other].ravel())
     caption = (
         "Each dot is a head: cosine of a key with the first singular direction of the head's queries, and the share of later"
         f" queries with a positive score, for key 0 and for key {other}. {origin(data)}."
