@@ -52,6 +52,7 @@ EXPERIMENTS = {
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
     "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
+    "trigger/bound": ("sinkjax.experiments.trigger.config", "Bound", "sinkjax.experiments.trigger.bounded"),
     "trigger/heads": ("sinkjax.experiments.trigger.config", "Heads", "sinkjax.experiments.trigger.heads"),
     "trigger/one-layer": ("sinkjax.experiments.trigger.config", "OneLayer", "sinkjax.experiments.trigger.one_layer"),
     "trigger/sizes": ("sinkjax.experiments.trigger.config", "Sizes", "sinkjax.experiments.trigger.sizes"),

@@ -38,6 +38,7 @@ WRONG = {
     "li/super-neurons": ({"neurons": 1}, {"controls": 0}, {"eps": 1.0}),
     "li/variance": ({"prompts": 2}, {"permutations": 1}, {"length": 4}),
     "trigger/assumptions": ({"sinks": 0.0}, {"seeds": 0}, {"width": 3}),
+    "trigger/bound": ({"caps": [0.5, 0.1]}, {"cap_steps": 0}, {"shifts": []}),
     "trigger/heads": ({"sizes": ["2 by 2"]}, {"sinks": 1.0}, {"rate": 0.0}),
     "trigger/one-layer": ({"moves": [7]}, {"trigger_position": 16}, {"tolerance": 0.0}),
     "trigger/sizes": ({"widths": [3]}, {"lengths": [7]}, {"layers": []}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from sinkjax.edits.edit import Edit, per_prompt
 from sinkjax.edits.resolve import resolve
 from sinkjax.edits.site import Site
 from sinkjax.experiments.trigger.capped_config import CappedTraining
+from sinkjax.model.config import Config
 from sinkjax.model.forward import run
 from sinkjax.model.params import Params
 from sinkjax.probe import Probe
@@ -41,6 +42,28 @@ def other_rows(triggers: Sequence[int], length: int) -> Any:
     return per_prompt([tuple(row for row in range(1, length) if row != trigger) for trigger in np.asarray(triggers).tolist()])
 
 
+def shifted(value: Any, queries: Any) -> Edit:
+    """`value` added to BOS's logit in some rows, as `sinkjax.edit` takes them."""
+    return sinkjax.edit(Site.LOGITS, "add", value, queries=queries, keys=0)
+
+
+def run_others(
+    params: Params, x: jax.Array, j: jax.Array, edit: Callable[[Any, Any], Edit], value: jax.Array, config: Config, probe: Probe
+) -> tuple[jax.Array, Record]:
+    """Outputs [B, L, n] of a model under `held` or `shifted` at all rows but BOS's and the trigger's.
+
+    x: [B, L, n]. j: int [B]. value: float [], of the edit. May be traced in all of them, as an edit of stated rows may not.
+    """
+    count, T = x.shape[:2]
+    row = jnp.arange(T)
+    others = (row > 0) & (row != j[:, None])
+    checked = resolve(edit(value, slice(1, T)), config, np.full(count, T), T)
+    edits = tuple(dataclasses.replace(term, query=others) for term in checked)
+    lengths = jnp.full(count, T, jnp.int32)
+    out = run(params, x, lengths, edits, config=config, probe=probe, logits=False, precision="highest")
+    return cast(jax.Array, out.output), out.record
+
+
 @dataclass(frozen=True)
 class CappedTask(TriggerTask):
     """The trigger task under `held`; a variant is a BOS mass."""
@@ -49,19 +72,12 @@ class CappedTask(TriggerTask):
 
     @property
     def variants(self) -> tuple[str, ...]:
-        return tuple(f"{cap:g}" for cap in self.config.caps)
+        return tuple(str(cap) for cap in self.config.caps)
 
     def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
         x, _, j = batch
-        config, (count, T, _) = model(self.config), x.shape
         mass = jnp.asarray(self.config.caps, jnp.float32)[variant]
-        rows = jnp.arange(T)
-        mask = (rows > 0) & (rows != j[:, None])
-        edit = resolve(held(mass, slice(1, T)), config, np.full(count, T), T)  # checked for all rows, then told which: traced
-        edit = tuple(dataclasses.replace(term, query=mask) for term in edit)
-        lengths = jnp.full(count, T, jnp.int32)
-        out = run(params, x, lengths, edit, config=config, probe=probe, logits=False, precision="highest")
-        return cast(jax.Array, out.output), out.record
+        return run_others(params, x, j, held, mass, model(self.config), probe)
 
 
 def task(config: CappedTraining) -> CappedTask:

@@ -12,7 +12,7 @@ SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lab(Trains):
+class Trials(Trains):
     """What every experiment of the trigger lab has to state; the defaults are the paper's."""
 
     width: int = 16
@@ -29,17 +29,27 @@ class Lab(Trains):
     """steps between two points of the learning curves"""
     sequences: int = 10_000
     """held-out sequences of loss and attention, their triggers drawn as in training"""
-    map_sequences: int = 1000
-    """held-out sequences of maps and interventions"""
-    trigger_position: int = 7
-    """where the trigger of those stands, counted from 0 (the paper's position 8)"""
     shared_data: bool = False
     """the same data for all runs of a model: intervals are then over initialisations only"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, width=SMALLEST, length=4, batch=1, evaluate_every=1, sequences=1, map_sequences=2)
+        at_least(self, width=SMALLEST, length=4, batch=1, evaluate_every=1, sequences=1)
         above(self, rate=0, tolerance=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab(Trials):
+    """An experiment that maps its models' attention."""
+
+    map_sequences: int = 1000
+    """held-out sequences of maps and interventions"""
+    trigger_position: int = 7
+    """where the trigger of those stands, counted from 0 (the paper's position 8)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, map_sequences=2)
         if not 2 <= self.trigger_position < self.length:
             raise SinkjaxError(f"trigger_position must lie from 2 to {self.length - 1}, not {self.trigger_position}")
 
@@ -133,3 +143,27 @@ class Assumptions(Lab):
         super().__post_init__()
         share(self, "sinks")
         above(self, solved=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(Trials):
+    """What softmax without a sink costs: layers whose BOS mass is held, in training or after it, beside what can be proved."""
+
+    seeds: int = 8
+    """runs of the layer that is free to sink"""
+    caps: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 1.0)
+    """masses on BOS that are held at the rows but BOS's and the trigger's"""
+    cap_seeds: int = 4
+    """runs of each mass that is held in training"""
+    cap_steps: int = 5000
+    """of each of these runs"""
+    shifts: tuple[float, ...] = (-2.0, -4.0, -6.0, -8.0, -10.0, -12.0)
+    """added to BOS's logit at those rows of the trained layers"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, cap_seeds=1, cap_steps=1)
+        each_once(self, "caps")
+        each_once(self, "shifts")
+        if list(self.caps) != sorted(self.caps) or not 0 <= self.caps[0] <= self.caps[-1] <= 1:
+            raise SinkjaxError(f"caps must rise from 0 to 1 at most, not {list(self.caps)}")

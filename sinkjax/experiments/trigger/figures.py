@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sinkjax import stats
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.summary import LEVEL
-from sinkjax.experiments.trigger.config import Lab
+from sinkjax.experiments.trigger.config import Lab, Trials
 from sinkjax.experiments.trigger.measure import OTHERS, TRIGGER
 from sinkjax.plots.causal import causal, gallery
 from sinkjax.plots.curves import Axis, Bundle, curves
@@ -22,7 +22,7 @@ PAPER = "Positions are called as in the paper, from 1: the arrow marks the trigg
 SMALLEST_LOSS = 1e-9  # what is lower is drawn here
 
 
-def over_runs(config: Lab, data: Any) -> str:
+def over_runs(config: Trials, data: Any) -> str:
     """What the intervals of a figure are over."""
     runs = data.sizes["run"]
     shared = " (initialisations only: all have the same data)" if config.shared_data else ""

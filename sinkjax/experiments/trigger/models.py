@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sinkjax.experiments.base import Lesson
-from sinkjax.experiments.trigger.config import Lab
+from sinkjax.experiments.trigger.config import Lab, Trials
 from sinkjax.experiments.trigger.measure import measure
 from sinkjax.train.trigger import model
 from sinkjax.train.trigger_config import TriggerTraining
@@ -28,7 +28,7 @@ class Model:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def training(config: Lab, changes: Mapping[str, Any]) -> TriggerTraining:
+def training(config: Trials, changes: Mapping[str, Any]) -> TriggerTraining:
     """A training as a study states it, with some fields changed. Errors: what does not fit, by its name."""
     stated = {
         name: getattr(config, name) for name in ("seed", "seeds", "steps", "batch", "tolerance", "width", "length", "dtype")

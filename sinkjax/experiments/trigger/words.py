@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinkjax.experiments.trigger.config import Lab
+from sinkjax.experiments.trigger.config import Trials
 from sinkjax.experiments.trigger.summary import DONE
 from sinkjax.stats import Interval
 
@@ -24,7 +24,7 @@ def count_of(data: Any) -> str:
     return f"{(outcome == DONE).sum()} of {len(outcome)} runs"
 
 
-def notes(config: Lab) -> tuple[str, ...]:
+def notes(config: Trials) -> tuple[str, ...]:
     """What the numbers of every experiment mean."""
     return (
         f"The task: {config.length} tokens of {config.width} numbers, the first one BOS; at the trigger, the mean of all tokens"
