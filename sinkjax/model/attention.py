@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.measure import query_axes
+from sinkjax.model import products
 from sinkjax.model.config import Config
 from sinkjax.statistics import PairView
 from sinkjax.tape import Tape
@@ -50,12 +51,12 @@ def attend(
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
-        scores = jnp.einsum("BKRD,BKSD->BKRS", stacked_BKRD, k_BKSD, precision=precision).reshape(B, H, Q, T)
+        scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
         view = dataclasses.replace(view, visible=visible, bias=config.normaliser.bias(scores, visible, given))
         weights = inner.weights(config.normaliser.weights(scores, visible, given), view)
-        out = jnp.einsum("BKRS,BKSD->BKRD", weights.reshape(B, K, -1, T), v_BKSD, precision=precision).reshape(B, H, Q, D)
+        out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 

@@ -160,17 +160,28 @@ NAMED: dict[str, Normaliser] = {
 }
 
 
+@jax.custom_jvp
 def softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None) -> jax.Array:
     """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
 
-    sink: a logit [..., 1, 1] that takes part in each row and has no column. -inf enters nothing but exp, whose derivative there
-    is 0, so gradients are finite under any mask.
+    sink: a logit [..., 1, 1] that takes part in each row and has no column. The derivative is p (ds - sum p ds) in terms of the
+    weights p, so it is finite under any mask, and half the work of that of the terms which make them.
     """
     powers, of_sink = _powers(scores, visible, sink)
     total = powers.sum(axis=-1, keepdims=True)
     if of_sink is not None:
         return powers / (total + of_sink)
     return powers / jnp.where(total > 0, total, 1)
+
+
+@softmax.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (scores, visible, sink), (change, _, of_sink) = primals, tangents
+    weights = softmax(scores, visible, sink)
+    mean = (weights * change).sum(axis=-1, keepdims=True)
+    if sink is not None:
+        mean += sink_share(scores, visible, sink)[..., None] * of_sink
+    return weights, weights * (change - mean)
 
 
 def sink_share(scores: jax.Array, visible: jax.Array, sink: jax.Array) -> jax.Array:

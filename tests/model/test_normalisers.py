@@ -168,8 +168,8 @@ def test_laws_that_tie_normalisers_together(s: np.ndarray, seen: np.ndarray) -> 
     assert (np.asarray(function("softpick")(s, seen)).sum(axis=-1) <= 1 + 1e-12).all()
     raw, index, count = (np.asarray(function(f"relu-{kind}")(s, seen)) for kind in ("none", "index", "count"))
     places = np.arange(2, 2 + Q)[:, None]
-    np.testing.assert_allclose(index * places, raw, rtol=1e-14)
-    np.testing.assert_allclose(count * (places + 1), raw, rtol=1e-14)
+    np.testing.assert_allclose(index * places, raw, rtol=1e-14, atol=1e-300)
+    np.testing.assert_allclose(count * (places + 1), raw, rtol=1e-14, atol=1e-300)
 
 
 def test_the_first_row_of_relu_is_divided_by_1_as_in_the_papers_code() -> None:
