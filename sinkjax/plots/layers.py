@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
+NARROW = 100  # of a logarithmic axis: its ends are less than this apart, and its ticks are plain numbers
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
 
@@ -74,6 +75,9 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
         if not (entries[0].log or entries[0].signed):
             # once all panels are drawn, as it ends the search for a top that they share
             axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.top for panel in entries)))
+        low, high = axes[row, 0].get_ylim()
+        if entries[0].log and high < NARROW * low:
+            logarithmic(axes[row, 0], "y")
         axes[row, 0].set_ylabel(entries[0].ylabel)
         if not legend_above:
             axes[row, 0].legend(loc="best")

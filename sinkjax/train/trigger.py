@@ -45,7 +45,7 @@ class TriggerTask:
     def variants(self) -> tuple[str, ...]:
         return self.config.normalisers
 
-    def init(self, seed: jax.Array) -> Params:
+    def init(self, seed: int) -> Params:
         return model_params.init(model(self.config), seed, self.config.dtype, self.config.init_std)
 
     def batch(self, key: jax.Array) -> Batch:

@@ -179,3 +179,21 @@ def test_a_panel_reaches_the_top_that_it_is_given():
     line = layers.Line("key 0", [0, 1], [point(0), point(0)])
     figure = layers.lines([[layers.Panel("", "share (%)", [line], top=10.0), layers.Panel("", "share (%)", [line])]], "layer")
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() == (0, 10)
+
+
+@pytest.mark.parametrize(("high", "plain"), [(5000, True), (500_000, False)])
+def test_a_short_logarithmic_axis_has_plain_numbers(high, plain):
+    panel = layers.Panel("", "largest |h|", [layers.Line("key 0", [0, 1], [point(900), point(high)])], log=True)
+    (axes,) = layers.lines([[panel]], "layer").axes
+    labels = [label for label in (tick.get_text() for tick in axes.get_yticklabels()) if label]
+    assert all(label.replace(",", "").isdigit() for label in labels) == plain
+
+
+def test_a_legend_above_takes_one_line_if_that_is_wide_enough():
+    def columns(names: list[str]) -> int:
+        lines = [layers.Line(name, [0, 1], [point(2), point(3)]) for name in names]
+        (legend,) = layers.lines([[layers.Panel("", "", lines)]], "layer", legend_above=True).legends
+        return legend._ncols
+
+    assert columns(["key 0", "key t", "GPT2-XL, key 0", "GPT2-XL, key t"]) == 4
+    assert columns([f"without the neuron {number} of that layer" for number in range(5)]) == 3

@@ -147,7 +147,7 @@ def section(config: SelfOnly, stores: Mapping[str, xarray.Dataset]) -> Section:
         experiment="kiya/self",
         title="A query that attends to itself alone",
         claim=CLAIM,
-        findings=(*_findings(config, sweep, table, measured), other.finding),
+        findings=(*_findings(config, sweep, table, every), other.finding),
         rows=(*table.values(), *other.rows),
         featured=shown,
         drawings=drawings(found),
@@ -186,10 +186,10 @@ def activations(data: xarray.Dataset) -> NDArray:
 
 
 def _findings(config: SelfOnly, sweep: Measured, table: Table, measured: Sequence[Measure]) -> tuple[str, ...]:
-    """What the numbers say, in sentences."""
+    """What the numbers say, in sentences. measured: sinks and activation at the position, and sinks on key 0."""
     L, P = sweep.data.sizes["layer"], len(config.positions)
-    sink, activation, on_first = (
-        {where: _over(config, table, where, name) for _, where, _ in sets(config, L)} for name in (SINK, ACTIVATION, ON_FIRST)
+    sink, activation = (
+        {where: _over(config, table, where, name) for _, where, _ in sets(config, L)} for name in (SINK, ACTIVATION)
     )
     none = {name: table[NONE, name].value for name in (SINK, ACTIVATION, ON_FIRST)}
     alone = [where for group, where, _ in sets(config, L) if group == SINGLE]
@@ -197,13 +197,15 @@ def _findings(config: SelfOnly, sweep: Measured, table: Table, measured: Sequenc
     joint = [where for group, where, _ in sets(config, L) if group != SINGLE or where == "layer 0"]
     growth = "; ".join(f"{where}: {number(sink[where])} %, {number(activation[where])}" for where in joint)
     everywhere = _values(config, table, ALL, SINK)
+    inside = [number for number, arm in enumerate(sweep.arms) if arm.group == ALL]
+    whole = [interval(stats.interval(measure.of(sweep.data)[inside].mean(axis=0), seed=config.seed)) for measure in measured]
     placed = [where for where in alone if 2 * _placed(config, table, where, SINK) > P]
     return (
         f"Without an edit, {interval(none[ON_FIRST])} % of all heads sink on key 0 and {interval(none[SINK])} % on one of the {P}"
         f" positions (on average), where the largest |h| is {interval(none[ACTIVATION])}.",
-        f"With the query alone in all layers, {number(sink[ALL])} % of heads sink on its key (mean over positions; by position"
-        f" {number(min(everywhere))} to {number(max(everywhere))} %), while {number(on_first[ALL])} % still sink on key 0; the"
-        f" largest |h| at the position is {number(activation[ALL])}.",
+        f"With the query alone in all layers, {whole[0]} % of heads sink on its key (mean over positions; by position"
+        f" {number(min(everywhere))} to {number(max(everywhere))} %), while {whole[2]} % still sink on key 0; the largest |h| at"
+        f" the position is {whole[1]}.",
         f"By set of layers (heads that sink on the position, largest |h| there; mean over positions): {growth}.",
         f"Of the single layers, {best} does most ({number(sink[best])} %); layers that place a sink above every control at most"
         f" positions: {', '.join(placed) or 'none'}.",
