@@ -91,7 +91,7 @@ class TriggerTask:
             config = model(self.config, OneOf(tuple(NAMED[name] for name in self.variants)))
             choice = jnp.full((config.layers, config.heads), variant, x.dtype)
             params = {**params, "layers": {**params["layers"], "normaliser": {"choice": choice}}}
-        out = forward(params, x, config, probe=probe, logits=False)
+        out = forward(params, x, config, probe=probe, logits=False, unroll=True)
         return cast(jax.Array, out.output), out.record
 
 
