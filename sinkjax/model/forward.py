@@ -56,12 +56,15 @@ def forward(
     lengths: Any = None,
     logits: bool = True,
     precision: str = "highest",
+    unroll: bool = False,
 ) -> Output:
     """Run a model on a batch of right-padded prompts, edited and measured.
 
     tokens: int [B, T], or float [B, T, d] for a config without a vocabulary. edits: one, or a sequence applied left to right.
     probe: what to measure. lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
     logits: whether to compute them. precision: of every matrix product ("highest": full float32 on every device).
+    unroll: compile the blocks one after the other and not as a loop, which copies what the gradient needs of each: for training
+    a few small blocks.
     May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
     Errors: parameters that do not fit the config; a token outside of the vocabulary; a prompt empty or longer than the context;
     a probe or edits that do not fit (`Probe.check`, `resolve`); an unknown precision.
@@ -73,10 +76,10 @@ def forward(
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
     resolved = resolve(edits, config, known_lengths, tokens.shape[1])
-    return run(params, tokens, lengths, resolved, config=config, probe=probe, logits=logits, precision=precision)
+    return run(params, tokens, lengths, resolved, config=config, probe=probe, logits=logits, precision=precision, unroll=unroll)
 
 
-@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision"))
+@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision", "unroll"))
 def run(
     params: Params,
     tokens: jax.Array,
@@ -87,13 +90,14 @@ def run(
     probe: Probe,
     logits: bool,
     precision: str,
+    unroll: bool = False,
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
     h, start = embed(params, tokens, edits, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
     slots = empty_slots(step, params, h, config, probe)
     (h, slots), layers = jax.lax.scan(
-        lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(config.layers), params["layers"])
+        lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(config.layers), params["layers"]), unroll=unroll
     )
     return complete(params, h, tokens, Trace(start, layers, slots), edits, config, probe, lengths, logits, precision)
 

@@ -88,7 +88,7 @@ def abstract(config: Config) -> Params:
     return tree
 
 
-def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: float | None = None) -> Params:
+def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
     std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled.

@@ -67,7 +67,7 @@ def gallery(
 ) -> Figure:
     """Causal maps with a title each, `columns` in a row. values: float[map, query, key]; the rest as for `causal`."""
     side = min((WIDTH - BAR) / columns, WIDEST)
-    figure, axes = _panels(math.ceil(len(titles) / columns), columns, side, side + TITLE)
+    figure, axes = _panels(math.ceil(len(titles) / columns), columns, side, side - LABELS / columns + TITLE)
     scale = _scale(values, limits)
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
         image = _draw(panel, array, scale, side, marked, first)

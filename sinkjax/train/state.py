@@ -10,7 +10,6 @@ from flax import struct
 from sinkjax.model.params import Params
 from sinkjax.train.config import CONVERGED, DIVERGED, Training
 from sinkjax.train.runs import RunArrays
-from sinkjax.train.task import Task
 
 RUNNING, STOPPED, BROKEN = range(3)
 STATUS = ("running", CONVERGED, DIVERGED)
@@ -31,11 +30,10 @@ class TrainState:
 
 
 def adam(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
-    """The optimiser of a run; all leaves are updated as one vector, since a small model's time goes into single operations."""
-    return optax.flatten(optax.adam(learning_rate, config.beta1, config.beta2))
+    """The optimiser of a run."""
+    return optax.adam(learning_rate, config.beta1, config.beta2)
 
 
-def begin(run: RunArrays, task: Task, config: Training) -> TrainState:
+def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
     """The state of one run before its first step."""
-    params = task.init(run.seed)
     return TrainState(params, adam(config, run.learning_rate).init(params), jnp.int32(0), jnp.int32(RUNNING))

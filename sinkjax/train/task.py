@@ -11,7 +11,7 @@ from sinkjax.model.params import Params
 
 
 class Task(Hashable, Protocol):
-    """A model, its data and its loss. Hashable, since it is a static argument of the jitted step; all methods are traced.
+    """A model, its data and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
 
     variants: names of what differs between runs beside seed and learning rate, on parameters of one shape; at least one.
     A variant arrives as int32 [], its place in `variants`.
@@ -20,8 +20,8 @@ class Task(Hashable, Protocol):
     @property
     def variants(self) -> tuple[str, ...]: ...
 
-    def init(self, seed: jax.Array) -> Params:
-        """Parameters drawn from a seed, int32 []."""
+    def init(self, seed: int) -> Params:
+        """Parameters drawn from a seed."""
 
     def batch(self, key: jax.Array) -> Any:
         """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""

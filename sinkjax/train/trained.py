@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
@@ -96,8 +98,17 @@ def trained(folder: Path, config: Training, task: Task, state: TrainState, meta:
 
 def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:
     """The state of all runs before the first step, and the table, stacked."""
-    runs = arrays(table(config, task), task)
-    return jax.vmap(lambda run: begin(run, task, config))(runs), runs
+    every = table(config, task)
+    # Seed by seed: vmapped, XLA takes ten seconds to compile the random numbers of a small model, else two.
+    params = {seed: task.init(seed) for seed in {run.seed for run in every}}
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(params[run.seed] for run in every))
+    runs = arrays(every, task)
+    return _begin(stacked, runs, config), runs
+
+
+@partial(jax.jit, static_argnames="config")
+def _begin(params: Params, runs: RunArrays, config: Training) -> TrainState:
+    return jax.vmap(lambda params, run: begin(params, run, config))(params, runs)
 
 
 def going(state: TrainState, config: Training) -> list[int]:

@@ -45,7 +45,7 @@ class TriggerTask:
     def variants(self) -> tuple[str, ...]:
         return self.config.normalisers
 
-    def init(self, seed: jax.Array) -> Params:
+    def init(self, seed: int) -> Params:
         return model_params.init(model(self.config), seed, self.config.dtype, self.config.init_std)
 
     def batch(self, key: jax.Array) -> Batch:
@@ -91,7 +91,7 @@ class TriggerTask:
             config = model(self.config, OneOf(tuple(NAMED[name] for name in self.variants)))
             choice = jnp.full((config.layers, config.heads), variant, x.dtype)
             params = {**params, "layers": {**params["layers"], "normaliser": {"choice": choice}}}
-        out = forward(params, x, config, probe=probe, logits=False)
+        out = forward(params, x, config, probe=probe, logits=False, unroll=True)
         return cast(jax.Array, out.output), out.record
 
 

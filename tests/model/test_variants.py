@@ -46,6 +46,20 @@ def test_attention_alone_gives_what_a_loop_gives(changes: dict) -> None:
         )
 
 
+def test_unrolled_blocks_give_the_numbers_of_the_loop() -> None:
+    config, x = bare(layers=3), np.random.default_rng(1).standard_normal((2, 9, 7))
+    probe = Probe(attention=(0, 2), resid_norm=True)
+
+    def both(weights: dict, unroll: bool) -> tuple:
+        out = sinkjax.forward(weights, x, config, sinkjax.mask_key(0, layers=1), probe, unroll=unroll)
+        return (out.output**2).mean(), dict(out.record)
+
+    with jax.enable_x64(True):
+        one, other = (jax.value_and_grad(both, has_aux=True)(draw(config), unroll) for unroll in (False, True))
+        for first, second in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-12)
+
+
 def test_what_is_absent_has_no_parameters(tiny_config) -> None:
     assert set(params.abstract(bare())) == {"layers"}
     assert set(params.abstract(bare())["layers"]) == {"q", "k", "v", "o"}

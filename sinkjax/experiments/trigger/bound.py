@@ -13,9 +13,6 @@ from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import betaincinv
-from scipy.stats import beta
 
 from sinkjax.data.trigger_config import Trigger
 from sinkjax.errors import SinkjaxError
@@ -115,6 +112,8 @@ def _nodes(*axes: NDArray) -> NDArray:
 
 def _least(total: Callable[[NDArray], NDArray], starts: NDArray) -> float:
     """The least value of a function of [..., parameters], from the best of the nodes [nodes, parameters]."""
+    from scipy.optimize import minimize
+
     order = np.argsort(total(starts))[:STARTS]
     options = {"xatol": 1e-8, "fatol": 1e-18, "maxfev": 1000}
     search = lambda start: minimize(total, start, method="Nelder-Mead", options=options)  # noqa: E731
@@ -188,6 +187,9 @@ def _in_test(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
 
 def _largest(tokens: int, count: int, coordinates: int) -> float:
     """(19): expected sum of the `count` largest of the variances that a common shift has in each of the coordinates."""
+    from scipy.special import betaincinv
+    from scipy.stats import beta
+
     p = (NODES + 1) / 2
     variance = betaincinv(2, tokens - 1, p) ** 2 / 3
     density = sum(beta.pdf(p, coordinates - rank, rank + 1) for rank in range(count))

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import stats
-from sinkjax.experiments.base import Drawing
+from sinkjax.experiments.base import NO_EDIT, Drawing
 from sinkjax.experiments.summary import LEVEL
 from sinkjax.experiments.trigger.config import Lab, Trials
-from sinkjax.experiments.trigger.measure import OTHERS, TRIGGER
+from sinkjax.experiments.trigger.measure import IDENTITY, OTHERS, TRIGGER
 from sinkjax.plots.causal import causal, gallery
 from sinkjax.plots.curves import Axis, Bundle, curves
 from sinkjax.plots.points import Point, points
@@ -142,6 +142,15 @@ def edits_summary(config: Lab, data: Any, rows: str, factor: float = 1.0) -> dic
     for number, name in enumerate(names):
         kinds.setdefault(kind(name), []).append(number)
     return {name: stats.interval(losses[chosen].mean(axis=0), level=LEVEL, seed=config.seed) for name, chosen in kinds.items()}
+
+
+def identity(stores: Mapping[str, Any]) -> str:
+    """What the identity edit changed, as a sentence."""
+    changed = [
+        np.abs(data["edited_loss"].sel(edit=IDENTITY) - data["edited_loss"].sel(edit=NO_EDIT)).max().item()
+        for data in stores.values()
+    ]
+    return f"The identity edit (0 added to BOS's logit) changes no loss by more than {max(changed):.1g}, in any run and rows."
 
 
 def kind(edit: str) -> str:

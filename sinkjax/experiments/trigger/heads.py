@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax import stats
-from sinkjax.experiments.base import Claim, Drawing, Lesson, Section
+from sinkjax.experiments.base import NO_EDIT, Claim, Drawing, Lesson, Section
 from sinkjax.experiments.summary import LEVEL, Row
-from sinkjax.experiments.trigger import figures, heads_figures, models, summary
+from sinkjax.experiments.trigger import figures, heads_figures, measure, models, summary
 from sinkjax.experiments.trigger.config import Heads
 from sinkjax.experiments.trigger.measure import OTHERS
 from sinkjax.experiments.trigger.models import NORMALISERS, RELU, SOFTMAX, WORDS, Model
-from sinkjax.experiments.trigger.words import count_of, notes, provenance
+from sinkjax.experiments.trigger.words import count_of, notes, provenance, small
 from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval, number
 from sinkjax.stats import Interval
@@ -153,7 +153,20 @@ def _findings(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str])
             f" {interval(summary.interval(data[name], summary.LEFT, config.seed))} % of that of an idle model."
         )
         said.append(f"{label}, sinking heads by share, as layer.head: {by_seed}.")
-    return tuple(said)
+    return (*said, *_edited(config, data, labels), figures.identity(data))
+
+
+def _edited(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    """What masking BOS and taking its weight away, in all layers and heads, do to the loss of the other rows."""
+    said = []
+    for name, label in labels.items():
+        losses = {edit: small(loss) for edit, loss in figures.edits_summary(config, data[name], OTHERS).items()}
+        said.append(
+            f"{label}, in all layers and heads: the loss of the other rows is {losses[NO_EDIT]} without an edit,"
+            f" {losses[measure.MASKED]} with BOS's key masked, {losses[measure.WEIGHT_OFF]} with its weight removed,"
+            f" {losses[figures.OTHER_KEYS]} with another key masked."
+        )
+    return said
 
 
 def _many(count: float) -> str:

@@ -129,7 +129,7 @@ def _findings(config: OneLayer, data: Mapping[str, Any]) -> tuple[str, ...]:
         for name, label in LABELS.items()
         for place in config.moves
     ]
-    return (*learned, *attention, *interventions, *moved)
+    return (*learned, *attention, *interventions, *moved, figures.identity(data))
 
 
 def _claims(config: OneLayer, data: Mapping[str, Any]) -> tuple[Claim, ...]:

@@ -1,0 +1,65 @@
+"""docs/trigger.md: each experiment's table between its own markers, and nothing else of the page touched."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from sinkjax import stats
+from sinkjax.experiments.base import Claim, Section
+from sinkjax.experiments.registry import EXPERIMENTS
+from sinkjax.experiments.summary import Row
+
+ROOT = Path(__file__).parents[2]
+CLAIM = Claim("It sinks.", "confirmed", "in 3 of 3 | runs")
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> dict:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return runpy.run_path(str(ROOT / "scripts" / "trigger_tables.py"))
+
+
+def section(**options) -> Section:
+    weights = stats.interval([0.1, 0.2, 0.3])
+    rows = (Row("softmax", "models", "weight", weights), Row("softmax, seed 0", "runs", "weight", weights))
+    return Section("trigger/x", "A title", "A claim.", (), rows, ("softmax",), (), **options)
+
+
+def test_a_table_has_a_line_a_model_with_intervals_and_the_verdicts(script):
+    text = script["text"](section(claims=(CLAIM,), subject="model", over="runs"))
+    assert "| model | weight |" in text
+    assert "| softmax | 0.200 [" in text
+    assert "seed 0" not in text
+    assert "| It sinks. | confirmed | in 3 of 3 / runs |" in text
+
+
+def test_the_page_is_written_between_markers_and_a_second_time_alike(script, tmp_path, monkeypatch):
+    page = tmp_path / "trigger.md"
+    page.write_text("# Page\n\n<!-- begin trigger/x -->\nNot yet run.\n<!-- end trigger/x -->\n\nThe end.\n")
+    monkeypatch.setitem(script["main"].__globals__, "read", lambda folder: (section(),))
+    monkeypatch.setattr(sys, "argv", ["trigger_tables.py", "results", "--out", str(page)])
+    script["main"]()
+    first = page.read_text()
+    assert first.startswith("# Page\n\n<!-- begin trigger/x -->\nA title.")
+    assert first.endswith("<!-- end trigger/x -->\n\nThe end.\n")
+    assert "Not yet run" not in first
+    script["main"]()
+    assert page.read_text() == first
+
+
+def test_what_is_no_run_is_refused(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["trigger_tables.py", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        script["main"]()
+    assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def test_the_page_has_a_place_for_every_experiment_of_the_lab():
+    page = (ROOT / "docs" / "trigger.md").read_text(encoding="utf-8")
+    for name in EXPERIMENTS:
+        if name.startswith("trigger/"):
+            assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1
