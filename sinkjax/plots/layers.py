@@ -81,15 +81,24 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
         if not (entries[0].log or entries[0].signed):
             # once all panels are drawn, as it ends the search for a top that they share
             axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))
-        low, high = axes[row, 0].get_ylim()
-        if entries[0].log and high < NARROW * low:
-            logarithmic(axes[row, 0], "y")
+        if entries[0].log:
+            _whole_decade(axes[row, 0])
         axes[row, 0].set_ylabel(entries[0].ylabel)
         if not legend_above:
             axes[row, 0].legend(loc="best")
     if legend_above:
         style.legend_above(figure, axes[0, 0])
     return figure
+
+
+def _whole_decade(axes: Axes) -> None:
+    """Make a logarithmic y axis reach over a power of ten at least, so that next to no difference looks like it."""
+    low, high = axes.get_ylim()
+    if high < 10 * low:
+        middle, half = math.sqrt(low * high), math.sqrt(10)
+        low, high = axes.set_ylim(middle / half, middle * half)
+    if high < NARROW * low:
+        logarithmic(axes, "y")
 
 
 def _draw_lines(axes: Axes, panel: Panel) -> None:

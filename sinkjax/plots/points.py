@@ -79,4 +79,5 @@ def _beside(point: Point, column: Sequence[Point]) -> float:
     """How far from the line of its name a point stands, for it not to hide another one, and never as far as the next line."""
     same = [other for other in column if other.name == point.name]
     step = min(DODGE, SPAN / max(len(same) - 1, 1))
-    return step * (same.index(point) - (len(same) - 1) / 2)
+    number = next(number for number, other in enumerate(same) if other is point)  # others may have the same value
+    return step * (number - (len(same) - 1) / 2)

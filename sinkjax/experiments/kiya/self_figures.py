@@ -166,5 +166,6 @@ def together(found: Results) -> Drawing:
         "Each edit: heads that sink on the position whose query sees only itself, or only one random other key, against the"
         f" largest |h| there, mean over prompts. {origin(found.sweep.data)}."
     )
-    figure = scatter({"": clouds}, sink.name, activation.name, log="y")
+    top = 1.05 * max(10.0, *(float(cloud.x.max()) for cloud in clouds))
+    figure = scatter({"": clouds}, sink.name, activation.name, log="y", limits=((-0.03 * top, top), None))
     return Drawing("sink-against-activation", figure, caption)
