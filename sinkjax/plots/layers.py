@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
-HEADS = 10.0  # per cent that the axis of a share of heads reaches at least
 NARROW = 100  # of a logarithmic axis: its ends are less than this apart, and its ticks are plain numbers
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
@@ -40,7 +39,7 @@ class Panel:
     """Lines that share axes.
 
     log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: what y reaches at least along
-    the row, so that next to nothing looks like it; a share of heads ("heads ... (%)") reaches HEADS anyway.
+    the row, so that next to nothing looks like it; `style.reach` of its label anyway.
     """
 
     title: str
@@ -53,7 +52,7 @@ class Panel:
     @property
     def least(self) -> float:
         """What y reaches at least."""
-        return max(self.top, HEADS) if self.ylabel.startswith("heads ") and self.ylabel.endswith("(%)") else self.top
+        return max(self.top, style.reach(self.ylabel))
 
 
 @styled

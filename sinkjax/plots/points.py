@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.plots.style import COLOURS, MARKERS, panels, styled
+from sinkjax.plots.style import COLOURS, MARKERS, panels, reach, styled
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ def points(
             panel.set_xlim(*limits)
         if least is not None:
             panel.set_xscale("log")
+    low, high = axes[0, 0].get_xlim()
+    if high < reach(xlabel):
+        axes[0, 0].set_xlim(min(low, -0.03 * reach(xlabel)), reach(xlabel))
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=10)
     for number, kind in enumerate(kinds):

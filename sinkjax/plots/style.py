@@ -20,6 +20,7 @@ MAP, SIGNED_MAP, MISSING = "viridis", "RdBu_r", "#eeeeee"
 WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
 MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
+HEADS = 10.0  # per cent that the axis of a share of heads reaches at least
 LETTERS, MARK = 112, 7  # of a legend as wide as a figure, and what a mark takes beside its name
 SETTINGS: Any = {
     "font.size": 10,
@@ -60,6 +61,11 @@ def panels(rows: int, columns: int, height: float, **options: Any) -> tuple[Figu
 
     figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def reach(label: str) -> float:
+    """What the axis of a quantity reaches at least, so that next to nothing looks like it: HEADS for "heads ... (%)", else 0."""
+    return HEADS if label.startswith("heads ") and label.endswith("(%)") else 0.0
 
 
 def leave_empty(axes: Any, used: int) -> None:

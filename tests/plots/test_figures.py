@@ -189,6 +189,17 @@ def test_a_short_logarithmic_axis_has_plain_numbers(high, plain):
     assert all(label.replace(",", "").isdigit() for label in labels) == plain
 
 
+def test_next_to_no_difference_looks_like_it():
+    def limits(label: str, log: bool) -> tuple[float, float]:
+        panel = layers.Panel("", label, [layers.Line("key 0", [0, 1], [point(5), point(5.2)])], log=log)
+        return layers.lines([[panel]], "layer").axes[0].get_ylim()
+
+    low, high = limits("largest |h|", True)
+    assert high / low == pytest.approx(10)
+    assert limits("heads that sink (%)", False)[1] == 10
+    assert limits("loss (nats)", False)[1] < 7
+
+
 def test_a_legend_above_takes_one_line_if_that_is_wide_enough():
     def columns(names: list[str]) -> int:
         lines = [layers.Line(name, [0, 1], [point(2), point(3)]) for name in names]

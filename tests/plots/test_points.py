@@ -61,3 +61,16 @@ def test_many_points_of_one_name_stay_on_its_line():
     heights = [line.get_ydata()[0] for line in panel.lines if len(line.get_xdata()) == 1]
     assert len(set(heights[:20])) == 20
     assert all(abs(height) < 0.5 for height in heights[:20])
+
+
+def test_equal_points_of_one_name_stand_side_by_side():
+    (axes,) = points({"one": [point("a", 0.0) for _ in range(4)]}, "x").axes
+    places = [float(line.get_ydata()[0]) for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
+    assert len(set(places)) == 4
+
+
+def test_next_to_no_heads_look_like_it():
+    (shares,) = points({"one": [point("a", 0.0)]}, "heads that sink (%)").axes
+    (others,) = points({"one": [point("a", 0.0)]}, "loss (nats)").axes
+    assert shares.get_xlim()[1] == 10
+    assert others.get_xlim()[1] < 1

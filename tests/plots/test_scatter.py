@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from sinkjax.plots import layers
 from sinkjax.plots.scatter import Cloud, scatter
@@ -57,3 +58,12 @@ def test_lines_over_a_logarithmic_x():
 
 def test_the_same_numbers_give_the_same_file():
     assert render(drawn(), "svg") == render(drawn(), "svg")
+
+
+def test_names_of_near_dots_do_not_cover_each_other():
+    near = Cloud("few", np.array([1.0, 1.001, 1.002, 5.0]), np.array([1.0, 1.001, 1.002, 5.0]), names=list("abcd"))
+    figure = scatter({"": [near]}, "x", "y")
+    render(figure, "png")
+    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]
+    assert not any(one.overlaps(other) for number, one in enumerate(boxes) for other in boxes[:number])
+    assert [bool(text.arrow_patch) for text in figure.axes[0].texts] == [False, True, True, False]
