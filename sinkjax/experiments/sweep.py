@@ -10,6 +10,7 @@ from sinkjax.experiments import measures, results
 from sinkjax.experiments.base import Arm, Drawing, Job, Section
 from sinkjax.experiments.config import Sweep
 from sinkjax.experiments.edit_list import read_edits
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -31,6 +32,7 @@ MEASURES: dict[str, Callable[[Sweep], tuple[Measure, ...]]] = {
 
 def jobs(config: Sweep, architecture: Config) -> tuple[Job, ...]:
     """The one sweep."""
+    needs("sweep", architecture)
     return (Job("sweep", arms(config), Probe.of(*config.probe), config.prompts),)
 
 

@@ -25,6 +25,7 @@ from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_b
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section, unedited
 from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -50,6 +51,7 @@ CLAIM = (
 
 def jobs(config: Compression, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The MLP of the position dropped in no layer, each, and all; that of random positions."""
+    needs("background/compression", architecture, "MLP")
     if architecture.layers < 4:
         raise SinkjaxError(
             f"background/compression compares early, middle and late layers, and this model has {architecture.layers}"

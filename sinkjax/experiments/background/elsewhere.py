@@ -41,6 +41,7 @@ from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THR
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -60,8 +61,7 @@ CLAIM = (
 
 def jobs(config: Elsewhere, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The text as it is; each token put at the place; random tokens put there."""
-    if architecture.vocab_size is None:
-        raise SinkjaxError("background/elsewhere puts tokens into prompts, but this model has no vocabulary")
+    needs("background/elsewhere", architecture)
     probe = Probe(attention_received=True, resid_max=True, resid_norm=True, extra=(STATE_MEDIAN,))
     blank = np.zeros(architecture.width)
     put = arms(config, [blank] * len(tokens_of(config)))

@@ -40,6 +40,7 @@ from sinkjax.experiments.background.massive_arms import (
 from sinkjax.experiments.background.massive_figures import Results, drawings
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -63,6 +64,7 @@ CLAIM = (
 
 def jobs(config: Massive, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The unedited levels; the edits at one layer, after each layer in turn, and the controls."""
+    needs("background/massive", architecture)
     if config.dims + RANKS > architecture.width:
         raise SinkjaxError(f"dims {config.dims} and {RANKS} more for the controls are more than the model's {architecture.width}")
     stand_in = Levels(0, False, *(np.zeros((architecture.layers, architecture.width), kind) for kind in (int, float)))

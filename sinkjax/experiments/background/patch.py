@@ -25,6 +25,7 @@ from sinkjax.experiments.background.patch_donor import Donor, blank, put, values
 from sinkjax.experiments.background.patch_figures import ALL, DONOR, NONE, SINGLE, SITES, drawings
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import MAPS, TEXTS, labelled, maps, texts
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -45,6 +46,7 @@ CLAIM = (
 
 def jobs(config: Patch, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Every site in each layer and in all; random positions of the donor run in their place."""
+    needs("background/patch", architecture, "MLP")
     probe = Probe(attention_received=True, resid_max=True, nll=True)
     few = min(config.control_prompts, config.prompts)
 

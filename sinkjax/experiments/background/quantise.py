@@ -29,6 +29,7 @@ from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Drawing, Jo
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -81,6 +82,7 @@ PROBE = Probe(
 
 def jobs(config: Quantise, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The three runs, and the same edits at random positions."""
+    needs("background/quantise", architecture, "MLP")
     few, shown, given = min(config.control_prompts, config.prompts), arms(config, 0), partial(prepared, config, arms)
     return (
         Job("sweep", shown, PROBE, config.prompts, prepare=given),

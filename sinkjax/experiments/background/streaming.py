@@ -22,6 +22,7 @@ from sinkjax.experiments.background.config import Streaming
 from sinkjax.experiments.base import Arm, Calculation, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.illustrations import labelled
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.plots import layers
@@ -48,6 +49,7 @@ CLAIM = (
 
 def jobs(config: Streaming, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Every size and number of first tokens; random tokens in their place."""
+    needs("background/streaming", architecture)
     few, small = min(config.control_prompts, config.prompts), min(config.caches)  # the smallest loses keys in what is shown
     shown = labelled(arms(config), NONE, label(small, 0), label(small, max(config.first)))
     same = sinkjax.edit(Site.LOGITS, "add", 0.0, distances=slice(config.cache, None))

@@ -23,6 +23,7 @@ from sinkjax.experiments.gu.angles_figures import drawings
 from sinkjax.experiments.gu.config import Angles
 from sinkjax.experiments.gu.first_token import alone, control_positions, ranked
 from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -48,6 +49,7 @@ CLAIM = (
 
 def jobs(config: Angles, architecture: Config) -> tuple[Job | Calculation, ...]:
     """One unedited run for the scores, and the keys of text and of random tokens."""
+    needs("gu/angles", architecture, "usual scale")
     if config.rank >= architecture.head_dim:
         raise SinkjaxError(f"rank {config.rank} must be below the width of a head, {architecture.head_dim}")
     probe = Probe(attention_received=True, query_key_cosine=True, extra=(geometry.ANGLE_PART, geometry.NORM_PART))

@@ -19,6 +19,7 @@ from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import Norms
 from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, spread, stretches
 from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -58,6 +59,7 @@ class Measured:
 
 def jobs(config: Norms, architecture: Config) -> tuple[Job, ...]:
     """One unedited run."""
+    needs("gu/norms", architecture)
     norms = Job("norms", unedited(), Probe.of(*STATISTICS.values()), config.prompts)
     return norms, maps(config, architecture, unedited())
 

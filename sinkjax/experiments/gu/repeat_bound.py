@@ -25,6 +25,7 @@ from sinkjax.experiments.gu.config import RepeatBound
 from sinkjax.experiments.gu.first_token import alone
 from sinkjax.experiments.gu.repeat_bound_figures import drawings
 from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row
 from sinkjax.experiments.words import high, verdict
 from sinkjax.model import rope
@@ -51,6 +52,7 @@ CLAIM = (
 
 def jobs(config: RepeatBound, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The one calculation. Errors: layers that see fewer keys than a prompt has."""
+    needs("gu/repeat-bound", architecture, "rotary positions", "softmax")
     if reach(config, architecture) < config.length:
         raise SinkjaxError(f"a layer sees {min(_windows(architecture))} keys, fewer than the {config.length} tokens of a prompt")
     inputs = Inputs("repeat", bos="none")

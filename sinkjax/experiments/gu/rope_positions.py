@@ -21,6 +21,7 @@ from sinkjax.experiments.base import NO_EDIT, Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
 from sinkjax.experiments.gu.rope_positions_figures import Results, drawings
 from sinkjax.experiments.illustrations import MAPS, labelled, maps
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, Measure, Measured, Row, Table, summarise
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -48,6 +49,7 @@ CLAIM = (
 
 def jobs(config: RopePositions, architecture: Config) -> tuple[Job, ...]:
     """The same arms on text and on one token repeated, and the controls on some of the text."""
+    needs("gu/rope-positions", architecture, "rotary positions")
     probe, chosen = Probe.of("attention_received", "resid_max", "nll"), arms(config)
     shown = labelled(chosen, NO_EDIT, ZERO, REVERSED, f"indices 0 and {config.places[0]} swapped")
     return (

@@ -18,6 +18,7 @@ from sinkjax.experiments.gu.first_token import alone, control_positions, ranked,
 from sinkjax.experiments.gu.rates import KINDS, measure, rates, thresholds
 from sinkjax.experiments.gu.sink_rate_figures import drawings
 from sinkjax.experiments.illustrations import MAPS, maps
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
@@ -40,6 +41,7 @@ CLAIM = (
 
 def jobs(config: SinkRate, architecture: Config) -> tuple[Job, ...]:
     """An unedited run on each kind of input."""
+    needs("gu/sink-rate", architecture)
     probe = Probe.of("attention_received", "resid_norm")
     measured = (Job(name, unedited(), probe, config.prompts, inputs) for name, inputs in JOBS.items())
     shown = zip(EXTRAS, JOBS.values(), strict=True)

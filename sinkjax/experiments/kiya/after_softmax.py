@@ -25,6 +25,7 @@ from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
 from sinkjax.experiments.kiya.config import AfterSoftmax
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
@@ -67,6 +68,7 @@ ROW_SUM = Statistic("row_sum", Site.WEIGHTS, row_sums, ("prompt", "layer"), per_
 
 def jobs(config: AfterSoftmax, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Both edits in three ways on all prompts, their controls on some, and full maps of one prompt for the first edit."""
+    needs("kiya/after-softmax", architecture, "softmax")
     L = architecture.layers
     layers_below(config, "map_layers", L)
     probe = Probe(resid_max=True, nll=True, extra=(sinking_heads(config.eps, shares=True), ROW_SUM))

@@ -20,6 +20,7 @@ from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.baseline_figures import drawings
 from sinkjax.experiments.kiya.config import Baseline
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Row
 from sinkjax.experiments.words import above, below, verdict
 from sinkjax.model.config import Config
@@ -46,6 +47,7 @@ CLAIM = (
 
 def jobs(config: Baseline, architecture: Config) -> tuple[Job | Calculation, ...]:
     """One run without a BOS and one with it, and the attention maps of the first prompts of each."""
+    needs("kiya/baseline", architecture)
     layers_below(config, "map_layers", architecture.layers)
     found = bos.of_study(config)
     arms = (Arm(sinkjax.compose(label="no edit"), "no edit"),)

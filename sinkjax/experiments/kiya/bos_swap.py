@@ -21,6 +21,7 @@ from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.bos_swap_claims import claims
 from sinkjax.experiments.kiya.bos_swap_figures import drawings
 from sinkjax.experiments.kiya.config import BosSwap
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
 from sinkjax.probe import Probe
@@ -51,6 +52,7 @@ CLAIM = (
 
 def jobs(config: BosSwap, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The swaps on all prompts, the controls on some and maps of one prompt; all of it without a BOS and with it."""
+    needs("kiya/bos-swap", architecture)
     layers_below(config, "map_layers", architecture.layers)
     found, probe = bos.of_study(config), Probe.of(*STATISTICS)
     drawn = tuple(arm for arm in arms(config) if arm.place in (0, config.shown))

@@ -19,6 +19,7 @@ from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.config import Embedding
 from sinkjax.experiments.kiya.embedding_figures import drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
@@ -48,6 +49,7 @@ CLAIM = (
 
 def jobs(config: Embedding, architecture: Config) -> tuple[Calculation, ...]:
     """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
+    needs("kiya/embedding", architecture, "norm")
     bos.expect(config)
     return (Calculation("embeddings", partial(compute, config), 1, Inputs(bos="none")),)
 

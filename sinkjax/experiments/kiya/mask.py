@@ -21,6 +21,7 @@ from sinkjax.experiments.continuations import PROMPTS, continuations, samples
 from sinkjax.experiments.kiya import mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.kiya.mask_figures import Results, drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import above, effect, verdict
 from sinkjax.model.config import Config
@@ -45,6 +46,7 @@ CLAIM = (
 
 def jobs(config: Mask, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Sweeps over layers and heads on all prompts, their controls on some, and maps and texts of a few arms on the first ones."""
+    needs("kiya/mask", architecture)
     layers_below(config, "map_layers", architecture.layers)
     chosen, probe = arms(config, architecture.layers), Probe.of(*STATISTICS, *["nll"] * config.loss)
     drawn = tuple(arm for arm in chosen if arm.edit.label in (NONE, _early(architecture.layers), ALL))

@@ -24,6 +24,7 @@ from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.kiya import bos, first_block
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.kiya.rope_figures import drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row
 from sinkjax.experiments.words import verdict
 from sinkjax.model import rope
@@ -48,6 +49,7 @@ CLAIM = (
 
 def jobs(config: Rope, architecture: Config) -> tuple[Calculation, ...]:
     """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
+    needs("kiya/rope", architecture, "rotary positions", "norm", "softmax")
     bos.expect(config)
     return (Calculation("grid", partial(compute, config), 1, Inputs(bos="none")),)
 
@@ -88,7 +90,7 @@ def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) ->
     """
     frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([size]), query_HD.dtype)
     tables = rope.tables(jnp.arange(size)[None], frequencies, factor)
-    query_THD = rope.rotate(jnp.broadcast_to(query_HD, (1, size, *query_HD.shape)), *tables)[0] * config.head_dim**-0.5
+    query_THD = rope.rotate(jnp.broadcast_to(query_HD, (1, size, *query_HD.shape)), *tables)[0] * config.scale
     causal = jnp.tri(size, dtype=bool)
 
     def scores(key_KD: jax.Array) -> jax.Array:

@@ -23,6 +23,7 @@ from sinkjax.experiments.kiya import self_other
 from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.experiments.kiya.self_figures import Results, drawings
 from sinkjax.experiments.kiya.self_other import ALL
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.experiments.words import above, verdict
 from sinkjax.model.config import Config
@@ -51,6 +52,7 @@ CLAIM = (
 
 def jobs(config: SelfOnly, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The grid of positions and sets of layers, its controls, and full maps of one prompt for one position."""
+    needs("kiya/self", architecture)
     L = architecture.layers
     layers_below(config, "map_layers", L)
     chosen, probe = arms(config, L), Probe(resid_max=True, extra=(sinking_heads(config.eps),))

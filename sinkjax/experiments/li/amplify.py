@@ -21,6 +21,7 @@ from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.amplify_figures import Results, drawings
 from sinkjax.experiments.li.config import Amplify
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probe import Capture, Probe
@@ -60,6 +61,7 @@ class Dose(NamedTuple):
 
 def jobs(config: Amplify, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The sweep on all prompts and the random directions on some. Errors: a layer that the model does not have."""
+    needs("li/amplify", architecture)
     layers_below(config, "layers", architecture.layers)
     probe, few = Probe.of("attention_received", "resid_max", "nll"), min(config.control_prompts, config.prompts)
     strongest = [Dose(way, config.layers[-1], max(config.factors)).label for way in (POSITIONS, NORM)]

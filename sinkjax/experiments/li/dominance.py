@@ -17,6 +17,7 @@ from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li import lock_in
 from sinkjax.experiments.li.config import Dominance
 from sinkjax.experiments.li.dominance_figures import drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval, number
@@ -42,6 +43,7 @@ CLAIM = (
 
 def jobs(config: Dominance, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Hidden states, keys and queries of the unedited model, and its maps."""
+    needs("li/dominance", architecture, "norm")
     return Calculation("dominance", lock_in.measure, config.prompts), maps(config, architecture, unedited())
 
 

@@ -18,6 +18,7 @@ from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.config import Isolate
 from sinkjax.experiments.li.isolate_figures import Results, drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Table, summarise
 from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probe import Probe
@@ -47,6 +48,7 @@ CLAIM = (
 
 def jobs(config: Isolate, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The sweep over layers on all prompts, and the controls on some."""
+    needs("li/isolate", architecture, "softmax")
     L, probe = architecture.layers, Probe.of("attention_received", "resid_max", "nll")
     shown = labelled(arms(config, L), NONE, ALL, f"key 0 alone, {ALL}", f"{EVEN}, {ALL}")
     return (

@@ -22,6 +22,7 @@ from sinkjax.experiments.li import neurons
 from sinkjax.experiments.li.config import SuperNeurons
 from sinkjax.experiments.li.neurons import Neuron
 from sinkjax.experiments.li.super_neurons_figures import Results, drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import effect, value, verdict
 from sinkjax.probe import Probe
@@ -51,6 +52,7 @@ CLAIM = (
 
 def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation, ...]:
     """What neurons are and do, their ablation on all prompts, and that of random others on some. Errors: too few neurons."""
+    needs("li/super-neurons", architecture, "MLP", "norm")
     layers, width, few = architecture.layers, architecture.neurons, min(config.control_prompts, config.prompts)
     if 2 * config.neurons > width:
         raise SinkjaxError(f"{config.neurons} neurons and as many controls do not fit a layer of {width}")

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax import stats
 from sinkjax.edits.site import Site
-from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li.config import Variance
 from sinkjax.experiments.li.variance_figures import drawings
+from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.probe import Capture, Probe
@@ -52,8 +52,7 @@ CLAIM = (
 
 def jobs(config: Variance, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The first block on random tokens. Errors: a model without a vocabulary."""
-    if architecture.vocab_size is None:
-        raise SinkjaxError("li/variance runs on random tokens, but this model has no vocabulary")
+    needs("li/variance", architecture, "softmax")
     even = Arm(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
     inputs = Inputs(kind="random")
     same = sinkjax.edit("logits", "add", 0.0, layers=0)

@@ -1,0 +1,74 @@
+"""Recipes on models with less in them: each refuses what it needs in one sentence, and can be planned without all else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sinkjax import SinkjaxError
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.edits.resolve import resolve
+from sinkjax.experiments.base import Job
+from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe, trains
+from sinkjax.model.config import Config, NoPosition
+from sinkjax.model.normalisers import NAMED
+
+LESS: dict[str, tuple[dict[str, Any], str]] = {
+    "vocabulary": ({"vocab_size": None}, "no vocabulary"),
+    "rope": ({"position": NoPosition()}, "no rotary positions"),
+    "norm": ({"norm": None}, "no norm"),
+    "mlp": ({"mlp_width": None}, "no MLP"),
+    "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
+    "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
+}
+NEEDED = {
+    "background/compression": {"mlp"},
+    "background/patch": {"mlp"},
+    "background/quantise": {"mlp"},
+    "gu/angles": {"scale"},
+    "gu/repeat-bound": {"rope", "softmax"},
+    "gu/rope-positions": {"rope"},
+    "kiya/after-softmax": {"softmax"},
+    "kiya/embedding": {"norm"},
+    "kiya/rope": {"rope", "norm", "softmax"},
+    "li/dominance": {"norm"},
+    "li/isolate": {"softmax"},
+    "li/super-neurons": {"mlp", "norm"},
+    "li/variance": {"softmax"},
+}
+RECIPES = [name for name in EXPERIMENTS if name != "sweep" and not trains(name)]
+
+
+@pytest.fixture(scope="module")
+def architecture() -> Config:
+    return open_checkpoint("smollm2-135m", weights=False).config
+
+
+def needed(name: str) -> set[str]:
+    return NEEDED.get(name, set()) | {"vocabulary"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_a_recipe_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
+    for part in needed(name):
+        changes, sentence = LESS[part]
+        with pytest.raises(SinkjaxError, match=rf"^{name} cannot run: this model has {sentence}$"):
+            recipe(name).jobs(choose(name).config, dataclasses.replace(architecture, **changes))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
+    """With none of the other parts, its jobs are made, and their edits and probes fit the model."""
+    changes = {field: value for part in LESS.keys() - needed(name) for field, value in LESS[part][0].items()}
+    less, config = dataclasses.replace(architecture, **changes), choose(name).config
+    for job in recipe(name).jobs(config, less):
+        if isinstance(job, Job):
+            job.probe.check(less, config.length)
+            for entry in job.edits[:: max(1, len(job.edits) // 4)]:
+                resolve(entry, less, [config.length] * job.prompts, config.length)
+
+
+def test_recipes_that_need_something_are_all_listed() -> None:
+    assert set(NEEDED) <= set(RECIPES)
