@@ -30,8 +30,8 @@ class TrainState:
 
 
 def adam(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
-    """The optimiser of a run; all leaves are updated as one vector, since a small model's time goes into single operations."""
-    return optax.flatten(optax.adam(learning_rate, config.beta1, config.beta2))
+    """The optimiser of a run."""
+    return optax.adam(learning_rate, config.beta1, config.beta2)
 
 
 def begin(params: Params, run: RunArrays, config: Training) -> TrainState:

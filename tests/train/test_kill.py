@@ -57,7 +57,7 @@ def start(out: Path, together: str, cache: Path) -> subprocess.Popen:
 def finish(out: Path, together: str, cache: Path) -> None:
     """The command, to its end."""
     with start(out, together, cache) as process:
-        assert process.wait(timeout=300) == 0
+        assert process.wait(timeout=900) == 0
 
 
 def lines(out: Path) -> int:
@@ -65,7 +65,7 @@ def lines(out: Path) -> int:
     return (out / "log.jsonl").read_bytes().count(b"\n") if (out / "log.jsonl").exists() else 0
 
 
-@pytest.mark.parametrize(("together", "kills"), [("map", 7), ("vmap", 4)])
+@pytest.mark.parametrize(("together", "kills"), [("map", 5), ("vmap", 2)])
 def test_a_training_killed_many_times_ends_with_the_same_bits_and_log(together, kills, tmp_path, cache):
     finish(tmp_path / "undisturbed", together, cache)
     out, rng = tmp_path / "killed", np.random.default_rng(0)
