@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
+HEADS = 10.0  # per cent that the axis of a share of heads reaches at least
 NARROW = 100  # of a logarithmic axis: its ends are less than this apart, and its ticks are plain numbers
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
@@ -39,7 +40,7 @@ class Panel:
     """Lines that share axes.
 
     log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: what y reaches at least along
-    the row, so that next to nothing looks like it.
+    the row, so that next to nothing looks like it; a share of heads ("heads ... (%)") reaches HEADS anyway.
     """
 
     title: str
@@ -48,6 +49,11 @@ class Panel:
     log: bool = False
     signed: bool = False
     top: float = 0.0
+
+    @property
+    def least(self) -> float:
+        """What y reaches at least."""
+        return max(self.top, HEADS) if self.ylabel.startswith("heads ") and self.ylabel.endswith("(%)") else self.top
 
 
 @styled
@@ -74,7 +80,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
                 axes[row, column].set_xlabel(xlabel)
         if not (entries[0].log or entries[0].signed):
             # once all panels are drawn, as it ends the search for a top that they share
-            axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.top for panel in entries)))
+            axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))
         low, high = axes[row, 0].get_ylim()
         if entries[0].log and high < NARROW * low:
             logarithmic(axes[row, 0], "y")

@@ -81,14 +81,15 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 def logarithmic(axes: Axes, name: str) -> None:
     """Make the axis "x" or "y" logarithmic, with ticks at 1, 2 and 5 of each power of ten, as plain numbers.
 
-    What is drawn by then decides: where it spans less than a power of ten there are more ticks.
+    What is drawn by then decides: where it spans less than a power of ten there are more ticks, and even ones below a factor 3.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{name}scale": "log"})
     axis = axes.xaxis if name == "x" else axes.yaxis
     low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)))
+    few = LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7))
+    axis.set_major_locator(few if high > 3 * low else MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 

@@ -89,5 +89,10 @@ def by_dropped_layer(found: Results) -> Drawing:
         f" {position} is dropped in one layer. Dashed: no edit. Bands: bootstrap 95 % intervals over"
         f" {found.data.sizes['prompt']} prompts. {origin(found.data)}."
     )
-    grid = [row("matrix entropy (bits)", found.measured[0]), row(f"heads that sink on key {position} (%)", found.measured[1])]
-    return Drawing("by-dropped-layer", layers.lines(grid, "layer l (0-based)"), caption)
+    grid = [
+        row("matrix entropy of\nthe middle depths (bits)", found.measured[0]),
+        row(f"heads that sink\non key {position} (%)", found.measured[1]),
+    ]
+    return Drawing(
+        "by-dropped-layer", layers.lines(grid, "layer l in which the MLP is dropped (0-based)", legend_above=True), caption
+    )

@@ -120,7 +120,7 @@ def by_layer(found: Results, tokens: Sequence[str], name: str) -> Drawing:
     sinks = [line(title, rates[edit]) for title, edit in shown.items()]
     grid = [
         [layers.Panel("", "largest |h| entering layer l,\nover that of the median position", sizes, log=True)],
-        [layers.Panel("", f"heads of layer l that sink\non position {config.place} (%)", sinks, top=10)],
+        [layers.Panel("", f"heads of layer l that sink\non position {config.place} (%)", sinks)],
     ]
     caption = (
         f"Tokens put at position {config.place}: top, the largest |h| of the stream that enters layer l there, over that of the"

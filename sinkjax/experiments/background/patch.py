@@ -3,7 +3,7 @@
 In the donor run no query may attend to the first key, in any layer, so that the sink and a massive activation stand at the second
 position (Kiya et al. 2026, Fig. 4). What that run has at this position is put into the unedited run: the residual stream, the
 outputs of attention and MLP, keys (before the rotation) and values, in one layer or in all. Controls put there what the donor
-run has at random later positions.
+run has at random later positions. `patch_positions.py` patches one position at a time.
 """
 
 from __future__ import annotations

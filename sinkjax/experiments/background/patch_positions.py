@@ -86,16 +86,19 @@ def part(config: Patch, stores: Mapping[str, xarray.Dataset]) -> Part:
     measured = (measures.sink_rate(target, config.eps), measures.largest_activation(target))
     table = summarise(Measured(data, arms(config, nothing)), measured, config.seed)
     sinks = measured[0].name
-    others = [place for place in places(config) if place != target]
-    edits = [(site, place) for site in SITES for place in others]
-    most = max(edits, key=lambda edit: abs(mean(table[label(*edit), sinks].effect)))
-    best = max(SITES, key=lambda site: mean(table[label(site, target), sinks].effect))
+
+    def size(edit: tuple[Site, int]) -> float:
+        return abs(mean(table[label(*edit), sinks].effect))
+
+    site, place = max(((site, place) for site in SITES for place in places(config)), key=size)
+    others = [other for other in places(config) if other != place]
+    most = max(((site, other) for site in SITES for other in others), key=size)
+    less = f"by more than {number(size(most))} points ({label(*most)})" if size(most) else "at all"
     return Part(
         findings=(
-            f"Of single positions whose values are patched in all layers, position {target} brings most sinks to key {target}:"
-            f" {effect(table[label(best, target), sinks], ' percentage points')} by its {SITES[best]}. Of positions"
-            f" {', '.join(map(str, others))}, none changes them by more than"
-            f" {number(abs(mean(table[label(*most), sinks].effect)))} points, whatever the site ({label(*most)}).",
+            f"Of single positions whose values are patched in all layers, position {place} changes the heads that sink on key"
+            f" {target} most: by {effect(table[label(site, place), sinks], ' percentage points')} with its {SITES[site]}. Of"
+            f" positions {', '.join(map(str, others))}, none changes them {less}, whatever the site.",
         ),
         rows=tuple(row for row in table.values() if row.arm != NONE),
         drawings=(_drawing(config, data, table, sinks),),
@@ -111,6 +114,7 @@ def _drawing(config: Patch, data: xarray.Dataset, table: Table, measure: str) ->
     ]
     caption = (
         f"Heads that sink on key {config.key + 1} when what the donor run has at one position, at one site in all layers, is put"
-        f" there in the unedited run. Bars: bootstrap 95 % intervals over {data.sizes['prompt']} prompts. {origin(data)}."
+        " there in the unedited run; a later position acts on an earlier key through its own query alone. Bars: bootstrap 95 %"
+        f" intervals over {data.sizes['prompt']} prompts. {origin(data)}."
     )
     return Drawing("by-patched-position", points({"": shown}, measure), caption)

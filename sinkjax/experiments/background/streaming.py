@@ -228,8 +228,8 @@ def by_position(config: Streaming, data: xarray.Dataset) -> Drawing:
         f"Loss above that with all keys, along the text, with a cache of {config.cache} keys, in bins of {BIN} positions."
         f" Bands: bootstrap 95 % intervals over {data.sizes['prompt']} prompts, paired. {origin(data)}."
     )
-    panel = layers.Panel("", "loss above all keys (nats)", lines, signed=True)
-    return Drawing("loss-by-position", layers.lines([[panel]], "position of the query"), caption)
+    panel = layers.Panel("", "loss above that\nwith all keys (nats)", lines, signed=True)
+    return Drawing("loss-by-position", layers.lines([[panel]], "position of the query (0-based)"), caption)
 
 
 def by_first(config: Streaming, data: xarray.Dataset, table: Table, measure: str) -> Drawing:
@@ -242,7 +242,7 @@ def by_first(config: Streaming, data: xarray.Dataset, table: Table, measure: str
         "Loss above that with all keys, by the number of first tokens that stay in a cache of the same size. Bands: bootstrap"
         f" 95 % intervals over {data.sizes['prompt']} prompts, paired. {origin(data)}."
     )
-    panel = layers.Panel("", "loss above all keys (nats)", lines, signed=True)
+    panel = layers.Panel("", "loss above that\nwith all keys (nats)", lines, signed=True)
     return Drawing("loss-by-first-tokens", layers.lines([[panel]], "first tokens kept"), caption)
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import xarray
 
 TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
-RATE = 10.0  # per cent that the axis of a sink rate reaches at least
 
 
 def drawings(config: Baseline, runs: Mapping[str, xarray.Dataset], maps: Mapping[str, xarray.Dataset]) -> tuple[Drawing, ...]:
@@ -30,7 +29,7 @@ def drawings(config: Baseline, runs: Mapping[str, xarray.Dataset], maps: Mapping
 def by_layer(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> Drawing:
     """Sink rate and largest activation of the first token and of the other positions, by layer."""
     grid = [
-        [layers.Panel(name, "heads that sink on the key (%)", _sinks(config, data), top=RATE) for name, data in runs.items()],
+        [layers.Panel(name, "heads that sink on the key (%)", _sinks(config, data)) for name, data in runs.items()],
         [layers.Panel(name, "largest |h| after the layer", _activations(config, data), log=True) for name, data in runs.items()],
     ]
     caption = (

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import xarray
 
 TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
-RATE = 10.0  # per cent that the axis of a sink rate reaches at least
 
 
 def drawings(config: BosSwap, runs: Mapping[str, xarray.Dataset], maps: Mapping[str, xarray.Dataset]) -> tuple[Drawing, ...]:
@@ -49,7 +48,7 @@ def by_layer(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:
         return [_line(config, name, of(edit, key)) for name, edit, key in series]
 
     grid = [
-        [layers.Panel(name, "heads that sink on the key (%)", sinks(data), top=RATE) for name, data in runs.items()],
+        [layers.Panel(name, "heads that sink on the key (%)", sinks(data)) for name, data in runs.items()],
         [layers.Panel(name, "largest |h| after the layer", activations(data), log=True) for name, data in runs.items()],
     ]
     caption = (
@@ -73,7 +72,7 @@ def by_place(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:
             layers.Line("the moved token", config.positions, list(stats.intervals(moved, seed=config.seed))),
         ]
 
-    panels = [[layers.Panel(name, "heads that sink on it (%)", sinks(data), top=RATE) for name, data in runs.items()]]
+    panels = [[layers.Panel(name, "heads that sink on it (%)", sinks(data)) for name, data in runs.items()]]
     caption = (
         "Share of all heads that sink on position 0, where another token now is, and on the first token at its new place. Dashed:"
         f" position 0 without an edit. Bands: bootstrap 95 % intervals over {_prompts(runs)} prompts. {_origin(runs)}."
