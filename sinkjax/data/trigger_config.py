@@ -11,7 +11,7 @@ from sinkjax.errors import SinkjaxError, one_of
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """Trigger-conditional averaging (Ran-Milo 2026, section C.1 of papers.md); positions and coordinates count from 0.
+    """Trigger-conditional averaging (Ran-Milo 2026); positions and coordinates count from 0.
 
     A token is a vector of `width` numbers: 0 the BOS flag, 1 the trigger flag, 2 .. width - 2 noise, width - 1 the bias channel,
     which is 1 on ordinary tokens and 0 on BOS and trigger. At the trigger's position the target is the mean of all ordinary

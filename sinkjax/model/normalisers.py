@@ -3,8 +3,8 @@
 What they share: an invisible weight is exactly 0, a row that sees nothing is 0, and gradients are finite under any mask, whatever
 the hidden scores are. A learned sink logit or a 1 in the denominator takes its share outside of the keys; `bias` tells how much.
 
-Sources: papers.md names them by paper; softmax-off-by-one: Xiao et al. 2024; learned sink logit: gpt-oss; sigmoid and elu + 1
-without a row sum: Gu et al. 2025, Table 6; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko et al. 2023.
+Sources. Softmax-off-by-one: Xiao et al. 2024; learned sink logit: gpt-oss; sigmoid and elu + 1 without a row sum: Gu et al. 2025,
+Table 6; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko et al. 2023.
 """
 
 from __future__ import annotations

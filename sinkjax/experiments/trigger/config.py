@@ -70,6 +70,21 @@ class Edited(Lab):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Judged(Lab):
+    """A study that asks of each run whether it sinks and whether it solves the task."""
+
+    sinks: float = 0.5
+    """mean weight on BOS, or share of it, in the rows of other tokens than the trigger, from which on a head sinks"""
+    solved: float = 1.0
+    """per cent of the loss of a model that writes nothing, below which a run has solved the task"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share(self, "sinks")
+        above(self, solved=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OneLayer(Edited):
     """One layer and one head: softmax sinks on BOS, ReLU solves the task without a sink (Fig. 3), and what edits do to both."""
 
@@ -78,7 +93,7 @@ class OneLayer(Edited):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heads(Edited):
+class Heads(Edited, Judged):
     """Several layers and heads with a residual stream: which heads sink (Figs. 4 to 8)."""
 
     seeds: int = 4
@@ -87,12 +102,9 @@ class Heads(Edited):
     """of Adam's steps"""
     sizes: tuple[str, ...] = ("2x2", "4x4")
     """layers x heads"""
-    sinks: float = 0.5
-    """mean share of BOS in the rows of other tokens than the trigger, from which on a head sinks"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share(self, "sinks")
         each_once(self, "sizes")
         for size in self.sizes:
             if not re.fullmatch(r"[1-9]\d?x[1-9]\d?", size):
@@ -129,20 +141,11 @@ class Sizes(Lab):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assumptions(Lab):
+class Assumptions(Judged):
     """One layer and one head, and one assumption of the theorem at a time removed: which still sink, which solve the task."""
 
     steps: int = 10_000
     """of a run, unless it is done before"""
-    sinks: float = 0.5
-    """mean weight on BOS, or share of it, in the rows of other tokens than the trigger, from which on a run sinks"""
-    solved: float = 1.0
-    """per cent of an idle model's loss, below which a run has solved the task"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        share(self, "sinks")
-        above(self, solved=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,8 +87,8 @@ def learning(config: Lab, stores: Mapping[str, Any], labels: Mapping[str, str]) 
     figure = curves(
         [
             [
-                Axis("", "step", "held-out loss", loss, "xy"),
-                Axis("", "step", bos_label, mass, "x", (0, 1.05)),
+                Axis("", "step", "held-out loss", loss, "y"),
+                Axis("", "step", bos_label, mass, "", (0, 1.05)),
                 Axis("", bos_label, "held-out loss", path, "y"),
             ]
         ]
@@ -150,7 +150,8 @@ def identity(stores: Mapping[str, Any]) -> str:
         np.abs(data["edited_loss"].sel(edit=IDENTITY) - data["edited_loss"].sel(edit=NO_EDIT)).max().item()
         for data in stores.values()
     ]
-    return f"The identity edit (0 added to BOS's logit) changes no loss by more than {max(changed):.1g}, in any run and rows."
+    most = "at all" if max(changed) == 0 else f"by more than {max(changed):.1g}"
+    return f"The identity edit (0 added to BOS's logit) changes no loss {most}, in any run and rows."
 
 
 def kind(edit: str) -> str:

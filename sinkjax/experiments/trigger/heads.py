@@ -98,10 +98,11 @@ def section(config: Heads, stores: Mapping[str, xarray.Dataset]) -> Section:
             *notes(config),
             f"A head sinks where the mean share of BOS in the rows of all tokens but BOS and the trigger is at least"
             f" {config.sinks:g}. For softmax, weights are shares. For ReLU both are given: rows near 0 have shares too.",
+            f"A run has solved the task where its held-out loss is below {config.solved:g} % of that of an idle model.",
             "Heads are exchangeable, and which of them sinks differs between seeds, so heads are counted for each seed.",
         ),
         provenance=provenance(data),
-        claims=_claims(config, data, labels),
+        claims=_claims(config, data),
         subject="model",
         over="runs",
     )
@@ -178,43 +179,54 @@ def _which(sinking: NDArray) -> str:
     return " ".join(f"{layer}.{head}" for layer, head in np.argwhere(sinking))
 
 
-def _claims(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Claim, ...]:
+def _claims(config: Heads, data: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Verdicts on the runs that solved the task, as the theorems speak of models of small loss."""
     found = []
     for size in config.sizes:
-        soft, relu = f"{SOFTMAX}-{size}", f"{RELU}-{size}"
-        many, raw = counts(data[soft], "share", config.sinks), counts(data[relu], "weight", config.sinks)
-        shares = counts(data[relu], "share", config.sinks)
-        total = data[soft].sizes["layer"] * data[soft].sizes["head"]
-        finite = np.isfinite(many)
+        soft, relu = data[f"{SOFTMAX}-{size}"], data[f"{RELU}-{size}"]
+        good, idle = _solved(config, soft), _solved(config, relu)
+        many, raw, shares = (
+            counts(soft, "share", config.sinks),
+            counts(relu, "weight", config.sinks),
+            counts(relu, "share", config.sinks),
+        )
+        total = soft.sizes["layer"] * soft.sizes["head"]
         found.append(
             Claim(
-                f"In a softmax model of {size} heads at least one sinks (Theorem 2).",
-                verdict(bool((many[finite] >= 1).all()), applies=bool(finite.any())),
-                f"Sinking heads of {total}, by seed: {_listed(many)}. Rule: at least one in every run.",
+                f"A softmax model of {size} heads that solves the task has a head that sinks (Theorem 2).",
+                verdict(bool((many[good] >= 1).all()), applies=bool(good.any())),
+                f"Sinking heads of {total}, by seed: {_listed(many, good)}. Rule: one or more in each run that solved the task.",
             )
         )
         if size in PUBLISHED:
-            count, wanted = _over_runs(config, many), PUBLISHED[size]
+            count, wanted = _over_runs(config, many[good]), PUBLISHED[size]
             low, high = (count.mean if end is None else end for end in (count.low, count.high))
             found.append(
                 Claim(
                     f"{wanted} of {total} heads of the softmax model of {size} heads sink (Figs. 4, 6, 7; read off one example).",
-                    verdict(low is not None and high is not None and low <= wanted <= high, applies=bool(finite.any())),
-                    f"{interval(count)} heads. Rule: the interval holds {wanted}.",
+                    verdict(low is not None and high is not None and low <= wanted <= high, applies=bool(good.any())),
+                    f"{interval(count)} heads in the runs that solved the task. Rule: the interval holds {wanted}.",
                     f"{wanted}, one seed",
                 )
             )
         found.append(
             Claim(
                 f"In a ReLU model of {size} heads none sinks (Figs. 5, 8).",
-                verdict(bool((raw[np.isfinite(raw)] == 0).all()), applies=bool(np.isfinite(raw).any())),
-                f"Heads with a mean weight on BOS of at least {config.sinks:g}, by seed: {_listed(raw)}; by share of the row:"
-                f" {_listed(shares)}. Mean weight on BOS {interval(summary.interval(data[relu], summary.BOS, config.seed))}."
-                " Rule: none by weight, in any run.",
+                verdict(bool((raw[idle] == 0).all()), applies=bool(idle.any())),
+                f"Heads with a mean weight on BOS of at least {config.sinks:g}, by seed: {_listed(raw, idle)}; by share of the"
+                f" row: {_listed(shares, idle)}. Mean weight on BOS {interval(summary.interval(relu, summary.BOS, config.seed))}."
+                " Rule: none by weight, in any run that solved the task.",
             )
         )
     return tuple(found)
 
 
-def _listed(values: NDArray) -> str:
-    return ", ".join("diverged" if np.isnan(value) else number(value) for value in values)
+def _solved(config: Heads, data: Any) -> NDArray:
+    """Which runs have solved the task, bool [run]."""
+    return summary.values(data, summary.LEFT) < config.solved  # False for one that diverged
+
+
+def _listed(values: NDArray, solved: NDArray) -> str:
+    """A count of each run; in brackets those of runs that have not solved the task."""
+    words = ("diverged" if np.isnan(value) else number(value) for value in values)
+    return ", ".join(word if good else f"({word})" for word, good in zip(words, solved, strict=True))

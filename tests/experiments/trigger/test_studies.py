@@ -151,6 +151,13 @@ def test_a_model_without_sinks_contradicts_theorem_2_and_a_diverged_run_counts_n
     set_mass(headed["softmax-2x2"], 0.1)
     set_mass(headed["relu-2x2"], 0.8)
     assert [claim.verdict for claim in heads.section(CONFIG, headed).claims] == ["not confirmed"] * 3
+    for data in headed.values():
+        data["loss"].loc[{"run": 0}] = 1.0
+    one = heads.section(CONFIG, headed).claims[0]
+    assert (one.verdict, "(0), 0" in one.evidence) == ("not confirmed", True)  # the unsolved run in brackets
+    for data in headed.values():
+        data["loss"][...] = 1.0
+    assert [claim.verdict for claim in heads.section(CONFIG, headed).claims] == ["not applicable"] * 3
     headed["softmax-2x2"]["share"].loc[{"run": 0}] = np.nan
     counts = heads.counts(headed["softmax-2x2"], "share", 0.5)
     assert np.isnan(counts[0])
