@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_configs_and_models_that_do_not_fit_are_refused(tiny_config):
     with pytest.raises(SinkjaxError, match="delimiters lists at least one token"):
         Elsewhere(delimiters=())
     with pytest.raises(SinkjaxError, match="has no vocabulary"):
-        elsewhere.jobs(Elsewhere(), SimpleNamespace(vocab_size=None, width=8))
+        elsewhere.jobs(Elsewhere(), replace(tiny_config, vocab_size=None))
 
 
 TEXTS = (
