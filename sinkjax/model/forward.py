@@ -31,6 +31,7 @@ from sinkjax.model import rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, Rope
+from sinkjax.model.norms import rms_norm
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
@@ -230,13 +231,6 @@ def complete(
 def normed(h: jax.Array, w: Params, gain: str, config: Config) -> jax.Array:
     """The residual stream as the next part of the model reads it."""
     return h if config.norm is None else rms_norm(h, w[gain], config.norm.eps)
-
-
-def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
-    """x * gain / sqrt(mean(x^2) + eps) over the last axis, in at least float32; returned in the dtype of x."""
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    scaled = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + eps)
-    return (scaled * gain).astype(x.dtype)
 
 
 def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
