@@ -44,11 +44,6 @@ class PretrainTask:
     def open(self, say: Callable[[str], None]) -> Text:
         return open_text(self.config, say)
 
-    def batch(self, key: jax.Array) -> Batch:
-        raise NotImplementedError  # the host reads it
-
-    held_out = batch
-
     def loss(self, params: Params, batch: Batch, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
         nll, mask = self._nll(params, batch)
         return (nll * mask).sum() / mask.sum(), jnp.bool_(False)
