@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
-from sinkjax.model.config import Config, HeadGate, NoPosition
+from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.forward import forward
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, Given, Normaliser
 from sinkjax.model.params import Params
 from sinkjax.probe import Probe
