@@ -44,7 +44,7 @@ def abstract(config: Config) -> Params:
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d], and the biases the config asks for; final_norm [d]; unembed [d, V] if not tied.
-    Of variants: layers/normaliser, a vector [L, H] for each value that the normaliser learns; what the records of
+    Of variants: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records of
     sinkjax/model/heads.py name, and layers/q_norm and k_norm [L, D].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
@@ -70,8 +70,11 @@ def abstract(config: Config) -> Params:
         if config.mlp_bias:
             layers |= {"gate_bias": vector("zeros", mlp=F), "up_bias": vector("zeros", mlp=F)}
             layers["down_bias"] = vector("zeros", width=d)
-    if config.normaliser.LEARNED:
-        layers["normaliser"] = {name: vector("zeros", heads=H) for name in config.normaliser.LEARNED}
+    if learned := config.normaliser.learned():
+        layers["normaliser"] = {
+            name: vector("zeros", heads=H) if axes == ("heads",) else matrix(D, **dict.fromkeys(axes, D))
+            for name, axes in learned.items()
+        }
     if config.qk_norm is not None:
         layers |= {"q_norm": vector("ones", head_dim=D), "k_norm": vector("ones", head_dim=D)}
     if (norm := config.head_norm) is not None:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import sinkjax
 from sinkjax import Capture, Config, Probe, SinkjaxError, Site
+from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm, Rope
 from sinkjax.model.heads import ElementGate, HeadGate, HeadNorm, ValueGate
@@ -152,9 +154,9 @@ def test_qk_norm_is_that_of_qwen3_in_transformers(rng: np.random.Generator) -> N
         np.testing.assert_allclose(ours, theirs(torch.as_tensor(tokens)).logits, rtol=1e-5, atol=2e-6)  # their norms are float32
 
 
-def test_edits_sweeps_and_first_block_tools_work_with_all_of_them(rng: np.random.Generator) -> None:
+def test_edits_and_sweeps_work_with_all_of_them(rng: np.random.Generator) -> None:
     config = bare(**SHAPE, **OPTIONS["norms and a gate"])
-    model = sinkjax.checkpoints.load.Model(config, jax.tree.map(np.float32, draw(config)), None, {"kind": "toy"})
+    model = Model(config, jax.tree.map(jnp.asarray, draw(config, "float32")), None, {"kind": "toy"})
     x = rng.standard_normal((2, 9, 7)).astype(np.float32)
     edits = [sinkjax.compose(), sinkjax.mask_key(0, layers=1), sinkjax.edit("head_out", "scale", 0.0, heads=1)]
     found = sinkjax.sweep(model, x, edits, probe=Probe(attention_received=True), progress=False)
