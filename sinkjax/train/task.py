@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+import numpy as np
 
 from sinkjax.model.params import Params
 
 
 class Task(Hashable, Protocol):
-    """A model, its data and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
+    """A model and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
 
+    Its data are made on the device (`Makes`) or read on the host (`Reads`).
     variants: names of what differs between runs beside seed and learning rate, on parameters of one shape; at least one.
     A variant arrives as int32 [], its place in `variants`.
     """
@@ -23,14 +25,48 @@ class Task(Hashable, Protocol):
     def init(self, seed: int) -> Params:
         """Parameters drawn from a seed."""
 
+    def loss(self, params: Params, batch: Any, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The loss, float [], and whether the run has reached its goal on this batch, bool []; before the update."""
+
+    def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
+        """What an evaluation logs: name -> float [] or a small array."""
+
+
+@runtime_checkable
+class Makes(Protocol):
+    """A task whose data are made on the device; both methods are traced."""
+
     def batch(self, key: jax.Array) -> Any:
         """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""
 
     def held_out(self, key: jax.Array) -> Any:
         """The held-out batch; `key` is that of the data seed."""
 
-    def loss(self, params: Params, batch: Any, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The loss, float [], and whether the run has reached its goal on this batch, bool []; before the update."""
 
-    def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
-        """What an evaluation logs: name -> float [] or a small array."""
+class Source(Protocol):
+    """Data on the host. card: what they are, in JSON; a training goes on only with data of the same card."""
+
+    @property
+    def card(self) -> dict[str, Any]: ...
+
+    def batch(self, seed: int, k: int) -> Any:
+        """Batch k of a run with this seed, a pytree of numpy arrays: a function of these two (and of the config) alone."""
+
+    def held_out(self) -> Any:
+        """The held-out batch."""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A task whose data are read on the host."""
+
+    def open(self, say: Callable[[str], None]) -> Source:
+        """The data, made ready. say: is told what takes time."""
+
+
+@runtime_checkable
+class Summarises(Protocol):
+    """A task whose evaluations are reduced on the host before they are logged."""
+
+    def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """What the log keeps of what `evaluate` gave for one run."""
