@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.model import params as model_params
-from sinkjax.model.config import Config, HeadGate, NoPosition, RMSNorm, Rope
+from sinkjax.model.config import Config, NoPosition, RMSNorm, Rope
 from sinkjax.model.forward import forward
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.params import Leaf, Params
 from sinkjax.probe import Probe
