@@ -41,6 +41,8 @@ def attend(
     K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
+    if config.normaliser.kernel:
+        q_BHTD, k_BKSD = (config.normaliser.features(x, learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()

@@ -31,6 +31,7 @@ from sinkjax.model import rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, Rope
+from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
 from sinkjax.model.norms import rms_norm
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
@@ -124,14 +125,19 @@ def block(
     matmul = partial(jnp.einsum, precision=precision)
 
     x = normed(h, w, "attn_norm", config)
-    q = tape(Site.QUERY, add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias")))
-    k = tape(Site.KEY, add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias")))
-    v = tape(Site.VALUE, add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias")))
+    q = add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias"))
+    k = add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias"))
+    v = add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias"))
+    if config.qk_norm is not None:
+        q, k = normed_queries_keys(q, k, w, config.qk_norm.eps)
+    v = gated_values(v, x, w, config.gate, precision)
+    q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
     heads, empty_rows = attend(q, k, v, window, w.get("normaliser", {}), tape, config, precision)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
-    if config.gate is not None:
-        heads = heads * jax.nn.sigmoid(matmul("BTd,dH->BTH", x, w["head_gate"]))[..., None]
+    if config.head_norm is not None:
+        heads = normed_outputs(heads, w, config.head_norm)
+    heads = gated_outputs(heads, x, w, config.gate, precision)
     attended = tape(Site.ATTN_OUT, add_bias(matmul("BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias")))
     h = h + attended if config.residual else attended
     if config.mlp_width is None:

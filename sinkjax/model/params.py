@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
+from sinkjax.model.heads import ElementGate, HeadGate, ValueGate
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -43,7 +44,8 @@ def abstract(config: Config) -> Params:
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d], and the biases the config asks for; final_norm [d]; unembed [d, V] if not tied.
-    Of variants: layers/normaliser, a vector [L, H] for each value that the normaliser learns, and layers/head_gate [L, d, H].
+    Of variants: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records of
+    sinkjax/model/heads.py name, and layers/q_norm and k_norm [L, D].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -68,10 +70,25 @@ def abstract(config: Config) -> Params:
         if config.mlp_bias:
             layers |= {"gate_bias": vector("zeros", mlp=F), "up_bias": vector("zeros", mlp=F)}
             layers["down_bias"] = vector("zeros", width=d)
-    if config.normaliser.LEARNED:
-        layers["normaliser"] = {name: vector("zeros", heads=H) for name in config.normaliser.LEARNED}
-    if config.gate is not None:
-        layers["head_gate"] = matrix(d, width=d, heads=H)
+    if learned := config.normaliser.learned():
+        layers["normaliser"] = {
+            name: vector("zeros", heads=H) if axes == ("heads",) else matrix(D, **dict.fromkeys(axes, D))
+            for name, axes in learned.items()
+        }
+    if config.qk_norm is not None:
+        layers |= {"q_norm": vector("ones", head_dim=D), "k_norm": vector("ones", head_dim=D)}
+    if (norm := config.head_norm) is not None:
+        axes = {"heads": H, "head_dim": D} if norm.gain == "head" else {"head_dim": D}
+        layers["head_norm"] = vector("ones", **axes)
+        if norm.offset:
+            layers["head_norm_offset"] = vector("zeros", **axes)
+    match config.gate:
+        case HeadGate():
+            layers["head_gate"] = matrix(d, width=d, heads=H)
+        case ElementGate():
+            layers["element_gate"] = matrix(d, width=d, heads=H, head_dim=D)
+        case ValueGate():
+            layers["value_gate"] = matrix(d, width=d, kv_heads=K, head_dim=D)
     if config.qkv_bias:
         layers["q_bias"] = vector("zeros", heads=H, head_dim=D)
         layers["k_bias"] = vector("zeros", kv_heads=K, head_dim=D)

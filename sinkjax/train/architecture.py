@@ -40,8 +40,16 @@ class Architecture:
     """epsilon of the norms"""
     normaliser: NormaliserName = "softmax"
     """what makes attention weights of scores"""
-    gate: Literal["none", "head"] = "none"
-    """a sigmoid gate on each head's output"""
+    alpha: float | None = None
+    """what the rows of the normaliser "scaled" sum to, by default 0.1"""
+    p: float | None = None
+    """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
+    gate: Literal["none", "head", "element", "value"] = "none"
+    """a sigmoid gate: one number for each head's output, one for each of its dims, or one for each dim of the values"""
+    head_norm: Literal["none", "shared", "head", "head-offset"] = "none"
+    """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
+    qk_norm: bool = False
+    """RMSNorm of each head's queries and keys"""
     window: int | None = None
     """last keys that a query sees, itself included, in every layer; by default all"""
     precision: Literal["highest", "high", "default"] = "highest"
@@ -50,5 +58,8 @@ class Architecture:
     def __post_init__(self) -> None:
         at_least(self, layers=1, width=1, heads=1, kv_heads=1, head_dim=1, mlp_width=1, window=1)
         above(self, rope_theta=0, norm_eps=0)
+        for name, of in (("alpha", ("scaled",)), ("p", ("softmax-p", "sigmoid-p"))):
+            if getattr(self, name) is not None and self.normaliser not in of:
+                raise SinkjaxError(f"{name} is for the normaliser {' or '.join(map(repr, of))}, not for {self.normaliser!r}")
         if self.head_dim is None and self.width % self.heads:
             raise SinkjaxError(f"heads must divide width ({self.width}) unless head_dim is stated, not {self.heads}")

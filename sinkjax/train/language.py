@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,15 +13,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.model import params as model_params
-from sinkjax.model.config import Config, HeadGate, NoPosition, RMSNorm, Rope
+from sinkjax.model.config import Config, NoPosition, RMSNorm, Rope
 from sinkjax.model.forward import forward
-from sinkjax.model.normalisers import NAMED
+from sinkjax.model.heads import ElementGate, Gate, HeadGate, HeadNorm, ValueGate
+from sinkjax.model.normalisers import NAMED, Normaliser
 from sinkjax.model.params import Leaf, Params
 from sinkjax.probe import Probe
 from sinkjax.train import pretrain_measure
 from sinkjax.train.architecture import Architecture
 
 ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+GATES: dict[str, Gate | None] = {"none": None, "head": HeadGate(), "element": ElementGate(), "value": ValueGate()}
+HEAD_NORMS = {
+    "none": None,
+    "shared": HeadNorm(),
+    "head": HeadNorm(gain="head"),
+    "head-offset": HeadNorm(gain="head", offset=True),
+}
 UNROLLED = 6  # layers up to which they are compiled one after the other, which makes a step faster and compilation slower
 Batch = Mapping[str, jax.Array]  # of `sinkjax/data/batches.py`
 
@@ -94,9 +103,16 @@ def build(config: Architecture, vocab_size: int, context: int) -> Config:
         activation=ACTIVATIONS[config.mlp],
         tied=config.tied,
         windows=None if config.window is None else (config.window,) * config.layers,
-        normaliser=NAMED[config.normaliser],
-        gate=HeadGate() if config.gate == "head" else None,
+        normaliser=_normaliser(config),
+        gate=GATES[config.gate],
+        head_norm=HEAD_NORMS[config.head_norm],
+        qk_norm=RMSNorm(config.norm_eps) if config.qk_norm else None,
     )
+
+
+def _normaliser(config: Architecture) -> Normaliser:
+    given = {name: value for name in ("alpha", "p") if (value := getattr(config, name)) is not None}
+    return dataclasses.replace(NAMED[config.normaliser], **given)  # type: ignore[type-var]
 
 
 def init(config: Config, seed: int, dtype: str) -> Params:
