@@ -76,7 +76,8 @@ class LanguageTask(ABC):
         return total.sum() / count.sum()
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return pretrain_measure.summarise(measured, self.architecture)
+        with np.errstate(all="ignore"):  # a run that diverges ends with what is not finite
+            return pretrain_measure.summarise(measured)
 
     def _nll(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """-log p of each target in nats, and whether it counts: float32 [B, T] each."""

@@ -41,7 +41,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     }
 
 
-def summarise(measured: Mapping[str, np.ndarray], config: Config) -> dict[str, Any]:
+def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """What is logged.
 
     sink, sink_share: Sink_k^0.3 of the first positions, by the weights used and by each row's shares; sink_bias: the same of what

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +147,8 @@ def test_a_sink_is_measured_on_the_first_tokens_of_held_out_blocks(done):
     params = jax.tree.map(jnp.copy, done.of(0))
     params["layers"]["k"] = params["layers"]["k"].at[1, :, 0].set(0)  # a head of equal scores: uniform attention
     params["layers"]["v"] = params["layers"]["v"].at[1].set(0)
-    found = pretrain_measure.summarise(pretrain_measure.measure(params, tokens, task.architecture, "highest"), task.architecture)
+    measured = jax.tree.map(np.asarray, pretrain_measure.measure(params, tokens, task.architecture, "highest"))
+    found = task.summarise(measured)
     uniform = np.mean(1 / np.arange(1, 25))
     assert found["received"][1, 0] == pytest.approx(uniform, rel=1e-4)
     assert found["share"][1, 0] == pytest.approx(uniform, rel=1e-4)
@@ -171,28 +172,12 @@ def test_divergence_stops_a_run_at_its_last_finite_parameters(tmp_path):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(ended.of(1)))
 
 
-def test_a_text_that_changed_is_no_text_to_go_on_with(tmp_path, monkeypatch):
-    text = tmp_path / "text.txt"
-    text.write_text("A sentence, and then another one. " * 400)
-    config = dataclasses.replace(SMALL, text=str(text), limit=None, seeds=1, vocabulary=260)
-    original, calls = loop.call, []
-
-    def once(*args):
-        calls.append(args)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return original(*args)
-
-    monkeypatch.setattr(loop, "call", once)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "out", save_every=0, progress=False)
-    log = tmp_path / "out" / "log.jsonl"
-    first, *rest = log.read_text().splitlines()
-    header = json.loads(first)
-    header["data"]["corpus"] = "0" * 64
-    log.write_text("\n".join([json.dumps(header), *rest]) + "\n")
+def test_a_text_that_changed_is_no_text_to_go_on_with(done):
+    source = done.task.open(lambda line: None)
+    loop.same_data(done.folder, source)
+    other = SimpleNamespace(card=source.card | {"corpus": "0" * 64})
     with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it began \(corpus\)"):
-        train(config, tmp_path / "out", progress=False)
+        loop.same_data(done.folder, other)
 
 
 @pytest.mark.parametrize(
