@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
+import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import loop, pretrain, pretrain_measure, train
-from sinkjax.train.feed import Feed
+from sinkjax.train import feed, loop, pretrain, pretrain_measure, train
 from sinkjax.train.log import read
 from sinkjax.train.optimiser import factor, optimiser_of
 from sinkjax.train.pretrain_config import Pretrain
@@ -63,6 +63,13 @@ def test_the_loss_falls_towards_that_of_the_text(done):
     assert all(0 < line["gradient_norm"] <= line["gradient_norm_max"] for line in lines[1:])
 
 
+def test_each_run_is_a_model_that_can_be_loaded(done):
+    model = sinkjax.load(str(done.folder / "models" / "run-001"))
+    assert same_bits(model.params, done.of(1))
+    tokens, _ = sinkjax.encode(model, ["It was a bright morning"], bos="model", length=16)
+    assert tokens[0, 0] == 0
+
+
 def test_the_log_says_which_text_was_read(done):
     data = read(done.folder)[0]["data"]
     assert data["blocks"] > 100
@@ -96,9 +103,9 @@ def test_seeds_see_data_of_their_own_or_the_same():
     for shared in (False, True):
         config = dataclasses.replace(SMALL, shared_data=shared)
         source = pretrain.task(config).open(lambda line: None)
-        feed = Feed(source, [0, 1], 3)
-        tokens = feed.at([0, 1], 6)["tokens"]
-        feed.close()
+        batches = feed.Feed(source, [0, 1], 3)
+        tokens = batches.at([0, 1], 6)["tokens"]
+        batches.close()
         assert tokens.shape == (2, 3, 4, 25)
         assert np.array_equal(tokens[0], tokens[1]) == shared
         assert np.array_equal(tokens[1, 2], source.batch(1, 8)["tokens"])
@@ -174,10 +181,10 @@ def test_divergence_stops_a_run_at_its_last_finite_parameters(tmp_path):
 
 def test_a_text_that_changed_is_no_text_to_go_on_with(done):
     source = done.task.open(lambda line: None)
-    loop.same_data(done.folder, source)
+    feed.same_data(done.folder, source)
     other = SimpleNamespace(card=source.card | {"corpus": "0" * 64})
     with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it began \(corpus\)"):
-        loop.same_data(done.folder, other)
+        feed.same_data(done.folder, other)
 
 
 @pytest.mark.parametrize(
