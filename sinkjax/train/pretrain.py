@@ -36,6 +36,9 @@ class PretrainTask:
     def variants(self) -> tuple[str, ...]:
         return (self.config.normaliser,)
 
+    def model(self, variant: str) -> Config:
+        return model(self.config)
+
     def init(self, seed: int) -> Params:
         return init(model(self.config), seed, self.config.dtype)
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 
 
@@ -55,6 +57,10 @@ class Source(Protocol):
     def held_out(self) -> Any:
         """The held-out batch."""
 
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What made tokens of a text; None for data that are no text."""
+
 
 @runtime_checkable
 class Reads(Protocol):
@@ -70,3 +76,11 @@ class Summarises(Protocol):
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """What the log keeps of what `evaluate` gave for one run."""
+
+
+@runtime_checkable
+class Models(Protocol):
+    """A task that trains models of this library, which can be saved one by one."""
+
+    def model(self, variant: str) -> Config:
+        """The architecture of a variant's runs."""

@@ -49,6 +49,9 @@ class TriggerTask:
     def variants(self) -> tuple[str, ...]:
         return self.config.normalisers
 
+    def model(self, variant: str) -> Config:
+        return model(self.config, variant)
+
     def init(self, seed: int) -> Params:
         return model_params.init(model(self.config), seed, self.config.dtype, self.config.init_std)
 
