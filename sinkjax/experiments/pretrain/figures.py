@@ -9,7 +9,7 @@ import numpy as np
 
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.pretrain import summary
-from sinkjax.experiments.pretrain.config import MEASURES, Ablation, Form
+from sinkjax.experiments.pretrain.config import Ablation, Form
 from sinkjax.experiments.pretrain.summary import Stores
 from sinkjax.plots.bands import Band, Column, bands
 from sinkjax.plots.points import Point, points
@@ -38,7 +38,7 @@ def learning(config: Ablation, stores: Stores, there: Sequence[Form]) -> Drawing
     first, others = there[0], there[1:]
     groups = [[first, *others[at : at + TOGETHER]] for at in range(0, max(len(others), 1), TOGETHER)]
     grid = [[[_band(form.title, stores[form.name], of) for form in group] for of in CURVES.values()] for group in groups]
-    columns = [Column("valid loss\n(nats)", limits=_losses(grid)), Column("Sink_1\n(% of heads)", limits=_percent(grid))]
+    columns = [Column("valid loss\n(nats)", limits=_losses(grid)), Column("Sink$_1$\n(% of heads)", limits=_percent(grid))]
     columns.append(Column("norm of token 1\nover others", log=True))
     figure = bands(columns, grid, "step")
     caption = (
@@ -52,7 +52,7 @@ def learning(config: Ablation, stores: Stores, there: Sequence[Form]) -> Drawing
 def sinks(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
     """The sinks of the rows beside the paper's, each quantity in a panel."""
     chosen = [name for name in SINKS if name == "sink" or name in config.shown]
-    columns = {MEASURES[name]: _beside(config, stores, name) for name in chosen}
+    columns = {f"Sink$_{name[5:] or 1}$".replace("bias", "*"): _beside(config, stores, name) for name in chosen}
     figure = points(columns, "heads that sink (%)")
     caption = (
         "Heads that give a token (or, Sink_*, a bias) more than 0.3 of the attention of 64 positions, beside the paper's numbers."
@@ -67,9 +67,9 @@ def losses(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
     base = first.paper.get("loss")
     found = []
     for form in config.here[1:]:
-        if form.name in stores and first.name in stores:
-            value = summary.difference(stores, config, form.name, first.name, "loss")
-            found.append(Point(form.title, value, HERE))
+        there = form.name in stores and first.name in stores
+        here = summary.difference(stores, config, form.name, first.name, "loss") if there else summary.alone(None)
+        found.append(Point(form.title, here, HERE))
         paper = form.paper.get("loss")
         if isinstance(base, int | float) and isinstance(paper, int | float):
             found.append(Point(form.title, summary.alone(paper - base), PAPER))
@@ -87,8 +87,8 @@ def _beside(config: Ablation, stores: Stores, measure: str) -> list[Point]:
     found = []
     for form in config.here:
         paper = form.paper.get(measure)
-        if form.name in stores:
-            found.append(Point(form.title, summary.mean(stores, config, form, measure), HERE))
+        here = summary.mean(stores, config, form, measure) if form.name in stores else summary.alone(None)
+        found.append(Point(form.title, here, HERE))
         if isinstance(paper, int | float):
             found.append(Point(form.title, summary.alone(paper), PAPER))
     return found
