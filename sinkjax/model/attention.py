@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,9 @@ import jax.numpy as jnp
 from sinkjax.edits.site import Site
 from sinkjax.measure import query_axes
 from sinkjax.model import products
+from sinkjax.model.bias import ValueBias
 from sinkjax.model.config import Config
+from sinkjax.model.extra_key import extra_key, weigh
 from sinkjax.statistics import PairView
 from sinkjax.tape import Tape
 
@@ -26,14 +29,14 @@ def attend(
     k_BSKD: jax.Array,
     v_BSKD: jax.Array,
     window: jax.Array | None,
-    learned: Mapping[str, jax.Array],
+    w: Mapping[str, Any],
     tape: Tape,
     config: Config,
     precision: str,
 ) -> tuple[jax.Array, jax.Array]:
     """Causal attention of rotated queries and keys, by the config's scale and normaliser.
 
-    window: int, the number of last keys a query sees, or None. learned: the normaliser's parameters in this layer, [H] each.
+    window: int, the number of last keys a query sees, or None. w: the parameters of the layer.
     Scores, weights and their sums are at least float32.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
@@ -41,8 +44,10 @@ def attend(
     K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
+    learned = w.get("normaliser", {})
     if config.normaliser.kernel:
         q_BHTD, k_BKSD = (config.normaliser.features(x, learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
+    extra = extra_key(w, config, tape.lengths, wide, precision)
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
@@ -56,9 +61,11 @@ def attend(
         scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
-        view = dataclasses.replace(view, visible=visible, bias=config.normaliser.bias(scores, visible, given))
-        weights = inner.weights(config.normaliser.weights(scores, visible, given), view)
+        of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
+        weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
+        weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
         out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)
+        out = out if extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
@@ -68,7 +75,10 @@ def attend(
         out, empty, record, counts = _in_blocks(block, q_BHTD, tape)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
-    return out.swapaxes(1, 2).astype(v_BSKD.dtype), empty
+    out = out.swapaxes(1, 2)
+    if isinstance(config.attention_bias, ValueBias):
+        out = out + w["attention_bias"]["output"]
+    return out.astype(v_BSKD.dtype), empty
 
 
 def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHTD: jax.Array, tape: Tape) -> tuple:

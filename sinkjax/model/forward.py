@@ -15,6 +15,7 @@ width, d residual width, F MLP width, V vocabulary, L blocks.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -30,13 +31,14 @@ from sinkjax.measure import finish, measure
 from sinkjax.model import rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
+from sinkjax.model.bias import SinkToken
 from sinkjax.model.config import Config, Rope
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
 from sinkjax.model.norms import rms_norm
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
-from sinkjax.probe import Probe
+from sinkjax.probe import Capture, Probe
 from sinkjax.statistics import View
 from sinkjax.tape import Tape
 
@@ -95,6 +97,7 @@ def run(
     unroll: bool = False,
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
+    params = with_sink_token(params, config, precision)
     h, start = embed(params, tokens, edits, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
     slots = empty_slots(step, params, h, config, probe)
@@ -102,6 +105,17 @@ def run(
         lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(config.layers), params["layers"]), unroll=unroll
     )
     return complete(params, h, tokens, Trace(start, layers, slots), edits, config, probe, lengths, logits, precision)
+
+
+def with_sink_token(params: Params, config: Config, precision: str) -> Params:
+    """The parameters, with the keys and values that a sink token has in each layer, if the model has one (see `SinkToken`)."""
+    if not isinstance(config.attention_bias, SinkToken):
+        return params
+    alone = dataclasses.replace(config, attention_bias=None, vocab_size=None)
+    probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
+    vector, one = params["sink_token"][None, None], jnp.ones(1, jnp.int32)
+    record = run(params, vector, one, (), config=alone, probe=probe, logits=False, precision=precision).record
+    return params | {"layers": params["layers"] | {"attention_bias": {name: record[name][0, :, 0] for name in ("key", "value")}}}
 
 
 def embed(params: Params, tokens: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
@@ -133,7 +147,7 @@ def block(
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
-    heads, empty_rows = attend(q, k, v, window, w.get("normaliser", {}), tape, config, precision)  # LOGITS, WEIGHTS
+    heads, empty_rows = attend(q, k, v, window, w, tape, config, precision)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
