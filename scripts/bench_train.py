@@ -48,7 +48,7 @@ class Effort:
 
 
 FULL = Effort(3, {"mini": 100, "60m": 12})
-QUICK = Effort(1, {"mini": 6})
+QUICK = Effort(1, {"mini": 2})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
