@@ -77,11 +77,16 @@ class Schedule(Training):
     """of the learning rate after that"""
     lowest: float = 0.1
     """where a cosine ends, as a share of the learning rate"""
+    micro_batch: int | None = None
+    """sequences whose gradient is computed at one time and added up over the batch; by default all of them"""
     clip: float | None = 1.0
     """largest norm of a gradient over all parameters; a larger one is scaled down to it"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, weight_decay=0, warmup=0, lowest=0)
+        at_least(self, micro_batch=1)
         if self.clip is not None:
             above(self, clip=0)
+        if self.micro_batch is not None and self.batch % self.micro_batch:
+            raise SinkjaxError(f"micro_batch must divide batch ({self.batch}), not {self.micro_batch}")
