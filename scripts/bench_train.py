@@ -32,10 +32,10 @@ GOAL = 1.5  # times as fast as the faster PyTorch, for "mini"
 TOLERANCE = 1e-4
 EVALUATIONS = 1
 
-# The paper's 60m has 512 blocks of 2048 tokens a step and a vocabulary of 50432; what is left out here is said in the section.
+MINI = {"layers": 4, "width": 128, "heads": 4, "mlp_width": 384, "batch": 16, "eval_batch": 64}
+SMALL = {"layers": 10, "width": 768, "heads": 8, "mlp_width": 1536, "batch": 4, "eval_batch": 4}
 SHAPES: dict[str, dict[str, int]] = {
-    "mini": {"layers": 4, "width": 128, "heads": 4, "mlp_width": 384, "context": 256, "batch": 16, "vocabulary": 2048},
-    "60m": {"layers": 10, "width": 768, "heads": 8, "mlp_width": 1536, "context": 256, "batch": 4, "vocabulary": 2048},
+    size: {**shape, "context": 256, "vocabulary": 2048} for size, shape in (("mini", MINI), ("60m", SMALL))
 }
 
 
@@ -132,15 +132,17 @@ def section(about: Mapping[str, Any], times: Mapping[tuple[str, str], Sequence[f
         for size, shape in SHAPES.items()
         if size in about["sizes"]
     )
+    trained = "; ".join(f"{size}: {steps} steps, {SHAPES[size]['eval_batch']} blocks" for size, steps in effort.steps.items())
     compiled = any(way == COMPILED for _, way in times)
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     setting = (
         f"{shapes}. Llama, AdamW with warm-up and clip, float32. Measured on {date.today().isoformat()} on {cpu_name()}, {CORES} "
         f"cores, load average {about['load']:.2f} before the start; {versions}. Medians of {effort.rounds} rounds (smallest to "
-        "largest), in which all ways take turns. Of sinkjax the whole trainer is timed: batches of a text, an evaluation on 64 "
-        f"held-out blocks at the end ({', '.join(f'{size}: {steps} steps' for size, steps in effort.steps.items())}), log and "
-        "checkpoints; compilation is not. PyTorch only trains, on batches that lie ready, by transformers' Llama with fused "
-        f"attention and a fused optimiser{'' if compiled else ' (no C++ compiler: not compiled)'}. "
+        "largest), in which all ways take turns. Of sinkjax the whole trainer is timed: batches of a text, an evaluation on "
+        f"held-out blocks at the end ({trained}), log and checkpoints; compilation is not. PyTorch only trains, on batches that "
+        "lie ready, by transformers' Llama with fused attention and a fused optimiser"
+        f"{'' if compiled else ' (no C++ compiler: not compiled)'}. The paper's 60m has 512 blocks of 2048 tokens a step and a "
+        "vocabulary of 50432. "
         "`python scripts/bench_train.py` writes this section."
     )
     peers = [times["mini", way] for way in (EAGER, COMPILED) if ("mini", way) in times]
