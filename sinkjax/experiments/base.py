@@ -119,8 +119,8 @@ class Lesson:
 
     training: what is trained, in how many runs. architecture: of each of its models, for a plan. measure: all finished runs to a
     labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
-    checkpoint. so_far: what the folder of a training that is not finished tells (None: nothing yet); if all lessons have it, a page
-    can be made at any moment. wanted: whether a run trains it; one that is not wanted is shown if it is there.
+    checkpoint. so_far: what the folder of a training that is not finished tells (None: nothing yet); where all lessons have it, a
+    page can be made at any moment. wanted: whether a run trains it; one that is not wanted is shown if it is there.
     """
 
     name: str

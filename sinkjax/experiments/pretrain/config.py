@@ -24,6 +24,7 @@ MEASURES = {
     "sink_5": "Sink_5 (%)",
     "sink_bias": "Sink_* (%)",
     "loss": "valid loss (nats)",
+    "train_loss": "train loss (nats)",
     "perplexity": "perplexity",
     "strongest": "weight on token 1, strongest head",
     "first_share": "share of token 1, mean over heads",
@@ -32,6 +33,7 @@ MEASURES = {
     "largest": "largest activation, mean over depths",
     "effective_rank": "effective rank, mean over layers",
     "disparity": "dimension disparity, mean over layers",
+    "gradient_norm": "norm of the gradient",
     "steps_to": "steps to the first row's last loss",
 }
 SHOWN = ("sink", "loss", "strongest", "norm_ratio", "largest")

@@ -118,5 +118,3 @@ def _percent(grid: Sequence[Sequence[Sequence[Band]]]) -> tuple[float, float]:
 def _seeds(stores: Stores, there: Sequence[Form]) -> str:
     counts = {stores[form.name].sizes["run"] for form in there}
     return f"{min(counts)} to {max(counts)} seeds." if len(counts) > 1 else f"{counts.pop()} seed(s) a row."
-
-

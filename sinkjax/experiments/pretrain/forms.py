@@ -53,7 +53,7 @@ def stated_variant(training: Training) -> str:
 
 
 def _times(base: Any, name: str, factor: float, what: str) -> Any:
-    """A field of the size times a factor: a whole number if it is one, at least 1; of a window that is not stated, the context."""
+    """A field of the size times a factor, whole and at least 1 if the field is whole; of a window not stated, the context."""
     value = getattr(base, name, None)
     if name == "window" and value is None:
         value = base.context

@@ -67,6 +67,8 @@ OF: dict[str, Callable[[Any], NDArray]] = {
     "sink_5": _key(4),
     "sink_bias": lambda data: 100 * end(data, data["sink_bias"].values),
     "loss": lambda data: end(data, data["loss"].values),
+    "train_loss": lambda data: end(data, data["train_loss"].values),
+    "gradient_norm": lambda data: end(data, data["gradient_norm"].values),
     "perplexity": lambda data: np.exp(end(data, data["loss"].values)),
     "strongest": lambda data: end(data, data["share" if by_shares(data) else "received"].values).max(axis=(1, 2)),
     "first_share": _over("share", np.mean),
@@ -122,9 +124,7 @@ def mean(stores: Stores, config: Ablation, form: Form, measure: str) -> Interval
 def difference(stores: Stores, config: Ablation, more: str, less: str, measure: str) -> Interval:
     """How much larger a measure is in one row than in another, over the seeds that finished in both."""
     first = config.forms[0].name
-    pairs = [
-        dict(zip(stores[name]["run"].values, values(stores, name, measure, first), strict=True)) for name in (more, less)
-    ]
+    pairs = [dict(zip(stores[name]["run"].values, values(stores, name, measure, first), strict=True)) for name in (more, less)]
     seeds = [seed for seed in pairs[0] if seed in pairs[1]]
     ours, others = (np.array([pair[seed] for seed in seeds], float) for pair in pairs)
     return stats.paired_differences(ours[None], others, level=LEVEL, seed=config.seed)[0]
@@ -151,10 +151,7 @@ def rows(config: Ablation, stores: Stores) -> list[Row]:
     first = config.forms[0]
     for form in config.forms:
         done, of = finished(stores, form)
-        if form not in config.here:
-            seeds = f"not at size {config.size}"
-        else:
-            seeds = f"{done} of {of}" if of else NOT_RUN
+        seeds = f"{done} of {of}" if of else NOT_RUN if form in config.here else f"not at size {config.size}"
         table.append(Row(form.title, ROWS, SEEDS, alone(seeds)))
         for measure in config.shown:
             if form.name in stores:
@@ -236,4 +233,6 @@ def rank_correlation(config: Ablation, stores: Stores, measure: str) -> str:
     if len(pairs) < 4 or any(len({pair[side] for pair in pairs}) < 2 for side in (0, 1)):
         return ""
     rho = spearmanr(*zip(*pairs, strict=True)).statistic
-    return f"The order of the rows in {MEASURES[measure]}: rank correlation {number(rho)} with the paper's, over {len(pairs)} rows."
+    return (
+        f"The order of the rows in {MEASURES[measure]}: rank correlation {number(rho)} with the paper's, over {len(pairs)} rows."
+    )
