@@ -65,7 +65,7 @@ class Spec:
 
 SITES: dict[Site, Spec] = {
     Site.EMBED: Spec(
-        ("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, the residual stream at depth 0"
+        ("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, before vectors of positions"
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
@@ -75,7 +75,9 @@ SITES: dict[Site, Spec] = {
         ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "keys, biases in, before the rotation"
     ),
     Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases in"),
-    Site.LOGITS: Spec(("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale in, before the normaliser"),
+    Site.LOGITS: Spec(
+        ("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale and position bias in, before the normaliser"
+    ),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(
         ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before a gate and W_O"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from sinkjax.edits.site import Site
 from sinkjax.measure import query_axes
 from sinkjax.model import products
 from sinkjax.model.config import Config
+from sinkjax.model.positions import add_to_scores
 from sinkjax.statistics import PairView
 from sinkjax.tape import Tape
 
@@ -26,14 +28,14 @@ def attend(
     k_BSKD: jax.Array,
     v_BSKD: jax.Array,
     window: jax.Array | None,
-    learned: Mapping[str, jax.Array],
+    w: Mapping[str, Any],
     tape: Tape,
     config: Config,
     precision: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """Causal attention of rotated queries and keys, by the config's scale and normaliser.
+    """Causal attention of rotated queries and keys, by the config's scale, positions and normaliser.
 
-    window: int, the number of last keys a query sees, or None. learned: the normaliser's parameters in this layer, [H] each.
+    window: int, the number of last keys a query sees, or None. w: the parameters of the layer.
     Scores, weights and their sums are at least float32.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
@@ -52,8 +54,9 @@ def attend(
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
         scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
+        scores = add_to_scores(scores, config.position, rows_Q, w)
         scores, visible = inner.logits(scores, view)
-        given = {**learned, "rows": rows_Q}
+        given = {**w.get("normaliser", {}), "rows": rows_Q}
         view = dataclasses.replace(view, visible=visible, bias=config.normaliser.bias(scores, visible, given))
         weights = inner.weights(config.normaliser.weights(scores, visible, given), view)
         out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)

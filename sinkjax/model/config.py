@@ -13,6 +13,7 @@ from typing import Any
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.fields import LATER, stated
 from sinkjax.model.normalisers import Normaliser, Softmax
+from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
 
@@ -76,6 +77,9 @@ class NoPosition:
     """Queries and keys know nothing of where they stand; only the causal mask does."""
 
 
+Position = Rope | NoPosition | AddedPosition | ScorePosition
+
+
 @dataclass(frozen=True)
 class RMSNorm:
     """x * gain / sqrt(mean(x^2) + eps)."""
@@ -102,11 +106,15 @@ class Config:
     layers: number of blocks L. width: residual width d. heads: query heads H. kv_heads: key-value heads; query head h reads
     key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the gated MLP; None: no MLP.
     vocab_size: number of tokens, or None for a model fed with vectors (then there is no embedding and no unembedding).
-    context: the longest prompt in tokens. norm: before attention, before the MLP and after the last block, or None. tied: the
-    unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one. windows: None (every layer sees all
-    earlier keys) or one entry per layer, the number of last keys a query sees, itself included, or None. activation: one of
-    ACTIVATIONS. normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim). gate: on
-    each head's output, or None. residual: whether a block's input is added to what attention, and then the MLP, give.
+    context: the longest prompt in tokens.
+    norm: before attention, before the MLP and after the last block, or None. position: rotary, none, or a record of
+    `sinkjax/model/positions.py`, added to the embedding or to the scores. activation: one of ACTIVATIONS. tied: the unembedding
+    is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
+    windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a query sees, itself
+    included, or None.
+    normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
+    gate: on each head's output, or None.
+    residual: whether a block's input is added to what attention, and then the MLP, give.
     What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
     """
 
@@ -119,7 +127,7 @@ class Config:
     vocab_size: int | None
     context: int
     norm: RMSNorm | None
-    position: Rope | NoPosition
+    position: Position
     activation: str
     tied: bool
     qkv_bias: bool = False
@@ -140,6 +148,10 @@ class Config:
             raise SinkjaxError(f"vocab_size must be at least 1 or None, not {self.vocab_size}")
         if self.heads % self.kv_heads:
             raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
+        if not isinstance(self.position, Position):
+            raise SinkjaxError(f"position must be Rope, NoPosition or a record of sinkjax.model.positions, not {self.position!r}")
+        if isinstance(self.position, Sinusoidal) and self.width % 2:
+            raise SinkjaxError(f"sinusoidal positions need an even width, not {self.width}")
         if isinstance(self.position, Rope):
             if self.head_dim % 2:
                 raise SinkjaxError(f"rotary positions need an even head_dim, not {self.head_dim}")

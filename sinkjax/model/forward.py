@@ -1,6 +1,6 @@
 """The forward pass of every model here: a pure function of arrays.
 
-    h = embed(tokens)                          EMBED
+    h = embed(tokens)                          EMBED, then position vectors
     in each block
         h = h + W_O attend(norm(h))            QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS, HEAD_OUT, ATTN_OUT
         h = h + MLP(norm(h))                   NEURON, MLP_OUT, RESID
@@ -27,10 +27,11 @@ from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.measure import finish, measure
-from sinkjax.model import rope
+from sinkjax.model import positions, rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, Rope
+from sinkjax.model.norms import rms_norm
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
@@ -93,7 +94,7 @@ def run(
     unroll: bool = False,
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
-    h, start = embed(params, tokens, edits, probe, lengths)
+    h, start = embed(params, tokens, edits, config, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
     slots = empty_slots(step, params, h, config, probe)
     (h, slots), layers = jax.lax.scan(
@@ -102,16 +103,13 @@ def run(
     return complete(params, h, tokens, Trace(start, layers, slots), edits, config, probe, lengths, logits, precision)
 
 
-def embed(params: Params, tokens: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
+def embed(
+    params: Params, tokens: jax.Array, edits: Edits, config: Config, probe: Probe, lengths: jax.Array
+) -> tuple[jax.Array, dict]:
     """The residual stream at depth 0, [B, T, d], and what was measured there."""
-    h = tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens]
-    return visit_embedding(h, edits, probe, lengths)
-
-
-def visit_embedding(h: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
-    """EMBED: edit and measure the rows that enter the first block."""
     tape = Tape(edits, probe, lengths, layer=jnp.int32(0))
-    h = tape(Site.EMBED, h)
+    h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens])
+    h = positions.add_vectors(h, config.position, params)
     tape.record |= measure(probe, Site.RESID, h, View(lengths), depth_only=True)
     return h, {"record": finish(probe, tape.record, lengths), "counts": tape.counts}
 
@@ -127,7 +125,7 @@ def block(
     k = tape(Site.KEY, add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias")))
     v = tape(Site.VALUE, add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias")))
     q, k = rotate(tape, q, k)  # POSITION
-    heads, empty_rows = attend(q, k, v, window, w.get("normaliser", {}), tape, config, precision)  # LOGITS, WEIGHTS
+    heads, empty_rows = attend(q, k, v, window, w, tape, config, precision)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
     if config.gate is not None:
         heads = heads * jax.nn.sigmoid(matmul("BTd,dH->BTH", x, w["head_gate"]))[..., None]
@@ -230,13 +228,6 @@ def complete(
 def normed(h: jax.Array, w: Params, gain: str, config: Config) -> jax.Array:
     """The residual stream as the next part of the model reads it."""
     return h if config.norm is None else rms_norm(h, w[gain], config.norm.eps)
-
-
-def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
-    """x * gain / sqrt(mean(x^2) + eps) over the last axis, in at least float32; returned in the dtype of x."""
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    scaled = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + eps)
-    return (scaled * gain).astype(x.dtype)
 
 
 def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:

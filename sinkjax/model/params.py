@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
+from sinkjax.model.positions import Learned, RelativeBias
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -43,7 +44,8 @@ def abstract(config: Config) -> Params:
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d], and the biases the config asks for; final_norm [d]; unembed [d, V] if not tied.
-    Of variants: layers/normaliser, a vector [L, H] for each value that the normaliser learns, and layers/head_gate [L, d, H].
+    Of variants: layers/normaliser, a vector [L, H] for each value that the normaliser learns, layers/head_gate [L, d, H],
+    layers/relative_bias [L, H, buckets], positions [context, d].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -68,6 +70,8 @@ def abstract(config: Config) -> Params:
         if config.mlp_bias:
             layers |= {"gate_bias": vector("zeros", mlp=F), "up_bias": vector("zeros", mlp=F)}
             layers["down_bias"] = vector("zeros", width=d)
+    if isinstance(config.position, RelativeBias):
+        layers["relative_bias"] = matrix(d, heads=H, buckets=config.position.buckets)
     if config.normaliser.LEARNED:
         layers["normaliser"] = {name: vector("zeros", heads=H) for name in config.normaliser.LEARNED}
     if config.gate is not None:
@@ -81,6 +85,8 @@ def abstract(config: Config) -> Params:
     tree: Params = {"layers": layers}
     if config.norm is not None:
         tree["final_norm"] = Leaf((d,), ("width",), "ones")
+    if isinstance(config.position, Learned):
+        tree["positions"] = Leaf((config.context, d), ("context", "width"), "normal", d)
     if config.vocab_size is not None:
         tree["embed"] = Leaf((config.vocab_size, d), ("vocab", "width"), "normal", d)
         if not config.tied:

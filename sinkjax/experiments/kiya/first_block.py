@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from sinkjax.checkpoints.load import Model
 from sinkjax.model.config import Config
-from sinkjax.model.forward import add_bias, rms_norm
+from sinkjax.model.forward import add_bias
+from sinkjax.model.norms import rms_norm
 from sinkjax.model.params import Params
 
 BLOCK = 4096  # vectors whose keys exist at one time

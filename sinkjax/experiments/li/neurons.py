@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.model.forward import rms_norm
+from sinkjax.model.norms import rms_norm
 from sinkjax.probe import Capture, Probe
 
 if TYPE_CHECKING:
