@@ -1,4 +1,4 @@
-"""Norms: the root-mean-square norm."""
+"""Norms, as functions of arrays."""
 
 from __future__ import annotations
 
