@@ -82,9 +82,9 @@ SITES: dict[Site, Spec] = {
     Site.HEAD_OUT: Spec(
         ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before a gate and W_O"
     ),
-    Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O"),
+    Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O, as it is added"),
     Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
-    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, before the residual sum"),
+    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, as it is added"),
     Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
 }
 

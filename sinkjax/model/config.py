@@ -15,6 +15,7 @@ from sinkjax.fields import LATER, stated
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 
+NORM_PLACES = ("pre", "post", "sandwich")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
 
 
@@ -104,16 +105,19 @@ class Config:
     """A decoder-only transformer of the Llama family, or one with less in it.
 
     layers: number of blocks L. width: residual width d. heads: query heads H. kv_heads: key-value heads; query head h reads
-    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the gated MLP; None: no MLP.
+    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the MLP; None: no MLP.
     vocab_size: number of tokens, or None for a model fed with vectors (then there is no embedding and no unembedding).
     context: the longest prompt in tokens.
-    norm: before attention, before the MLP and after the last block, or None. position: rotary, none, or a record of
-    `sinkjax/model/positions.py`, added to the embedding or to the scores. activation: one of ACTIVATIONS. tied: the unembedding
-    is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
+    norm: of the residual stream, or None. norm_place: "pre", "post" or "sandwich", as sinkjax/model/norms.py says.
+    position: rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
+    activation: one of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
+    gated_mlp=False, of the hidden units themselves.
+    tied: the unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
     windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a query sees, itself
     included, or None.
     normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
-    gate: on each head's output, or None.
+    gate: on each head's output, or None. summed_heads: the heads' outputs are added and share one matrix W_O [D, d], instead of
+    each having its own (Gu et al. 2025, Table 12).
     residual: whether a block's input is added to what attention, and then the MLP, give.
     What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
     """
@@ -138,6 +142,9 @@ class Config:
     score_scale: float | None = field(default=None, metadata=LATER)
     gate: HeadGate | None = field(default=None, metadata=LATER)
     residual: bool = field(default=True, metadata=LATER)
+    norm_place: str = field(default="pre", metadata=LATER)
+    gated_mlp: bool = field(default=True, metadata=LATER)
+    summed_heads: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
@@ -163,6 +170,11 @@ class Config:
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
         if self.mlp_bias and self.mlp_width is None:
             raise SinkjaxError("mlp_bias is for models with an MLP, and mlp_width is None")
+        if not self.gated_mlp and self.mlp_width is None:
+            raise SinkjaxError("gated_mlp=False is for models with an MLP, and mlp_width is None")
+        one_of("norm_place", self.norm_place, NORM_PLACES)
+        if self.norm_place != "pre" and self.norm is None:
+            raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a norm, and norm is None')
         if self.windows is not None and len(self.windows) != self.layers:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):

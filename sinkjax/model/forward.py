@@ -7,6 +7,7 @@
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
+Norms may stand elsewhere (sinkjax/model/norms.py): ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets.
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
@@ -27,11 +28,12 @@ from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.measure import finish, measure
-from sinkjax.model import positions, rope
+from sinkjax.model import norms, positions, rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, Rope
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.linear import add_bias
+from sinkjax.model.mlp import mlp
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
@@ -40,12 +42,6 @@ from sinkjax.statistics import View
 from sinkjax.tape import Tape
 
 PRECISIONS = ("highest", "high", "default")
-ACTIVATION: dict[str, Callable] = {
-    "silu": jax.nn.silu,
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "relu": jax.nn.relu,
-}
 
 
 def forward(
@@ -120,7 +116,7 @@ def block(
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
     matmul = partial(jnp.einsum, precision=precision)
 
-    x = normed(h, w, "attn_norm", config)
+    x = norms.before(h, w, "attn_norm", config)
     q = tape(Site.QUERY, add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias")))
     k = tape(Site.KEY, add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias")))
     v = tape(Site.VALUE, add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias")))
@@ -129,17 +125,13 @@ def block(
     heads = tape(Site.HEAD_OUT, heads)
     if config.gate is not None:
         heads = heads * jax.nn.sigmoid(matmul("BTd,dH->BTH", x, w["head_gate"]))[..., None]
-    attended = tape(Site.ATTN_OUT, add_bias(matmul("BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias")))
-    h = h + attended if config.residual else attended
+    out = add_bias(matmul("BTHD,Dd->BTd" if config.summed_heads else "BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias"))
+    h = norms.add(h, tape(Site.ATTN_OUT, norms.after(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:
         return tape(Site.RESID, h), empty_rows
 
-    x = normed(h, w, "mlp_norm", config)
-    gate = add_bias(matmul("BTd,dF->BTF", x, w["gate"]), w.get("gate_bias"))
-    up = add_bias(matmul("BTd,dF->BTF", x, w["up"]), w.get("up_bias"))
-    neurons = tape(Site.NEURON, ACTIVATION[config.activation](gate) * up)
-    change = tape(Site.MLP_OUT, add_bias(matmul("BTF,Fd->BTd", neurons, w["down"]), w.get("down_bias")))
-    h = h + change if config.residual else change
+    out = mlp(norms.before(h, w, "mlp_norm", config), w, tape, config, precision)  # NEURON
+    h = norms.add(h, tape(Site.MLP_OUT, norms.after(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
     return tape(Site.RESID, h), empty_rows
 
 
@@ -215,7 +207,7 @@ def complete(
     precision: str,
 ) -> Output:
     """From the last residual stream and all that was measured to the `Output`."""
-    x = normed(h, params, "final_norm", config)
+    x = norms.before(h, params, "final_norm", config)
     if config.vocab_size is None:
         return output(None, x, None, trace, edits, probe)
     unembed = params["embed"].T if config.tied else params["unembed"]
@@ -223,13 +215,3 @@ def complete(
     to_logits = lambda x: jnp.einsum("...d,dV->...V", x, unembed, precision=precision, preferred_element_type=wide)  # noqa: E731
     nll = next_token_nll(to_logits, x, tokens, lengths) if probe.nll else None
     return output(to_logits(x) if logits else None, None, nll, trace, edits, probe)
-
-
-def normed(h: jax.Array, w: Params, gain: str, config: Config) -> jax.Array:
-    """The residual stream as the next part of the model reads it."""
-    return h if config.norm is None else rms_norm(h, w[gain], config.norm.eps)
-
-
-def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """x, with a bias if the model has one."""
-    return x if bias is None else x + bias

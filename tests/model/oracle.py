@@ -35,11 +35,17 @@ def logits(params: dict, tokens: np.ndarray, config: Config) -> np.ndarray:
         w = {name: leaf[layer] for name, leaf in params["layers"].items()}
         h = sublayer(h, lambda x, w=w, layer=layer: attention(x, w, config, layer), w, "attn", config)
         h = sublayer(h, lambda x, w=w: mlp(x, w, config), w, "mlp", config)
-    return norm(h, params["final_norm"], config) @ (params["embed"].T if config.tied else params["unembed"])
+    h = h if config.norm_place == "post" else norm(h, params["final_norm"], config)
+    return h @ (params["embed"].T if config.tied else params["unembed"])
 
 
 def sublayer(h: np.ndarray, part: Callable, w: dict, name: str, config: Config) -> np.ndarray:
-    return h + part(norm(h, w[f"{name}_norm"], config))
+    gain = w[f"{name}_norm"]
+    if config.norm_place == "post":
+        return norm(h + part(h), gain, config)
+    if config.norm_place == "sandwich":
+        return h + norm(part(norm(h, gain, config)), w[f"{name}_out_norm"], config)
+    return h + part(norm(h, gain, config))
 
 
 def norm(h: np.ndarray, gain: np.ndarray, config: Config) -> np.ndarray:
@@ -47,7 +53,9 @@ def norm(h: np.ndarray, gain: np.ndarray, config: Config) -> np.ndarray:
 
 
 def mlp(x: np.ndarray, w: dict, config: Config) -> np.ndarray:
-    return (ACTIVATION[config.activation](x @ w["gate"]) * (x @ w["up"])) @ w["down"]
+    up, activation = x @ w["up"] + w.get("up_bias", 0), ACTIVATION[config.activation]
+    hidden = activation(x @ w["gate"] + w.get("gate_bias", 0)) * up if config.gated_mlp else activation(up)
+    return hidden @ w["down"] + w.get("down_bias", 0)
 
 
 def attention(x: np.ndarray, w: dict, config: Config, layer: int) -> np.ndarray:
@@ -61,7 +69,7 @@ def attention(x: np.ndarray, w: dict, config: Config, layer: int) -> np.ndarray:
             seen = [j for j in range(T) if visible(i, j, config, layer)]
             scores = np.array([q[i] @ k[j] * config.scale + bias(i - j, head, w, config) for j in seen])
             powers = np.exp(scores - scores.max())
-            out[i] += (powers / powers.sum()) @ v[seen] @ w["o"][head]
+            out[i] += (powers / powers.sum()) @ v[seen] @ (w["o"] if config.summed_heads else w["o"][head])
     return out
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sinkjax.checkpoints.load import Model
 from sinkjax.model.config import Config
-from sinkjax.model.forward import add_bias
+from sinkjax.model.linear import add_bias
 from sinkjax.model.norms import rms_norm
 from sinkjax.model.params import Params
 
