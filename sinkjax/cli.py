@@ -24,7 +24,7 @@ from sinkjax import __version__
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import documents
 from sinkjax.experiments.registry import Chosen, choose, config_type, shipped, trains
-from sinkjax.resources import configs
+from sinkjax.resources import cache_folder, configs
 
 C = TypeVar("C")
 GIGABYTE = 10**9
@@ -334,11 +334,6 @@ def use_all_cores() -> None:
 def default_folder(name: str) -> Path:
     """Where the results of a config go."""
     return Path("results") / (name if name in configs() else Path(name).stem)
-
-
-def cache_folder() -> Path:
-    """Where this user's caches of sinkjax lie."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"
 
 
 def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:

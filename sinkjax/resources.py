@@ -1,9 +1,12 @@
-"""The experiment configs that ship with the library, found by name from a wheel and from a checkout alike."""
+"""What lies outside of the code: the configs that ship with the library, found by name from a wheel and from a checkout alike,
+and this user's caches."""
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from sinkjax.errors import SinkjaxError, unknown
 
@@ -36,3 +39,8 @@ def config_path(name: str) -> Traversable:
     if name not in shipped:
         raise unknown("config", name, shipped)
     return shipped[name]
+
+
+def cache_folder() -> Path:
+    """Where this user's caches of sinkjax lie."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Dtype, at_least, each_once
+from sinkjax.experiments.config import Dtype, above, at_least, each_once
 
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 
@@ -61,3 +61,27 @@ class Training:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise SinkjaxError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Training):
+    """A training by AdamW: each update takes off learning rate x weight_decay of every parameter, norms and embeddings too."""
+
+    learning_rates: tuple[float, ...] = (4e-4,)
+    """of AdamW, after the warm-up"""
+    weight_decay: float = 0.1
+    """decoupled, on all parameters"""
+    warmup: int = 100
+    """updates in which the learning rate rises linearly"""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """of the learning rate after that"""
+    lowest: float = 0.1
+    """where a cosine ends, as a share of the learning rate"""
+    clip: float | None = 1.0
+    """largest norm of a gradient over all parameters; a larger one is scaled down to it"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, weight_decay=0, warmup=0, lowest=0)
+        if self.clip is not None:
+            above(self, clip=0)

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents
 from sinkjax.experiments.registry import CONFIG_FILE
 from sinkjax.experiments.results import take
@@ -28,10 +29,12 @@ from sinkjax.train import registry
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, Training
 from sinkjax.train.events import Events
+from sinkjax.train.feed import Feed
 from sinkjax.train.log import Log, read
 from sinkjax.train.runs import Run, RunArrays, table
 from sinkjax.train.spread import Spread
 from sinkjax.train.state import RUNNING, STATUS, TrainState
+from sinkjax.train.task import Reads, Source, Summarises
 from sinkjax.train.trained import Trained, begin_all, going, trained
 
 SUMMARY = "summary.json"
@@ -79,8 +82,13 @@ def train(
         done = Progress(**found[1]) if found else Progress()
         log = stack.enter_context(Log(folder, done.log_bytes))
         spread = Spread(task, config, len(every))
+        source = task.open(say) if isinstance(task, Reads) and going(state, config) else None
+        feed = Feed(source, [run.seed for run in every], config.eval_every) if source else None
+        stack.callback(feed.close if feed else lambda: None)
         if not done.log_bytes:
-            log.write([header(config, every, state, spread)])
+            log.write([header(config, every, state, spread, source)])
+        elif source:
+            same_data(folder, source)
         writers = [log.write]
         if tensorboard:
             writers.append(stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))).write)
@@ -90,7 +98,7 @@ def train(
         advance = stack.enter_context(bar("train", progress and before < total, total, before))
         saved = time.monotonic()
         while left := going(state, config):
-            state, done, lines = call(state, done, runs, every, left, spread)
+            state, done, lines = call(state, done, runs, every, left, spread, feed)
             for writer in writers:
                 writer(lines)
             done = dataclasses.replace(done, log_bytes=log.size)
@@ -110,7 +118,13 @@ def train(
 
 
 def call(
-    state: TrainState, done: Progress, runs: RunArrays, every: tuple[Run, ...], left: list[int], spread: Spread
+    state: TrainState,
+    done: Progress,
+    runs: RunArrays,
+    every: tuple[Run, ...],
+    left: list[int],
+    spread: Spread,
+    feed: Feed | None,
 ) -> tuple[TrainState, Progress, list[dict[str, Any]]]:
     """Bring the runs `left` to their next evaluation; the very first call only evaluates what was initialised.
 
@@ -119,15 +133,18 @@ def call(
     config = spread.config
     step = min(done.step + config.eval_every, config.steps) if done.step >= 0 else 0
     begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), spread.is_compiled(len(left))
-    state, metrics = spread.advance(state, runs, left, step)
+    data = (feed.at(left, max(done.step, 0)), feed.held_out) if feed else ()
+    state, metrics = spread.advance(state, runs, left, step, *data)
     values = {name: np.asarray(array) for name, array in metrics.items()}
     status, steps = np.asarray(state.status), np.asarray(state.step)
     if compiled:
         seconds, new = done.seconds + time.monotonic() - begun, int(steps.sum()) - before
         done = dataclasses.replace(done, seconds=seconds, run_steps=done.run_steps + new)
+    task = spread.task
+    summarise = task.summarise if isinstance(task, Summarises) else dict
     lines = [
         {**every[run].labels(), "step": int(steps[run]), "status": STATUS[status[run]]}
-        | {name: array[row] for name, array in values.items()}
+        | summarise({name: array[row] for name, array in values.items()})
         for row, run in enumerate(left)
     ]
     return state, dataclasses.replace(done, step=step), lines
@@ -146,7 +163,17 @@ def claim(folder: Path, config: Training) -> None:
     take(folder, registry.write(config), differences, "training")
 
 
-def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread) -> dict[str, Any]:
+def same_data(folder: Path, source: Source) -> None:
+    """Raise unless the data are those that a training began with, by the first line of its log."""
+    began = read(folder)[0]["data"]
+    other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
+    if other:
+        raise SinkjaxError(
+            f"the data of the training in {folder} changed since it began ({', '.join(other)}); choose another folder"
+        )
+
+
+def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread, source: Source | None) -> dict[str, Any]:
     """The first line of a log: what is trained, where, and what intervals over its runs are intervals of."""
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
     device = spread.devices[0]
@@ -155,6 +182,7 @@ def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: 
         "config": documents.plain(documents.fields(config)),
         "runs": [run.labels() for run in every],
         "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(state.params)),
+        **({"data": source.card} if source else {}),
         "intervals_over": over,
         "together": spread.together,
         "devices": f"{len(spread.devices)} x {device.device_kind}",

@@ -22,6 +22,7 @@ KIND = "training"  # the key of a document that names its task
 
 # task -> (module and name of its config type, module of the task)
 TASKS: dict[str, tuple[str, str, str]] = {
+    "pretrain": ("sinkjax.train.pretrain_config", "Pretrain", "sinkjax.train.pretrain"),
     "trigger": ("sinkjax.train.trigger_config", "TriggerTraining", "sinkjax.train.trigger"),
     "trigger-capped": (
         "sinkjax.experiments.trigger.capped_config",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,16 +36,21 @@ class Spread:
         self.mesh = Mesh(np.array(self.devices), ("run",))
         self._compiled: set[int] = set()
 
-    def advance(self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int) -> tuple[TrainState, Metrics]:
+    def advance(
+        self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any = None, held_out: Any = None
+    ) -> tuple[TrainState, Metrics]:
         """Bring the runs `going` to step `limit`; state, runs: of all runs [R]. Returns the new state of all, and the metrics of
-        those that went, in their order."""
+        those that went, in their order. batches (leaves [going, steps of a call, ...]), held_out: what the host read, if so."""
         slots, places = deal(going, len(self.devices), self.slots(len(going)))
         self._compiled.add(len(slots))
         limits = np.where(slots < self.runs, limit, -1).astype(np.int32)
         if self.mesh.size == 1 and np.array_equal(slots, np.arange(self.runs)):
-            return self._call(state, runs, jnp.asarray(limits))
+            return self._call(state, runs, jnp.asarray(limits), batches, held_out)
         some, of_some = _take((state, runs), slots)
-        part, metrics = self._call(*jax.device_put((some, of_some, limits), NamedSharding(self.mesh, AXIS)))
+        rows = np.zeros(len(slots), np.int32)
+        rows[places] = np.arange(len(going))
+        batches = jax.tree.map(lambda leaf: leaf[rows], batches)
+        part, metrics = self._call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
         part, metrics = jax.device_put((part, metrics), self.devices[0])
         return _put(state, part, slots), _take(metrics, places)
 
@@ -63,8 +68,8 @@ class Spread:
         """Whether a call of as many runs was made before."""
         return self.slots(going) in self._compiled
 
-    def _call(self, state: TrainState, runs: RunArrays, limits: jax.Array) -> tuple[TrainState, Metrics]:
-        return _advance(state, runs, limits, self.task, self.config, self.together, self.mesh)
+    def _call(self, *args: Any) -> tuple[TrainState, Metrics]:
+        return _advance(*args, self.task, self.config, self.together, self.mesh)
 
 
 def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,20 +88,26 @@ def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np
 
 @partial(jax.jit, static_argnames=("task", "config", "together", "mesh"), donate_argnums=0)
 def _advance(
-    state: TrainState, runs: RunArrays, limits: jax.Array, task: Task, config: Training, together: str, mesh: Mesh
+    state: TrainState,
+    runs: RunArrays,
+    limits: jax.Array,
+    batches: Any,
+    held_out: Any,
+    task: Task,
+    config: Training,
+    together: str,
+    mesh: Mesh,
 ) -> tuple[TrainState, Metrics]:
-    one = partial(advance, task=task, config=config)
+    def on_device(*given: Any) -> tuple[TrainState, Metrics]:
+        *each, same = given
+        one = partial(advance, held_out=same, task=task, config=config)
+        return jax.vmap(one)(*each) if together == "vmap" else jax.lax.map(lambda args: one(*args), tuple(each))
 
-    def on_device(state: TrainState, runs: RunArrays, limits: jax.Array) -> tuple[TrainState, Metrics]:
-        return (
-            jax.vmap(one)(state, runs, limits)
-            if together == "vmap"
-            else jax.lax.map(lambda args: one(*args), (state, runs, limits))
-        )
-
+    given = (state, runs, limits, batches, held_out)
     if mesh.size == 1:
-        return on_device(state, runs, limits)
-    return jax.shard_map(on_device, mesh=mesh, in_specs=AXIS, out_specs=AXIS, check_vma=False)(state, runs, limits)
+        return on_device(*given)
+    specs = (AXIS, AXIS, AXIS, AXIS, PartitionSpec())
+    return jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=AXIS, check_vma=False)(*given)
 
 
 @jax.jit

@@ -9,6 +9,7 @@ from flax import struct
 
 from sinkjax.model.params import Params
 from sinkjax.train.config import CONVERGED, DIVERGED, Training
+from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.runs import RunArrays
 
 RUNNING, STOPPED, BROKEN = range(3)
@@ -29,11 +30,6 @@ class TrainState:
     status: jax.Array
 
 
-def adam(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
-    """The optimiser of a run."""
-    return optax.adam(learning_rate, config.beta1, config.beta2)
-
-
 def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
     """The state of one run before its first step."""
-    return TrainState(params, adam(config, run.learning_rate).init(params), jnp.int32(0), jnp.int32(RUNNING))
+    return TrainState(params, optimiser_of(config, run.learning_rate).init(params), jnp.int32(0), jnp.int32(RUNNING))

@@ -3,54 +3,79 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from sinkjax.train import bits
-from sinkjax.train.config import Training
+from sinkjax.train.config import Schedule, Training
+from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.runs import RunArrays
-from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, adam
+from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState
 from sinkjax.train.task import Task
 
 Metrics = dict[str, jax.Array]
 
 
-def advance(state: TrainState, run: RunArrays, limit: jax.Array, task: Task, config: Training) -> tuple[TrainState, Metrics]:
+def advance(
+    state: TrainState, run: RunArrays, limit: jax.Array, batches: Any, held_out: Any, task: Task, config: Training
+) -> tuple[TrainState, Metrics]:
     """Bring one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 
+    batches, held_out: what the host read for a task of that kind, the batches with a leading axis of `eval_every`; else None.
     A run that stops on the way keeps its state. A negative limit means that nothing is to be done: the metrics are zeros.
     """
 
     def go(state: TrainState) -> tuple[TrainState, Metrics]:
-        def step(state: TrainState, _: None) -> tuple[TrainState, None]:
+        def step(state: TrainState, batch: Any) -> tuple[TrainState, Any]:
             going = (state.status == RUNNING) & (state.step < limit)
-            return jax.lax.cond(going, lambda state: update(state, run, task, config), lambda state: state, state), None
+            idle = lambda state: (state, (jnp.float32(jnp.nan), jnp.float32(jnp.nan)))  # noqa: E731
+            state, curve = jax.lax.cond(going, lambda state: update(state, run, batch, task, config), idle, state)
+            return state, curve if isinstance(config, Schedule) else None
 
-        state, _ = jax.lax.scan(step, state, length=config.eval_every)
-        held_out = task.held_out(bits.key(config.data_seed, "held-out data", config.random_bits))
-        return state, task.evaluate(state.params, held_out, run.variant)
+        state, curves = jax.lax.scan(step, state, batches, length=config.eval_every)
+        key = bits.key(config.data_seed, "held-out data", config.random_bits)
+        metrics = task.evaluate(state.params, task.held_out(key) if held_out is None else held_out, run.variant)
+        return state, metrics if curves is None else metrics | _watched(*curves)
 
     metrics = jax.eval_shape(lambda: go(state)[1])
     stay = lambda state: (state, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), metrics))  # noqa: E731
     return jax.lax.cond(limit >= 0, go, stay, state)
 
 
-def update(state: TrainState, run: RunArrays, task: Task, config: Training) -> TrainState:
-    """One step: no update on a batch on which the goal is reached, nor after a loss or gradient that is not finite."""
-    batch = task.batch(data_key(config, run.seed, state.step))
+def update(
+    state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training
+) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
+    """One step: no update on a batch on which the goal is reached, nor after a loss or gradient that is not finite.
+
+    batch: what the host read, or None. Returns the loss and the squared norm of the gradient too.
+    """
+    if batch is None:
+        batch = task.batch(data_key(config, run.seed, state.step))
     (loss, reached), gradient = jax.value_and_grad(task.loss, has_aux=True)(state.params, batch, run.variant)
-    finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
+    squared = optax.tree.norm(gradient, squared=True)
+    finite = jnp.isfinite(loss) & jnp.isfinite(squared)
 
     def move(state: TrainState) -> TrainState:
-        changes, optimiser = adam(config, run.learning_rate).update(gradient, state.optimiser, state.params)
+        changes, optimiser = optimiser_of(config, run.learning_rate).update(gradient, state.optimiser, state.params)
         return TrainState(optax.apply_updates(state.params, changes), optimiser, state.step + 1, state.status)
 
     def stop(state: TrainState) -> TrainState:
         return dataclasses.replace(state, status=jnp.where(finite, STOPPED, BROKEN).astype(jnp.int32))
 
-    return jax.lax.cond(finite & ~reached, move, stop, state)
+    return jax.lax.cond(finite & ~reached, move, stop, state), (loss.astype(jnp.float32), squared.astype(jnp.float32))
+
+
+def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
+    """What the steps of a call, [K] each, NaN for one that was not made, give for the log."""
+    norms = jnp.sqrt(squares)
+    return {
+        "train_loss": jnp.nanmean(losses),
+        "gradient_norm": jnp.nanmean(norms),
+        "gradient_norm_max": jnp.nanmax(norms, initial=-jnp.inf),
+    }
 
 
 def data_key(config: Training, seed: jax.Array, step: jax.Array) -> jax.Array:

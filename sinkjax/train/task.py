@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+import numpy as np
 
 from sinkjax.model.params import Params
 
 
 class Task(Hashable, Protocol):
     """A model, its data and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
+
+    The data are made on the device, or read on the host by a task that is `Reads` too: then `batch` and `held_out` are not used.
 
     variants: names of what differs between runs beside seed and learning rate, on parameters of one shape; at least one.
     A variant arrives as int32 [], its place in `variants`.
@@ -34,3 +37,32 @@ class Task(Hashable, Protocol):
 
     def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
         """What an evaluation logs: name -> float [] or a small array."""
+
+
+class Source(Protocol):
+    """Data on the host. card: what they are, in JSON; a training goes on only with data of the same card."""
+
+    @property
+    def card(self) -> dict[str, Any]: ...
+
+    def batch(self, seed: int, k: int) -> Any:
+        """Batch k of a run with this seed, a pytree of numpy arrays: a function of these two (and of the config) alone."""
+
+    def held_out(self) -> Any:
+        """The held-out batch."""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A task whose data are read on the host."""
+
+    def open(self, say: Callable[[str], None]) -> Source:
+        """The data, made ready. say: is told what takes time."""
+
+
+@runtime_checkable
+class Summarises(Protocol):
+    """A task whose evaluations are reduced on the host before they are logged."""
+
+    def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """What the log keeps of what `evaluate` gave for one run."""

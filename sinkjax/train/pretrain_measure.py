@@ -1,0 +1,74 @@
+"""What is measured while a language model trains, on the first tokens of held-out blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax import metrics
+from sinkjax.edits.site import Site
+from sinkjax.model.config import Config
+from sinkjax.model.forward import forward
+from sinkjax.model.params import Params
+from sinkjax.probe import Capture, Probe
+from sinkjax.record import Record
+from sinkjax.train.pretrain_config import MEASURED
+
+EPS = 0.3  # of the sink rate, as in Gu et al. 2025
+KEYS = 5  # first positions whose sink rate is logged
+STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "resid_max", "resid_norm")
+PROBE = dataclasses.replace(Probe.of(*STATISTICS), capture=(Capture(Site.RESID, name="resid"),))
+
+
+def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -> dict[str, jax.Array]:
+    """The statistics of the first tokens of each block, and of the residual stream after each block of the model:
+
+    spectrum float32 [layer, d], the eigenvalues of its second moments over all tokens, ascending; disparity float32 [layer], the
+    mean over prompts of max |h| / mean |h| at position 0 (Li et al. 2026).
+    """
+    record = forward(params, tokens[:, : min(MEASURED, tokens.shape[1] - 1)], config, probe=PROBE, logits=False).record
+    h = record["resid"].astype(jnp.float32)  # [prompt, layer, position, d]
+    moments = jnp.einsum("plti,pltj->lij", h, h, precision="highest")
+    first = jnp.abs(h[:, :, 0])
+    return {name: record[name] for name in STATISTICS} | {
+        "spectrum": jnp.linalg.eigvalsh(moments),
+        "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
+    }
+
+
+def summarise(measured: Mapping[str, np.ndarray], config: Config) -> dict[str, Any]:
+    """What is logged.
+
+    sink, sink_share: Sink_k^0.3 of the first positions, by the weights used and by each row's shares; sink_bias: the same of what
+    the model gives to no key. received, share [layer, head]: mean weight on the first key, or its share. norm_ratio [depth]: of
+    the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|. effective_rank [layer]: exp of
+    the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy and Vetterli 2007).
+    disparity [layer]. All else as it is.
+    """
+    record = Record({name: measured[name] for name in STATISTICS}, PROBE.dims())
+    rest = {name: value for name, value in measured.items() if name not in (*STATISTICS, "spectrum")}
+    keys = range(min(KEYS, measured["attention_received"].shape[-1]))
+    bias = measured["attention_received_bias"]
+    return rest | {
+        "sink": [float(metrics.sink_rate(record, key, EPS).mean()) for key in keys],
+        "sink_share": [float(metrics.sink_rate(record, key, EPS, statistic="attention_share").mean()) for key in keys],
+        "sink_bias": float((bias > EPS).mean()),
+        "received": measured["attention_received"][..., 0].mean(axis=0),
+        "share": measured["attention_share"][..., 0].mean(axis=0),
+        "received_bias": bias.mean(axis=0),
+        "norm_ratio": metrics.norm_ratio(record, 0).mean(axis=0).astype(np.float32),
+        "largest": metrics.largest_activation(record).value.mean(axis=0),
+        "effective_rank": effective_rank(measured["spectrum"]).astype(np.float32),
+    }
+
+
+def effective_rank(spectrum: np.ndarray) -> np.ndarray:
+    """exp of the entropy of the singular values, from the eigenvalues of the second moments: [..., d] to [...]."""
+    values = np.sqrt(np.maximum(spectrum.astype(np.float64), 0))
+    shares = values / values.sum(axis=-1, keepdims=True)
+    return np.exp(-np.where(shares > 0, shares * np.log(np.where(shares > 0, shares, 1)), 0).sum(axis=-1))
