@@ -31,6 +31,7 @@ class PairView(View):
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, S, D],
     rotated. bias: float [B, H, Q], at WEIGHTS, the share of each row that the normaliser gives to no key; None if it never does.
+    ahead: whether a query may see keys behind it, as in a prefix.
     """
 
     rows: jax.Array
@@ -38,6 +39,7 @@ class PairView(View):
     query: jax.Array
     key: jax.Array
     bias: jax.Array | None = None
+    ahead: bool = struct.field(pytree_node=False, default=False)
 
     @property
     def real_rows(self) -> jax.Array:
@@ -74,7 +76,9 @@ class Statistic:
 
 
 def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
-    """Sum over queries of the weight on each key: [B, H, S]."""
+    """Sum over queries key <= i of the weight on each key: [B, H, S]."""
+    if view.ahead:
+        weights = jnp.where(view.rows[:, None] >= jnp.arange(weights.shape[-1]), weights, 0)
     real = jnp.broadcast_to(view.real_rows[..., 0].astype(weights.dtype), weights.shape[:3])
     return jnp.einsum("BHQ,BHQS->BHS", real, weights, precision="highest")  # a product: a masked sum would copy the weights
 

@@ -114,7 +114,9 @@ class Config:
     gated_mlp=False, of the hidden units themselves.
     tied: the unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
     windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a query sees, itself
-    included, or None.
+    included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
+    prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. The
+    loss of a token in the prefix is not defined, since it is seen by those that would predict it.
     normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
     gate: on each head's output, or None. summed_heads: the heads' outputs are added and share one matrix W_O [D, d], instead of
     each having its own (Gu et al. 2025, Table 12).
@@ -142,6 +144,7 @@ class Config:
     score_scale: float | None = field(default=None, metadata=LATER)
     gate: HeadGate | None = field(default=None, metadata=LATER)
     residual: bool = field(default=True, metadata=LATER)
+    prefix: int | None = field(default=None, metadata=LATER)
     norm_place: str = field(default="pre", metadata=LATER)
     gated_mlp: bool = field(default=True, metadata=LATER)
     summed_heads: bool = field(default=False, metadata=LATER)
@@ -175,6 +178,8 @@ class Config:
         one_of("norm_place", self.norm_place, NORM_PLACES)
         if self.norm_place != "pre" and self.norm is None:
             raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a norm, and norm is None')
+        if self.prefix is not None and self.prefix not in range(1, self.context + 1):
+            raise SinkjaxError(f"prefix must be None or an int from 1 to the context ({self.context}), not {self.prefix!r}")
         if self.windows is not None and len(self.windows) != self.layers:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):

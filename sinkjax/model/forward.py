@@ -213,5 +213,5 @@ def complete(
     unembed = params["embed"].T if config.tied else params["unembed"]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     to_logits = lambda x: jnp.einsum("...d,dV->...V", x, unembed, precision=precision, preferred_element_type=wide)  # noqa: E731
-    nll = next_token_nll(to_logits, x, tokens, lengths) if probe.nll else None
+    nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
     return output(to_logits(x) if logits else None, None, nll, trace, edits, probe)

@@ -75,7 +75,7 @@ def attention(x: np.ndarray, w: dict, config: Config, layer: int) -> np.ndarray:
 
 def visible(i: int, j: int, config: Config, layer: int) -> bool:
     window = config.windows[layer] if config.windows else None
-    return j <= i and (window is None or i - j < window)
+    return j < (config.prefix or 0) or (j <= i and (window is None or i - j < window))
 
 
 def turned(row: np.ndarray, i: int, theta: float) -> np.ndarray:
