@@ -9,8 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.load import Model as Model
     from sinkjax.checkpoints.load import load as load
+    from sinkjax.checkpoints.native import save as save
     from sinkjax.data.prompts import encode as encode
     from sinkjax.edits.edit import Edit as Edit
     from sinkjax.edits.edit import compose as compose
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "sinkjax.checkpoints.export": ("export",),
     "sinkjax.checkpoints.load": ("Model", "load"),
+    "sinkjax.checkpoints.native": ("save",),
     "sinkjax.data.prompts": ("encode",),
     "sinkjax.edits.edit": ("Edit", "compose", "edit", "per_prompt"),
     "sinkjax.edits.named": (

@@ -30,8 +30,8 @@ class PairView(View):
     """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, S, D],
-    rotated. bias: float [B, H, Q], at WEIGHTS, the share of each row that the normaliser gives to no key; None if it never does.
-    ahead: whether a query may see keys behind it, as in a prefix.
+    rotated, and mapped if the normaliser has a kernel. bias: float [B, H, Q], at WEIGHTS, the share of each row that the
+    normaliser gives to no key; None if it never does. ahead: whether a query may see keys behind it, as in a prefix.
     """
 
     rows: jax.Array

@@ -1,4 +1,4 @@
-"""A Hugging Face model folder as a checkpoint: config.json, safetensors in one file or in shards, and a tokenizer."""
+"""A model folder as a checkpoint: config.json, safetensors in one file or in shards, and a tokenizer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sinkjax.checkpoints import names
+from sinkjax.checkpoints import names, native
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.safetensors import read_safetensors
@@ -24,13 +24,17 @@ INERT_TENSORS = ("*.rotary_emb.inv_freq",)
 def read_folder(
     folder: Path, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None, weights: bool = True
 ) -> Checkpoint:
-    """A folder as transformers' `save_pretrained` writes it; arguments as for `load.load`, weights False: none are looked for.
+    """A folder as transformers' `save_pretrained` writes it, or as `native` does.
+
+    Arguments as for `load.load`; weights False: none are looked for.
 
     Errors: no config.json or no safetensors in it; a missing shard; whatever is wrong in a file, by name.
     """
     if not (folder / "config.json").is_file():
-        raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a Hugging Face model")
+        raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model")
     values = read_json(folder / "config.json")
+    if values.get("model_type") == native.MODEL_TYPE:
+        return native.read(folder, values, ignore_keys, assume, read_weights(folder) if weights else {})
     config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
     source = {"kind": "folder", "name": str(folder), "model_type": values["model_type"], "assumed": assumed}

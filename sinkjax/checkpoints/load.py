@@ -15,7 +15,7 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
-from sinkjax.checkpoints.presets import PRESETS, find_preset
+from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import Checkpoint
 from sinkjax.checkpoints.tokenizer import Tokenizer
@@ -30,9 +30,9 @@ class Model:
     """A model in memory.
 
     config: its architecture. params: arrays in the tree of `params.abstract(config)`, all of one dtype. tokenizer: None if its
-    files have none. source: where it comes from: kind ("preset", "folder", "hub", "gguf" or "untrained"), name, revision (a hub
-    commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype, model_type, bos and eos
-    (token ids or None), and assumed (config keys that the files leave out, with the values taken).
+    files have none. source: where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf" or "untrained"), name,
+    revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype,
+    model_type, bos and eos (token ids or None), and assumed (config keys that the files leave out, with the values taken).
     """
 
     config: Config
@@ -49,11 +49,12 @@ def load(
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Load a Llama-family model; no weight's value is changed beyond the cast.
+    """Load a model of the Llama family, or any that `save` wrote; no weight's value is changed beyond the cast.
 
-    source: a preset ("smollm2-135m"), the short name of a model on the hub (`architectures.ARCHITECTURES`), a Hugging Face
-    folder, a .gguf file, or a hub id "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:"
-    and any of these: its architecture and tokenizer with random weights (`untrained.draw_params`), for which none are read.
+    source: a preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a model
+    on the hub (`architectures.ARCHITECTURES`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id "owner/name"
+    (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its architecture and
+    tokenizer with random weights (`untrained.draw_params`), for which none are read.
     dtype: of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
     revision: branch, tag or commit of a hub id.
     mesh: devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given; None:
@@ -106,6 +107,8 @@ def open_checkpoint(
     if source in PRESETS:
         preset = _renamed(read_gguf_checkpoint(find_preset(source), ignore_keys, assume), "preset", source)
         return dataclasses.replace(preset, initializer_range=PRESETS[source].initializer_range)
+    if source in packaged():
+        return _renamed(read_folder(packaged()[source], ignore_keys, assume, weights), "packaged", source)
     if path.is_dir():
         return read_folder(path, ignore_keys, assume, weights)
     if path.suffix == ".gguf":
@@ -115,7 +118,9 @@ def open_checkpoint(
     if hub:
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
-    raise unknown("model", source, [*PRESETS, *ARCHITECTURES], "; or an existing folder, a .gguf file, or a hub id owner/name")
+    raise unknown(
+        "model", source, [*PRESETS, *packaged(), *ARCHITECTURES], "; or an existing folder, a .gguf file, or a hub id owner/name"
+    )
 
 
 def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:

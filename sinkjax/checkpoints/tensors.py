@@ -34,15 +34,15 @@ class Tensor:
 class Checkpoint:
     """Everything that a checkpoint says, before any weight is read.
 
-    where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer. tensors: tensor name -> Tensor.
-    ignored: patterns of tensor names that may be there without a meaning. tokenizer: a `Tokenizer`, or None if the files have
-    none. source: provenance (see `load.Model`). initializer_range: the standard deviation of the weights as training
-    starts, None if it is not stated.
+    where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer (None: see `names.slots`).
+    tensors: tensor name -> Tensor. ignored: patterns of tensor names that may be there without a meaning. tokenizer: a
+    `Tokenizer`, or None if the files have none. source: provenance (see `load.Model`). initializer_range: the standard deviation
+    of the weights as training starts, None if it is not stated.
     """
 
     where: str
     config: Config
-    names: Mapping[str, str]
+    names: Mapping[str, str] | None
     tensors: Mapping[str, Tensor]
     ignored: tuple[str, ...]
     tokenizer: Any

@@ -79,6 +79,17 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
     return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
 
 
+def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a tokenizer as a Hugging Face folder has it."""
+    names = {
+        f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
+        for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
+    }
+    (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Errors: missing, unreadable, or not an object."""
     try:

@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.data import pieces, sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
@@ -146,7 +146,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     else:
         tokenizer = vocabulary.existing(corpus.tokenizer)
     say(f"writing {corpus.text} as tokens")
-    vocabulary.save(tokenizer, folder)
+    write_folder_tokenizer(tokenizer, folder)
     size = vocabulary.size(tokenizer)
     dtype = np.dtype(np.uint16 if size <= 1 << 16 else np.uint32)
     before, after = _separators(corpus, tokenizer)

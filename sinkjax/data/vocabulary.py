@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,6 @@ from sinkjax.errors import SinkjaxError
 
 if TYPE_CHECKING:
     import tokenizers
-
-FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
 
 def train_bpe(pieces: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -61,17 +58,6 @@ def existing(source: str) -> Tokenizer:
     if tokenizer is None:
         raise SinkjaxError(f"{source} has no tokenizer")
     return tokenizer
-
-
-def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a tokenizer as a Hugging Face folder has it."""
-    names = {
-        f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
-        for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
-    }
-    (folder / FILE).write_text(tokenizer.backend.to_str(), encoding="utf-8")
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
-    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def sha256(tokenizer: Tokenizer) -> str:

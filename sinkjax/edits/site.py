@@ -69,18 +69,22 @@ SITES: dict[Site, Spec] = {
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
-        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "queries, biases in, before the rotation"
+        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "queries, biases and norm in, before the rotation"
     ),
     Site.KEY: Spec(
-        ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "keys, biases in, before the rotation"
+        ("prompt", "key_position", "kv_head", "head_dim"),
+        ("set", "add", "scale"),
+        "keys, biases and norm in, before the rotation",
     ),
-    Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases in"),
+    Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases and gate in"),
     Site.LOGITS: Spec(
         ("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale and position bias in, before the normaliser"
     ),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(
-        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "sum_j a_ij v_j of each head, before a gate and W_O"
+        ("prompt", "position", "head", "head_dim"),
+        ("set", "add", "scale"),
+        "sum_j a_ij v_j of each head, before a norm, a gate and W_O",
     ),
     Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O, as it is added"),
     Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),

@@ -1,8 +1,12 @@
-"""YAML and typed configs: strict reading, and writing of a config that reads back as itself."""
+"""YAML, JSON and typed configs: strict reading, and writing of a config that reads back as itself.
+
+A record inside of a config is a mapping with its class's name under `type`, beside its fields.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import types
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,6 +18,7 @@ import yaml
 from sinkjax.errors import SinkjaxError, unknown
 
 C = TypeVar("C")
+TAG = "type"
 
 
 class Loader(yaml.SafeLoader):
@@ -78,7 +83,33 @@ def convert(value: Any, hint: Any, what: str) -> Any:
             return tuple(convert(entry, get_args(option)[0], f"{what}[{index}]") for index, entry in enumerate(value))
         if get_origin(option) is Mapping and isinstance(value, Mapping):
             return value
+    if isinstance(value, Mapping) and (kinds := records(hint)):
+        return record(kinds, value, what)
     raise SinkjaxError(f"{what} must be {allowed(hint)}, not {describe(value)}")
+
+
+def record(kinds: Mapping[str, type], value: Mapping[str, Any], what: str) -> Any:
+    """A tagged record. Errors: none of `kinds`, or fields that do not fit it."""
+    rest = dict(value)
+    name = rest.pop(TAG, None)
+    if name is None or name not in kinds:
+        raise SinkjaxError(f"{what}: {unknown(TAG, name, kinds)}")
+    return build(kinds[name], rest, what)
+
+
+def records(hint: Any) -> dict[str, type]:
+    """Name -> class of every record that a hint allows; for an abstract class, those of its package that derive from it."""
+    found: list[type] = []
+    for option in options(hint):
+        derived = [option] if inspect.isclass(option) else []
+        for cls in derived:  # grows as it is read
+            derived += [heir for heir in cls.__subclasses__() if _package(heir) == _package(option)]
+        found += [cls for cls in derived if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls)]
+    return {cls.__name__: cls for cls in found}
+
+
+def _package(cls: type) -> str:
+    return cls.__module__.rpartition(".")[0]
 
 
 def options(hint: Any) -> tuple[Any, ...]:
@@ -95,6 +126,8 @@ def allowed(hint: Any) -> str:
             parts += [repr(choice) for choice in get_args(option)]
         elif get_origin(option) is tuple:
             parts.append(f"a list, each entry {allowed(get_args(option)[0])}")
+        elif kinds := records(option):
+            parts.append(f"a record ({TAG}: {', '.join(kinds)})")
         else:
             parts.append(words.get(option, "a mapping"))
     return " or ".join(parts)
@@ -153,7 +186,9 @@ def fields(config: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists and mappings as dicts, all the way down: what YAML and JSON can hold."""
+    """Tuples as lists, mappings as dicts and records tagged, all the way down: what YAML and JSON can hold."""
+    if dataclasses.is_dataclass(value):
+        return {TAG: type(value).__name__, **plain(fields(value))}
     if isinstance(value, Mapping):
         return {key: plain(entry) for key, entry in value.items()}
     return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value

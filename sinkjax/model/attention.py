@@ -42,8 +42,10 @@ def attend(
     """
     B, T, H, D = q_BTHD.shape
     K = k_BSKD.shape[2]
-    wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
+    wide, learned = jnp.promote_types(q_BTHD.dtype, jnp.float32), w.get("normaliser", {})
     q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
+    if config.normaliser.kernel:
+        q_BHTD, k_BKSD = (config.normaliser.features(x, learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
@@ -56,7 +58,7 @@ def attend(
         scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
         scores = add_to_scores(scores, config.position, rows_Q, w)
         scores, visible = inner.logits(scores, view)
-        given = {**w.get("normaliser", {}), "rows": rows_Q}
+        given = {**learned, "rows": rows_Q}
         view = dataclasses.replace(view, visible=visible, bias=config.normaliser.bias(scores, visible, given))
         weights = inner.weights(config.normaliser.weights(scores, visible, given), view)
         out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.fields import LATER, stated
+from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 
@@ -92,14 +93,6 @@ class RMSNorm:
             raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
 
 
-@dataclass(frozen=True)
-class HeadGate:
-    """Each head's output times sigmoid(x w), a number for each head and query, before W_O (Qiu et al. 2025, head-wise).
-
-    x is what the queries are made of, the block's normed input. Parameters: layers/head_gate [L, d, H].
-    """
-
-
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """A decoder-only transformer of the Llama family, or one with less in it.
@@ -115,11 +108,12 @@ class Config:
     tied: the unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
     windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a query sees, itself
     included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
-    prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. The
-    loss of a token in the prefix is not defined, since it is seen by those that would predict it.
+    prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. A
+    token of the prefix has no loss, since what would predict it sees it.
     normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
-    gate: on each head's output, or None. summed_heads: the heads' outputs are added and share one matrix W_O [D, d], instead of
-    each having its own (Gu et al. 2025, Table 12).
+    qk_norm: of each query and key before the rotation, or None. head_norm: of each head's output before a gate, or None.
+    gate: on each head's output or its values (sinkjax/model/heads.py), or None.
+    summed_heads: the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al. 2025).
     residual: whether a block's input is added to what attention, and then the MLP, give.
     What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
     """
@@ -142,12 +136,14 @@ class Config:
     windows: tuple[int | None, ...] | None = None
     normaliser: Normaliser = field(default=Softmax(), metadata=LATER)
     score_scale: float | None = field(default=None, metadata=LATER)
-    gate: HeadGate | None = field(default=None, metadata=LATER)
+    gate: Gate | None = field(default=None, metadata=LATER)
     residual: bool = field(default=True, metadata=LATER)
     prefix: int | None = field(default=None, metadata=LATER)
     norm_place: str = field(default="pre", metadata=LATER)
     gated_mlp: bool = field(default=True, metadata=LATER)
     summed_heads: bool = field(default=False, metadata=LATER)
+    qk_norm: RMSNorm | None = field(default=None, metadata=LATER)
+    head_norm: HeadNorm | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
@@ -169,6 +165,8 @@ class Config:
                 raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {self.head_dim}")
         if not isinstance(self.normaliser, Normaliser):
             raise SinkjaxError(f"normaliser must be a record of sinkjax.model.normalisers, not {self.normaliser!r}")
+        if self.gate is not None and not isinstance(self.gate, Gate):
+            raise SinkjaxError(f"gate must be a record of sinkjax.model.heads or None, not {self.gate!r}")
         if self.score_scale is not None and not 0 < self.score_scale < float("inf"):
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
         if self.mlp_bias and self.mlp_width is None:

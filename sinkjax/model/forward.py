@@ -32,6 +32,7 @@ from sinkjax.model import norms, positions, rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, Rope
+from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
 from sinkjax.model.linear import add_bias
 from sinkjax.model.mlp import mlp
 from sinkjax.model.output import Output, Trace, next_token_nll, output
@@ -117,14 +118,19 @@ def block(
     matmul = partial(jnp.einsum, precision=precision)
 
     x = norms.before(h, w, "attn_norm", config)
-    q = tape(Site.QUERY, add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias")))
-    k = tape(Site.KEY, add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias")))
-    v = tape(Site.VALUE, add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias")))
+    q = add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias"))
+    k = add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias"))
+    v = add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias"))
+    if config.qk_norm is not None:
+        q, k = normed_queries_keys(q, k, w, config.qk_norm.eps)
+    v = gated_values(v, x, w, config.gate, precision)
+    q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
     heads, empty_rows = attend(q, k, v, window, w, tape, config, precision)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
-    if config.gate is not None:
-        heads = heads * jax.nn.sigmoid(matmul("BTd,dH->BTH", x, w["head_gate"]))[..., None]
+    if config.head_norm is not None:
+        heads = normed_outputs(heads, w, config.head_norm)
+    heads = gated_outputs(heads, x, w, config.gate, precision)
     out = add_bias(matmul("BTHD,Dd->BTd" if config.summed_heads else "BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias"))
     h = norms.add(h, tape(Site.ATTN_OUT, norms.after(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:

@@ -1,46 +1,27 @@
 """Normalisers: from scores to attention weights, each a frozen record behind the one signature `weights`.
 
 What they share: an invisible weight is exactly 0, a row that sees nothing is 0, and gradients are finite under any mask, whatever
-the hidden scores are. A learned sink logit or a 1 in the denominator takes its share outside of the keys; `bias` tells how much.
+the hidden scores are. (So Gu et al.'s mask of unnormalised attention, a factor of 0 after the non-linearity, is the same thing.)
+A learned sink logit or a 1 in the denominator takes its share outside of the keys; `bias` tells how much.
 
-Sources. Softmax-off-by-one: Xiao et al. 2024; learned sink logit: gpt-oss; sigmoid and elu + 1 without a row sum: Gu et al. 2025,
-Table 6; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko et al. 2023.
+Those that map queries and keys before their product are in `kernels.py`, those made of another by division in `divided.py`.
+
+Sources. Softmax-off-by-one: Xiao et al. 2024; learned sink logit: gpt-oss; sigmoid and elu + 1 without a row sum, rows that sum
+to alpha: Gu et al. 2025, Tables 6 and 14; ReLU: Ran-Milo 2026; softpick: arXiv 2504.20966; clipped: Bondarenko et al. 2023.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, one_of
-
-Given = Mapping[str, jax.Array]
-
-
-class Normaliser(ABC):
-    """What makes weights of scores.
-
-    LEARNED: names of its parameters, one number for each layer and head, 0 at first: leaves `layers/normaliser/NAME` [L, H].
-    """
-
-    LEARNED: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        """Weights of the shape and dtype of the scores.
-
-        scores: float [..., H, Q, S]. visible: bool, broadcastable to them. params: the layer's learned values, [H] each, and
-        "rows", int [Q], the positions of the queries.
-        """
-
-    def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array | None:
-        """The share of each row that goes to no key, [..., H, Q]; None if there is never one. Arguments as for `weights`."""
-        return None
+from sinkjax.model.divided import Divided, PNorm
+from sinkjax.model.kernels import EluKernel, Identity, MlpKernel, elu_plus_one
+from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax
 
 
 @dataclass(frozen=True)
@@ -52,10 +33,25 @@ class Softmax(Normaliser):
 
 
 @dataclass(frozen=True)
+class ScaledSoftmax(Normaliser):
+    """alpha exp(s) / sum exp(s): rows that sum to alpha."""
+
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < float("inf"):
+            raise SinkjaxError(f"alpha, what the rows of a scaled softmax sum to, must be positive, not {self.alpha}")
+
+    def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
+        return self.alpha * softmax(scores, visible)
+
+
+@dataclass(frozen=True)
 class SinkLogit(Normaliser):
     """exp(s) / (exp(b) + sum exp(s)) with a learned b for each layer and head."""
 
-    LEARNED: ClassVar[tuple[str, ...]] = ("sink",)
+    def learned(self) -> Mapping[str, tuple[str, ...]]:
+        return {"sink": ("heads",)}
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible, _per_head(params["sink"], scores))
@@ -110,8 +106,7 @@ class EluPlusOne(Normaliser):
     """s + 1 above 0, exp(s) below; not divided by anything."""
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
-        seen = jnp.where(visible, scores, 0)
-        return jnp.where(visible, jnp.where(seen > 0, seen + 1, jnp.exp(jnp.minimum(seen, 0))), 0)
+        return jnp.where(visible, elu_plus_one(jnp.where(visible, scores, 0)), 0)
 
 
 @dataclass(frozen=True)
@@ -145,6 +140,10 @@ class ClippedSoftmax(Normaliser):
         return jnp.where(visible, jnp.clip(stretched, 0, 1), 0)
 
 
+def _per_head(values: jax.Array, scores: jax.Array) -> jax.Array:
+    return values.astype(scores.dtype)[:, None, None]
+
+
 # The short names that configs use; `sinkjax/model/names.py` lists them for modules that import no JAX.
 NAMED: dict[str, Normaliser] = {
     "softmax": Softmax(),
@@ -157,49 +156,15 @@ NAMED: dict[str, Normaliser] = {
     "elu": EluPlusOne(),
     "softpick": Softpick(),
     "clipped": ClippedSoftmax(),
+    "scaled": ScaledSoftmax(),
+    "softmax-p": PNorm("softmax", 0.5),
+    "sigmoid-p": PNorm("sigmoid", 2.0),
+    "sigmoid-sum": Divided(Sigmoid()),
+    "elu-sum": Divided(EluPlusOne()),
+    "elu-kernel": EluKernel(),
+    "elu-kernel-sum": Divided(EluKernel()),
+    "identity": Identity(),
+    "identity-max": Divided(Identity(), "max"),
+    "mlp-kernel": MlpKernel(),
+    "mlp-kernel-max": Divided(MlpKernel(), "max"),
 }
-
-
-@jax.custom_jvp
-def softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None) -> jax.Array:
-    """Weights of every row over its visible keys; invisible ones are exactly 0, and so is a row that sees nothing.
-
-    sink: a logit [..., 1, 1] that takes part in each row and has no column. The derivative is p (ds - sum p ds) in terms of the
-    weights p, so it is finite under any mask, and half the work of that of the terms which make them.
-    """
-    powers, of_sink = _powers(scores, visible, sink)
-    total = powers.sum(axis=-1, keepdims=True)
-    if of_sink is not None:
-        return powers / (total + of_sink)
-    return powers / jnp.where(total > 0, total, 1)
-
-
-@softmax.defjvp
-def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
-    (scores, visible, sink), (change, _, of_sink) = primals, tangents
-    weights = softmax(scores, visible, sink)
-    mean = (weights * change).sum(axis=-1, keepdims=True)
-    if sink is not None:
-        mean += sink_share(scores, visible, sink)[..., None] * of_sink
-    return weights, weights * (change - mean)
-
-
-def sink_share(scores: jax.Array, visible: jax.Array, sink: jax.Array) -> jax.Array:
-    """What the sink logit of `softmax` takes of each row: [..., Q]."""
-    powers, of_sink = _powers(scores, visible, sink)
-    assert of_sink is not None
-    return (of_sink / (powers.sum(axis=-1, keepdims=True) + of_sink))[..., 0]
-
-
-def _powers(scores: jax.Array, visible: jax.Array, sink: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-    """exp of the visible scores and of the sink, over that of the largest."""
-    seen = jnp.where(visible, scores, -jnp.inf)
-    top = jax.lax.stop_gradient(seen.max(axis=-1, keepdims=True))
-    if sink is not None:
-        top = jnp.maximum(top, jax.lax.stop_gradient(sink))
-        return jnp.exp(seen - top), jnp.exp(sink - top)
-    return jnp.exp(seen - jnp.where(top > -jnp.inf, top, 0)), None
-
-
-def _per_head(values: jax.Array, scores: jax.Array) -> jax.Array:
-    return values.astype(scores.dtype)[:, None, None]

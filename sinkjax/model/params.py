@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
+from sinkjax.model.heads import ElementGate, HeadGate, ValueGate
 from sinkjax.model.positions import Learned, RelativeBias
 
 Params = dict[str, Any]
@@ -45,10 +46,10 @@ def abstract(config: Config) -> Params:
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d] (no gate if the MLP has none), and the biases the config asks for; final_norm [d];
     unembed [d, V] if not tied.
-    Of other shapes of a block: o [L, D, d] of summed heads; attn_out_norm and mlp_out_norm [L, d] of a sandwich, and no
-    final_norm where norms follow the sums.
-    Of variants: layers/normaliser, a vector [L, H] for each value that the normaliser learns, layers/head_gate [L, d, H],
-    layers/relative_bias [L, H, buckets], positions [context, d].
+    Of other blocks: o [L, D, d] if heads are summed; attn_out_norm and mlp_out_norm [L, d] of a sandwich, and no final_norm
+    where norms follow the sums; positions [context, d]; layers/relative_bias [L, H, buckets].
+    Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
+    of sinkjax/model/heads.py name, and layers/q_norm and k_norm [L, D].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -76,10 +77,25 @@ def abstract(config: Config) -> Params:
             layers["down_bias"] = vector("zeros", width=d)
     if isinstance(config.position, RelativeBias):
         layers["relative_bias"] = matrix(d, heads=H, buckets=config.position.buckets)
-    if config.normaliser.LEARNED:
-        layers["normaliser"] = {name: vector("zeros", heads=H) for name in config.normaliser.LEARNED}
-    if config.gate is not None:
-        layers["head_gate"] = matrix(d, width=d, heads=H)
+    if learned := config.normaliser.learned():
+        layers["normaliser"] = {
+            name: vector("zeros", heads=H) if axes == ("heads",) else matrix(D, **dict.fromkeys(axes, D))
+            for name, axes in learned.items()
+        }
+    if config.qk_norm is not None:
+        layers |= {"q_norm": vector("ones", head_dim=D), "k_norm": vector("ones", head_dim=D)}
+    if (norm := config.head_norm) is not None:
+        axes = {"heads": H, "head_dim": D} if norm.gain == "head" else {"head_dim": D}
+        layers["head_norm"] = vector("ones", **axes)
+        if norm.offset:
+            layers["head_norm_offset"] = vector("zeros", **axes)
+    match config.gate:
+        case HeadGate():
+            layers["head_gate"] = matrix(d, width=d, heads=H)
+        case ElementGate():
+            layers["element_gate"] = matrix(d, width=d, heads=H, head_dim=D)
+        case ValueGate():
+            layers["value_gate"] = matrix(d, width=d, kv_heads=K, head_dim=D)
     if config.qkv_bias:
         layers["q_bias"] = vector("zeros", heads=H, head_dim=D)
         layers["k_bias"] = vector("zeros", kv_heads=K, head_dim=D)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from sinkjax.checkpoints.architectures import ARCHITECTURES
 from sinkjax.checkpoints.hf_config import DEFAULTS
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.checkpoints.presets import PRESETS, find_preset
+from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -22,13 +22,16 @@ from sinkjax.report.terminal import in_words, show
 
 
 def show_models() -> None:
-    """Print the presets and whether they are installed, the short names of hub ids, and the supported families."""
+    """Print the presets and whether they are installed, the models in this package, the names of hub ids, and the families."""
     lines = [(name, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
     show("presets", ("model", "package", "state"), lines)
-    known = [
-        (name, entry.hub, f"{params.count(open_checkpoint(name, weights=False).config):,}")
-        for name, entry in ARCHITECTURES.items()
+    own = [
+        (name, f"{_count(name):,}", in_words(sum(file.stat().st_size for file in folder.iterdir())))
+        for name, folder in packaged().items()
     ]
+    if own:
+        show("trained by sinkjax, in this package", ("model", "parameters", "size"), own)
+    known = [(name, entry.hub, f"{_count(name):,}") for name, entry in ARCHITECTURES.items()]
     show("on the hub, planned without it", ("model", "hub id", "parameters"), known)
     print(f"families: {', '.join(DEFAULTS)} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
 
@@ -82,6 +85,10 @@ def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[S
         site: array if site == Site.EMBED else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
         for site, array in arrays.items()
     }
+
+
+def _count(model: str) -> int:
+    return params.count(open_checkpoint(model, weights=False).config)
 
 
 def _installed(preset: str) -> str:

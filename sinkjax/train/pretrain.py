@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.model import params as model_params
-from sinkjax.model.config import Config, HeadGate, NoPosition, RMSNorm, Rope
+from sinkjax.model.config import Config, NoPosition, RMSNorm, Rope
 from sinkjax.model.forward import forward
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.params import Leaf, Params
 from sinkjax.probe import Probe
@@ -35,16 +36,14 @@ class PretrainTask:
     def variants(self) -> tuple[str, ...]:
         return (self.config.normaliser,)
 
+    def model(self, variant: str) -> Config:
+        return model(self.config)
+
     def init(self, seed: int) -> Params:
         return init(model(self.config), seed, self.config.dtype)
 
     def open(self, say: Callable[[str], None]) -> Text:
         return open_text(self.config, say)
-
-    def batch(self, key: jax.Array) -> Batch:
-        raise NotImplementedError  # the host reads it
-
-    held_out = batch
 
     def loss(self, params: Params, batch: Batch, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
         nll, mask = self._nll(params, batch)

@@ -14,7 +14,7 @@ from sinkjax.train.config import Schedule, Training
 from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState
-from sinkjax.train.task import Task
+from sinkjax.train.task import Makes, Task
 
 Metrics = dict[str, jax.Array]
 
@@ -36,8 +36,7 @@ def advance(
             return state, curve if isinstance(config, Schedule) else None
 
         state, curves = jax.lax.scan(step, state, batches, length=config.eval_every)
-        key = bits.key(config.data_seed, "held-out data", config.random_bits)
-        metrics = task.evaluate(state.params, task.held_out(key) if held_out is None else held_out, run.variant)
+        metrics = task.evaluate(state.params, _held_out(task, config) if held_out is None else held_out, run.variant)
         return state, metrics if curves is None else metrics | _watched(*curves)
 
     metrics = jax.eval_shape(lambda: go(state)[1])
@@ -53,6 +52,7 @@ def update(
     batch: what the host read, or None. Returns the loss and the squared norm of the gradient too.
     """
     if batch is None:
+        assert isinstance(task, Makes)
         batch = task.batch(data_key(config, run.seed, state.step))
     (loss, reached), gradient = jax.value_and_grad(task.loss, has_aux=True)(state.params, batch, run.variant)
     squared = optax.tree.norm(gradient, squared=True)
@@ -66,6 +66,11 @@ def update(
         return dataclasses.replace(state, status=jnp.where(finite, STOPPED, BROKEN).astype(jnp.int32))
 
     return jax.lax.cond(finite & ~reached, move, stop, state), (loss.astype(jnp.float32), squared.astype(jnp.float32))
+
+
+def _held_out(task: Task, config: Training) -> Any:
+    assert isinstance(task, Makes)
+    return task.held_out(bits.key(config.data_seed, "held-out data", config.random_bits))
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:

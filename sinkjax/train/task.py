@@ -8,14 +8,15 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 
 
 class Task(Hashable, Protocol):
-    """A model, its data and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
+    """A model and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
 
-    The data are made on the device, or read on the host by a task that is `Reads` too: then `batch` and `held_out` are not used.
-
+    Its data are made on the device (`Makes`) or read on the host (`Reads`).
     variants: names of what differs between runs beside seed and learning rate, on parameters of one shape; at least one.
     A variant arrives as int32 [], its place in `variants`.
     """
@@ -26,17 +27,22 @@ class Task(Hashable, Protocol):
     def init(self, seed: int) -> Params:
         """Parameters drawn from a seed."""
 
-    def batch(self, key: jax.Array) -> Any:
-        """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""
-
-    def held_out(self, key: jax.Array) -> Any:
-        """The held-out batch; `key` is that of the data seed."""
-
     def loss(self, params: Params, batch: Any, variant: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The loss, float [], and whether the run has reached its goal on this batch, bool []; before the update."""
 
     def evaluate(self, params: Params, batch: Any, variant: jax.Array) -> dict[str, jax.Array]:
         """What an evaluation logs: name -> float [] or a small array."""
+
+
+@runtime_checkable
+class Makes(Protocol):
+    """A task whose data are made on the device; both methods are traced."""
+
+    def batch(self, key: jax.Array) -> Any:
+        """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""
+
+    def held_out(self, key: jax.Array) -> Any:
+        """The held-out batch; `key` is that of the data seed."""
 
 
 class Source(Protocol):
@@ -50,6 +56,10 @@ class Source(Protocol):
 
     def held_out(self) -> Any:
         """The held-out batch."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What made tokens of a text; None for data that are no text."""
 
 
 @runtime_checkable
@@ -66,3 +76,11 @@ class Summarises(Protocol):
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """What the log keeps of what `evaluate` gave for one run."""
+
+
+@runtime_checkable
+class Models(Protocol):
+    """A task that trains models of this library, which can be saved one by one."""
+
+    def model(self, variant: str) -> Config:
+        """The architecture of a variant's runs."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.data.batches import Batch, Batches
 from sinkjax.data.config import Blocks, Corpus, part
 from sinkjax.data.tokens import Tokens, folder_for, prepare
@@ -32,6 +33,10 @@ class Text:
             "blocks": self._of(self.config.seed).blocks,
             "held_out": self._validation.rows,
         }
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.tokens.tokenizer
 
     def batch(self, seed: int, k: int) -> Batch:
         return self._of(seed).at(k)

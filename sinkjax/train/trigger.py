@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ import jax.numpy as jnp
 from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
-from sinkjax.model.config import Config, HeadGate, NoPosition
+from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.forward import forward
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, Given, Normaliser
 from sinkjax.model.params import Params
 from sinkjax.probe import Probe
@@ -27,8 +29,10 @@ TINY = 1e-8  # added to the sum of a row's absolute weights, as in Gu et al. 202
 class OneOf(Normaliser):
     """The normaliser whose place among `members` the leaf "choice" holds: one program for runs with different ones."""
 
-    LEARNED: ClassVar[tuple[str, ...]] = ("choice",)
     members: tuple[Normaliser, ...] = field(default=())
+
+    def learned(self) -> Mapping[str, tuple[str, ...]]:
+        return {"choice": ("heads",)}
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         branches = [lambda scores, member=member: member.weights(scores, visible, params) for member in self.members]
@@ -44,6 +48,9 @@ class TriggerTask:
     @property
     def variants(self) -> tuple[str, ...]:
         return self.config.normalisers
+
+    def model(self, variant: str) -> Config:
+        return model(self.config, variant)
 
     def init(self, seed: int) -> Params:
         return model_params.init(model(self.config), seed, self.config.dtype, self.config.init_std)
@@ -97,9 +104,10 @@ class TriggerTask:
 
 def task(config: TriggerTraining) -> TriggerTask:
     """The task of a config. Errors: what the model or the data refuse; learned normalisers beside others."""
-    own = [name for name in config.normalisers if NAMED[name].LEARNED]
+    own = [name for name in config.normalisers if NAMED[name].learned() or NAMED[name].kernel]
     if own and len(config.normalisers) > 1:
-        raise SinkjaxError(f"normalisers has {own[0]!r}, which has learned values of its own: train it apart from the others")
+        what = "learned values of its own" if NAMED[own[0]].learned() else "a kernel of its own"
+        raise SinkjaxError(f"normalisers has {own[0]!r}, which has {what}: train it apart from the others")
     model(config)
     return TriggerTask(config)
 

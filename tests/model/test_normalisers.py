@@ -17,11 +17,26 @@ from hypothesis.extra.numpy import arrays
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import NormaliserName
-from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser, OffByOne, ReLU, Sigmoid, SinkLogit, Softmax, Softpick
+from sinkjax.model.normalisers import (
+    NAMED,
+    ClippedSoftmax,
+    Divided,
+    Normaliser,
+    OffByOne,
+    PNorm,
+    ReLU,
+    ScaledSoftmax,
+    Sigmoid,
+    SinkLogit,
+    Softmax,
+    Softpick,
+)
 
 H, Q, S = 2, 3, 4
 SINK = np.array([0.7, -1.3])
 RECORDS = NAMED | {"sigmoid-shift": Sigmoid(-2.0), "clipped-both": ClippedSoftmax(1.2, -0.1)}
+RECORDS |= {"softmax-third": PNorm("softmax", 1 / 3), "softmax-4": PNorm("softmax", 4.0), "sigmoid-half": PNorm("sigmoid", 0.5)}
+SIGNED = ("identity", "identity-max", "elu-kernel", "elu-kernel-sum", "mlp-kernel", "mlp-kernel-max")  # of any scores
 SUMS_TO_ONE_WITH_BIAS = ("softmax", "sink-logit", "off-by-one")
 
 scores = arrays(np.float64, (H, Q, S), elements=st.floats(-30, 30))
@@ -36,7 +51,11 @@ def x64() -> Iterator[None]:
 
 
 def learned(entry: Normaliser) -> dict[str, np.ndarray]:
-    return dict.fromkeys(entry.LEARNED, SINK) | {"rows": np.arange(2, 2 + Q)}
+    return of_heads(entry) | {"rows": np.arange(2, 2 + Q)}
+
+
+def of_heads(entry: Normaliser) -> dict[str, np.ndarray]:
+    return {name: SINK for name, axes in entry.learned().items() if axes == ("heads",)}
 
 
 @functools.cache
@@ -81,6 +100,25 @@ def by_hand(name: str, row: np.ndarray, place: int, head: int) -> np.ndarray:
             return np.where(row > 0, row + 1, powers)
         case "softpick":
             return np.maximum(np.expm1(row), 0) / (np.abs(np.expm1(row)).sum() + 1e-8 * max(powers.max(), 1))
+        case "identity" | "elu-kernel" | "mlp-kernel":
+            return row
+        case "identity-max" | "mlp-kernel-max":
+            return row / max(abs(row.sum()), 1)
+        case "elu-kernel-sum":
+            return row / (row.sum() + 1e-8)
+        case "elu-sum":
+            raw = np.where(row > 0, row + 1, powers)
+            return raw / (raw.sum() + 1e-8)
+        case "sigmoid-sum":
+            return 1 / (1 + 1 / powers) / ((1 / (1 + 1 / powers)).sum() + 1e-8)
+        case "scaled":
+            return 0.1 * powers / powers.sum()
+        case "softmax-p" | "softmax-third" | "softmax-4":
+            p = {"softmax-p": 1 / 2, "softmax-third": 1 / 3, "softmax-4": 4}[name]
+            return powers / (powers**p).sum() ** (1 / p)
+        case "sigmoid-p" | "sigmoid-half":
+            p, raw = {"sigmoid-p": 2, "sigmoid-half": 1 / 2}[name], 1 / (1 + 1 / powers)
+            return raw / (raw**p).sum() ** (1 / p)
         case "clipped":
             return np.clip(1.03 * powers / powers.sum() - 0.03, 0, 1)
         case "clipped-both":
@@ -94,7 +132,7 @@ def by_hand(name: str, row: np.ndarray, place: int, head: int) -> np.ndarray:
 def test_weights_are_those_of_a_loop_and_hidden_ones_are_exactly_0(name: str, s: np.ndarray, seen: np.ndarray) -> None:
     weights = np.asarray(function(name)(s, seen))
     assert (weights[~seen] == 0).all()
-    assert (weights >= 0).all()
+    assert name in SIGNED or (weights >= 0).all()
     for head, query in itertools.product(range(H), range(Q)):
         kept = seen[head, query]
         if kept.any():
@@ -106,7 +144,7 @@ def test_weights_are_those_of_a_loop_and_hidden_ones_are_exactly_0(name: str, s:
 @settings(max_examples=60, deadline=None)
 @given(s=scores, seen=visibility, hidden=st.sampled_from([np.inf, -np.inf, np.nan, 1e300]))
 def test_gradients_are_finite_and_blind_to_hidden_scores(name: str, s: np.ndarray, seen: np.ndarray, hidden: float) -> None:
-    params = dict.fromkeys(RECORDS[name].LEARNED, SINK)
+    params = of_heads(RECORDS[name])
     whole = gradient(name)(s, params, seen)
     poisoned = gradient(name)(np.where(seen, s, hidden), params, seen)
     for first, second in zip(jax.tree.leaves(whole), jax.tree.leaves(poisoned), strict=True):
@@ -119,7 +157,7 @@ def test_gradients_are_finite_and_blind_to_hidden_scores(name: str, s: np.ndarra
 @names
 def test_gradients_are_those_of_differences(name: str, rng: np.random.Generator) -> None:
     s, seen = rng.normal(size=(H, Q, S)), rng.random((H, Q, S)) < 0.8
-    params = dict.fromkeys(RECORDS[name].LEARNED, SINK)
+    params = of_heads(RECORDS[name])
     wave = np.sin(1.0 + np.arange(s.size).reshape(s.shape))
     slopes = np.zeros_like(s)
     for place in np.ndindex(s.shape):
@@ -137,7 +175,7 @@ def test_float32_at_extremes(name: str) -> None:
     for seen in (np.ones_like(s, bool), np.zeros_like(s, bool), np.arange(4) == np.zeros((H, Q, 1))):
         entry = RECORDS[name]
         weights = entry.weights(jnp.asarray(s), jnp.asarray(seen), learned(entry))
-        params = {key: np.float32(SINK) for key in entry.LEARNED}
+        params = {key: np.float32(SINK) for key in of_heads(entry)}
         assert weights.dtype == np.float32
         assert np.isfinite(weights).all()
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient(name)(s, params, seen)))
@@ -163,6 +201,10 @@ def test_laws_that_tie_normalisers_together(s: np.ndarray, seen: np.ndarray) -> 
     np.testing.assert_allclose(zero, OffByOne().weights(jnp.asarray(s), jnp.asarray(seen), {}), rtol=1e-14)
     far = SinkLogit().weights(jnp.asarray(s), jnp.asarray(seen), {"sink": jnp.full(H, -300.0)})
     np.testing.assert_allclose(far, function("softmax")(s, seen), rtol=1e-13)
+    np.testing.assert_allclose(PNorm().weights(jnp.asarray(s), jnp.asarray(seen), {}), function("softmax")(s, seen), rtol=1e-12)
+    alone = np.where(seen.any(axis=-1, keepdims=True), 1.0, 0.0)
+    for p, name in ((0.5, "softmax-p"), (2.0, "sigmoid-p")):
+        np.testing.assert_allclose((np.asarray(function(name)(s, seen)) ** p).sum(axis=-1, keepdims=True), alone, rtol=1e-12)
     unclipped = ClippedSoftmax(1.0, 0.0).weights(jnp.asarray(s), jnp.asarray(seen), {})
     np.testing.assert_allclose(unclipped, function("softmax")(s, seen), rtol=1e-14)
     assert (np.asarray(function("softpick")(s, seen)).sum(axis=-1) <= 1 + 1e-12).all()
@@ -198,6 +240,15 @@ def test_names_in_configs_are_all_there_and_stand_for_different_records() -> Non
 def test_impossible_normalisers() -> None:
     with pytest.raises(SinkjaxError, match=r"unknown divisor 'rows'.*allowed: count, index, none"):
         ReLU("rows")
+    with pytest.raises(SinkjaxError, match=r"unknown by 'summ' .*did you mean 'sum'"):
+        Divided(Sigmoid(), "summ")
+    with pytest.raises(SinkjaxError, match=r"unknown of 'relu'.*allowed: sigmoid, softmax"):
+        PNorm("relu")
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(SinkjaxError, match="p of a p-norm must be positive, not"):
+            PNorm("softmax", wrong)
+        with pytest.raises(SinkjaxError, match="must be positive, not"):
+            ScaledSoftmax(wrong)
     for zeta, gamma in ((0.9, 0.0), (1.0, 0.1)):
         with pytest.raises(SinkjaxError, match="a clipped softmax needs zeta >= 1 and gamma <= 0, not"):
             ClippedSoftmax(zeta, gamma)

@@ -16,7 +16,8 @@ import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site
 from sinkjax.fields import stated
 from sinkjax.model import params
-from sinkjax.model.config import HeadGate, NoPosition, RMSNorm
+from sinkjax.model.config import NoPosition, RMSNorm
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ReLU, Softmax
 from tests.model.variants import bare, draw, naive
 

@@ -72,6 +72,26 @@ def test_the_wheel_finds_the_same_configs_as_the_checkout(environment: Path):
     assert run(environment / "bin" / "python", "-c", script, cwd=environment).split() == list(configs())
 
 
+def test_the_wheel_finds_the_same_models_as_the_checkout_and_loads_what_is_among_them(environment: Path):
+    from sinkjax.checkpoints.presets import packaged
+
+    script = (
+        "from sinkjax.checkpoints.presets import packaged; import sinkjax; print(*[m for m in packaged() if sinkjax.load(m)])"
+    )
+    assert run(environment / "bin" / "python", "-c", script, cwd=environment).split() == list(packaged())
+    add = """
+import sinkjax
+from sinkjax.checkpoints.presets import MODELS
+config = sinkjax.Config(
+    layers=1, width=4, heads=1, kv_heads=1, head_dim=4, mlp_width=8, vocab_size=9, context=8, activation="silu", tied=True,
+    norm=sinkjax.model.config.RMSNorm(1e-5), position=sinkjax.model.config.Rope(1e4),
+)
+sinkjax.save(sinkjax.Model(config, sinkjax.model.params.init(config, 0), None, {}), MODELS / "tiny")
+"""
+    run(environment / "bin" / "python", "-c", add, cwd=environment)
+    assert "tiny" in run(environment / "bin" / "python", "-c", script, cwd=environment).split()
+
+
 def test_help_answers_from_the_wheel(environment: Path):
     page = run(environment / "bin" / "sinkjax", "--help", cwd=environment)
     assert all(verb in page for verb in ("run", "sweep", "plan", "report", "models", "sites"))

@@ -1,7 +1,7 @@
 """Keys and queries of the first block made from embeddings alone, before any context or position is mixed in.
 
-k = RMSNorm(e) W_K and q = RMSNorm(e) W_Q, biases in, before the rotation (Kiya et al. 2026, section 3). Shape suffixes: N
-vectors, V vocabulary, d width, H query heads, K key-value heads, D head width.
+k = RMSNorm(e) W_K and q = RMSNorm(e) W_Q, biases and norm in, before the rotation (Kiya et al. 2026, section 3). Shape suffixes:
+N vectors, V vocabulary, d width, H query heads, K key-value heads, D head width.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sinkjax.checkpoints.load import Model
 from sinkjax.model.config import Config
+from sinkjax.model.heads import normed_queries_keys
 from sinkjax.model.linear import add_bias
 from sinkjax.model.norms import rms_norm
 from sinkjax.model.params import Params
@@ -54,12 +55,14 @@ def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array,
     x_Nd = rms_norm(x_Nd, first["attn_norm"], config.rms_norm.eps)
     q_NHD = jnp.einsum("Nd,dHD->NHD", x_Nd, first["q"], precision="highest")
     k_NKD = jnp.einsum("Nd,dKD->NKD", x_Nd, first["k"], precision="highest")
-    return add_bias(q_NHD, first.get("q_bias")), add_bias(k_NKD, first.get("k_bias"))
+    q_NHD, k_NKD = add_bias(q_NHD, first.get("q_bias")), add_bias(k_NKD, first.get("k_bias"))
+    return (q_NHD, k_NKD) if config.qk_norm is None else normed_queries_keys(q_NHD, k_NKD, first, config.qk_norm.eps)
 
 
 def _attention(params: Params) -> Params:
     """The leaves that queries and keys are made of."""
-    return {name: params["layers"][name] for name in ("attn_norm", "q", "k", "q_bias", "k_bias") if name in params["layers"]}
+    names = ("attn_norm", "q", "k", "q_bias", "k_bias", "q_norm", "k_norm")
+    return {name: params["layers"][name] for name in names if name in params["layers"]}
 
 
 @partial(jax.jit, static_argnames="config")

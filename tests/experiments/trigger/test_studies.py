@@ -10,7 +10,7 @@ from sinkjax.experiments.registry import choose
 from sinkjax.experiments.trigger import assumptions, heads, sizes, summary
 from sinkjax.experiments.trigger.config import Assumptions, Heads, Sizes
 from sinkjax.experiments.trigger.measure import OTHERS
-from sinkjax.model.config import HeadGate
+from sinkjax.model.heads import HeadGate
 from sinkjax.train.trigger import model
 
 SMALL = {"seeds": 1, "map_sequences": 200}

@@ -1,0 +1,90 @@
+"""A model as a Hugging Face Llama folder, which transformers and everything around it loads."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.hf_config import ACTIVATIONS, read_config
+from sinkjax.checkpoints.native import stored, write_model
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, RMSNorm, Rope, YarnScaling
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model
+
+MODEL_TYPE = "llama"
+KINDS = {LinearScaling: "linear", DynamicScaling: "dynamic", Llama3Scaling: "llama3", YarnScaling: "yarn"}
+
+
+def export(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
+    """Write a Llama-shaped model as `save_pretrained` would; arguments as for `native.save`.
+
+    Errors: an architecture that is not a Llama's, by the name of the field; those of `native.save`.
+    """
+    values = llama_values(model.config)
+    params.check(model.params, model.config)
+    leaves = {names.leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
+    host = {name: stored(leaf, dtype, name) for name, leaf in leaves.items()}
+    arrays = {name: as_stored(host[slot.leaf], slot) for name, slot in names.slots(model.config, names.HUGGING_FACE).items()}
+    if model.tokenizer is not None:
+        values |= {"bos_token_id": model.tokenizer.bos, "eos_token_id": model.tokenizer.eos}
+    values["torch_dtype"] = str(next(iter(arrays.values())).dtype)
+    return write_model(Path(folder), values, arrays, model, card)
+
+
+def as_stored(leaf: np.ndarray, slot: names.Slot) -> np.ndarray:
+    """The stored tensor that a slot is filled from: outputs first."""
+    part = leaf if slot.layer is None else leaf[slot.layer]
+    return part.reshape(slot.stored[::-1]).T if slot.transposed else part.reshape(slot.stored)
+
+
+def llama_values(config: Config) -> dict[str, Any]:
+    """The config.json of a Llama.
+
+    It is that of the nearest Llama, and whatever the reader makes of it otherwise than the config has it is refused.
+    """
+    norm = config.norm if isinstance(config.norm, RMSNorm) else RMSNorm(1e-5)
+    rope = config.position if isinstance(config.position, Rope) else Rope(10000.0)
+    scaling = {} if rope.scaling is None else {k: v for k, v in dataclasses.asdict(rope.scaling).items() if v is not None}
+    original = scaling.pop("original_context", None)
+    context = config.context
+    if isinstance(rope.scaling, DynamicScaling):
+        context = original
+    elif original is not None:
+        scaling["original_max_position_embeddings"] = original
+    values: dict[str, Any] = {
+        "model_type": MODEL_TYPE,
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.width,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.mlp_width or 1,
+        "vocab_size": config.vocab_size or 1,
+        "max_position_embeddings": context,
+        "rms_norm_eps": norm.eps,
+        "rope_theta": rope.theta,
+        "rope_scaling": None if rope.scaling is None else {"rope_type": KINDS[type(rope.scaling)], **scaling},
+        "hidden_act": next(name for name, own in ACTIVATIONS.items() if own == config.activation),
+        "tie_word_embeddings": config.tied,
+        "attention_bias": config.qkv_bias,
+        "mlp_bias": config.mlp_bias,
+    }
+    nearest, _ = read_config(values, "the exported config")
+    for field in dataclasses.fields(Config):
+        own = getattr(config, field.name)
+        if own != getattr(nearest, field.name):
+            raise SinkjaxError(f"only a Llama can be exported to a Hugging Face folder, and this model's {field.name} is {own!r}")
+    if config.width % config.heads:
+        raise SinkjaxError(
+            f"transformers takes no Llama whose width ({config.width}) is not a multiple of heads ({config.heads})"
+        )
+    return values

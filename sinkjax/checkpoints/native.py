@@ -1,0 +1,106 @@
+"""The folder format of the project, for any `Config`: what a training made, or any model as it is in memory.
+
+    config.json             "model_type": "sinkjax", and every field of the config, a record tagged by the name of its class
+    model.safetensors       the leaves of the parameter tree as they are, by their paths ("layers.q")
+    tokenizer.json, tokenizer_config.json    as Hugging Face has them, if the model has a tokenizer
+    README.md               the card: what this is and where it comes from, for people
+
+Files and records are read by the annotations of `Config`, so an option that is added to it needs no line here. A field that a
+file lacks has its default: it was added to `Config` after the file was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from sinkjax.checkpoints.names import leaf_name
+from sinkjax.checkpoints.safetensors import write_safetensors
+from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import documents
+from sinkjax.model import params
+from sinkjax.model.config import Config
+from sinkjax.report.files import write
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.load import Model
+
+MODEL_TYPE = "sinkjax"
+WEIGHTS, CARD = "model.safetensors", "README.md"
+
+
+def save(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
+    """Write a model into a folder of its own, which `load` reads back as the same model.
+
+    dtype: of the stored weights, None: as they are. card: Markdown, None: a few words on where the model comes from.
+    An earlier model of this format in the folder is replaced. Errors: parameters that do not fit the config or that the dtype
+    cannot hold; a config with a record from outside of the library; a folder that holds a model of another format.
+    """
+    values = {"model_type": MODEL_TYPE, **documents.plain(documents.fields(model.config))}
+    if read_config(values, "the config") != model.config:
+        raise SinkjaxError("the config does not survive being written and read, so it cannot be saved")
+    params.check(model.params, model.config)
+    leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
+    arrays = {name: stored(leaf, dtype, name) for name, leaf in leaves.items()}
+    return write_model(Path(folder), values, arrays, model, card)
+
+
+def stored(leaf: jax.Array, dtype: str | None, name: str) -> np.ndarray:
+    """A leaf on the host as it is to be stored. Errors: NaN or infinity, there before or because of the dtype."""
+    params.check_dtype(dtype or str(leaf.dtype))
+    with np.errstate(over="ignore"):
+        array = np.asarray(leaf).astype(dtype or leaf.dtype, copy=False)
+    if not np.isfinite(array).all():
+        raise SinkjaxError(f"{name} holds NaN or infinity in {array.dtype}, so the model cannot be saved")
+    return array
+
+
+def write_model(
+    folder: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model, card: str | None
+) -> Path:
+    """Write the files of a model, config.json last: a folder without one is no model. Errors: another kind of model is there."""
+    config = folder / "config.json"
+    if config.is_file():
+        kind = read_json(config).get("model_type")
+        if kind != values["model_type"]:
+            raise SinkjaxError(f"{folder} holds a model of type {kind!r}, which is left alone: choose another folder")
+        config.unlink()
+    write(folder / CARD, card if card is not None else default_card(model))
+    if model.tokenizer is not None:
+        write_folder_tokenizer(model.tokenizer, folder)
+    write_safetensors(folder / WEIGHTS, arrays)
+    write(config, json.dumps(values, indent=2, allow_nan=False) + "\n")
+    return folder
+
+
+def default_card(model: Model) -> str:
+    """Where a model comes from."""
+    origin = "\n".join(f"- {name}: {value}" for name, value in model.source.items() if value not in (None, {}))
+    return f"# A model saved by sinkjax\n\n{params.count(model.config):,} parameters. Where they come from:\n\n{origin}\n"
+
+
+def read(
+    folder: Path,
+    values: Mapping[str, Any],
+    ignore_keys: Collection[str],
+    assume: Mapping[str, Any] | None,
+    tensors: Mapping[str, Tensor],
+) -> Checkpoint:
+    """A folder of this format; values: its config.json. Errors: what its files do not say right, by name."""
+    if ignore_keys or assume:
+        raise SinkjaxError(f"{folder} is a model of sinkjax, whose files say all there is: ignore_keys and assume do not apply")
+    config = read_config(values, str(folder / "config.json"))
+    source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}}
+    return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)
+
+
+def read_config(values: Mapping[str, Any], where: str) -> Config:
+    """A parsed config.json as a config. Errors: an unknown or missing key or record, or a value that does not fit, by name."""
+    return documents.build(Config, {key: value for key, value in values.items() if key != "model_type"}, where)

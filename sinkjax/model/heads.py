@@ -1,0 +1,90 @@
+"""What a head may have beside attention: norms of its query and key, a norm of its output, gates.
+
+Sources. QK-norm: Qwen3 (2025). Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
+2025, arXiv 2505.06708. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.norms import rms_norm
+
+Weights = Mapping[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class HeadNorm:
+    """o * gain / sqrt(mean(o^2) + eps) of each head's output o, before a gate and W_O (Li et al. 2026, "head-wise RMSNorm").
+
+    gain: "shared", one vector for all heads of a layer (the paper's), or "head", one for each. offset: whether a vector of the
+    gain's shape is added to that. Parameters: layers/head_norm [L, D] or [L, H, D], and layers/head_norm_offset like it.
+    """
+
+    eps: float = 1e-6
+    gain: str = "shared"
+    offset: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.eps >= 0:
+            raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
+        one_of("gain", self.gain, ("shared", "head"))
+
+
+@dataclass(frozen=True)
+class HeadGate:
+    """Each head's output times sigmoid(x w), a number for each head and query, before W_O (Qiu et al. 2025, head-wise).
+
+    x is what the queries are made of, the block's normed input. Parameters: layers/head_gate [L, d, H].
+    """
+
+
+@dataclass(frozen=True)
+class ElementGate:
+    """Each head's output times sigmoid(x W), a number for each head, query and dim, before W_O (Qiu et al. 2025, element-wise).
+
+    x as for `HeadGate`. Parameters: layers/element_gate [L, d, H, D].
+    """
+
+
+@dataclass(frozen=True)
+class ValueGate:
+    """Values times sigmoid(x W), a number for each key-value head, key and dim (Qiu et al. 2025, G2).
+
+    x is what the values are made of, the block's normed input. Parameters: layers/value_gate [L, d, K, D].
+    """
+
+
+Gate = HeadGate | ElementGate | ValueGate
+
+
+def normed_queries_keys(q: jax.Array, k: jax.Array, w: Weights, eps: float) -> tuple[jax.Array, jax.Array]:
+    """Queries [..., H, D] and keys [..., K, D], each divided by its own root mean square, times gains [D]."""
+    return rms_norm(q, w["q_norm"], eps), rms_norm(k, w["k_norm"], eps)
+
+
+def gated_values(v_BTKD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
+    """Values, behind a value gate if the model has one."""
+    if not isinstance(gate, ValueGate):
+        return v_BTKD
+    return v_BTKD * jax.nn.sigmoid(jnp.einsum("BTd,dKD->BTKD", x_BTd, w["value_gate"], precision=precision))
+
+
+def normed_outputs(o_BTHD: jax.Array, w: Weights, norm: HeadNorm) -> jax.Array:
+    """Outputs of heads, each divided by its own root mean square, times the gain, plus the offset."""
+    normed = rms_norm(o_BTHD, w["head_norm"], norm.eps)
+    return normed + w["head_norm_offset"] if norm.offset else normed
+
+
+def gated_outputs(o_BTHD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
+    """Outputs of heads, behind a gate on them if the model has one."""
+    if isinstance(gate, HeadGate):
+        return o_BTHD * jax.nn.sigmoid(jnp.einsum("BTd,dH->BTH", x_BTd, w["head_gate"], precision=precision))[..., None]
+    if isinstance(gate, ElementGate):
+        return o_BTHD * jax.nn.sigmoid(jnp.einsum("BTd,dHD->BTHD", x_BTd, w["element_gate"], precision=precision))
+    return o_BTHD

@@ -1,0 +1,77 @@
+"""A run of a finished training as a model in a folder of its own, which `sinkjax.load` reads like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.native import save
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model import params
+from sinkjax.train import registry
+from sinkjax.train.log import read
+from sinkjax.train.loop import same_data
+from sinkjax.train.task import Models, Reads
+from sinkjax.train.trained import Trained
+
+LIST = 12  # numbers of a measurement that a card shows at most
+
+
+def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None = None) -> Path:
+    """Write the model that one run learned, with its tokenizer and a card of how it was made and what was measured at its end.
+
+    run: its number in the table of runs. dtype: of the stored weights, None: as they were trained.
+    Errors: no such run; a task whose models are not those of this library; data that changed since; those of `native.save`.
+    """
+    one_of("run", run, range(len(trained.runs)))
+    task = trained.task
+    if not isinstance(task, Models):
+        raise SinkjaxError(f"the runs of {registry.name_of(trained.config)} are no models of this library, so none can be saved")
+    config, tokenizer = task.model(trained.runs[run].run.variant), None
+    if isinstance(task, Reads):
+        source = task.open(lambda line: None)
+        same_data(trained.folder, source)
+        tokenizer = source.tokenizer
+    model = Model(config, trained.of(run), tokenizer, {"kind": "training", "name": f"{trained.folder}, run {run}"})
+    return save(model, folder, dtype, card(trained, run, params.count(config)))
+
+
+def card(trained: Trained, run: int, parameters: int) -> str:
+    """What a run is, in Markdown: how it was made and ended, on which data, and the last evaluation in its log."""
+    first, lines = read(trained.folder)
+    ended = trained.runs[run]
+    about = {
+        **ended.labels(),
+        "parameters": parameters,
+        **first.get("data", {}),
+        **{f"{package} version": number for package, number in first["versions"].items()},
+        "trained on": first["devices"],
+    }
+    labels = {*ended.labels(), "step", "status"}
+    last = [line for line in lines if line["run"] == run][-1]
+    found = {name: value for name, value in last.items() if name not in labels}
+    return "\n\n".join(
+        (
+            f"# {trained.config.summary}: {ended.run.label()}",
+            "A model trained by sinkjax. `sinkjax.load(FOLDER)` reads it; `sinkjax.export` makes a Hugging Face folder of one "
+            "that is shaped like a Llama.",
+            _table(about),
+            f"Measured on held-out data at step {last['step']}, layers and positions counted from 0:",
+            _table(found),
+            "`sinkjax train FILE.yaml` makes it again, where FILE.yaml holds:",
+            f"```yaml\n{registry.write(trained.config)}```\n",
+        )
+    )
+
+
+def _table(values: dict[str, Any]) -> str:
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {_short(value)} |" for name, value in values.items())])
+
+
+def _short(value: Any) -> str:
+    """A value of the log in few digits; a long list by its ends."""
+    if isinstance(value, list):
+        shown = [_short(entry) for entry in value]
+        return ", ".join(shown if len(shown) <= LIST else [*shown[: LIST // 2], "...", *shown[-LIST // 2 :]])
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
