@@ -13,7 +13,8 @@ from sinkjax.checkpoints import native
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import HeadGate, NoPosition, Rope
+from sinkjax.model.config import NoPosition, Rope
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import OffByOne
 from tests.checkpoints.test_native import SCALINGS, drawn
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from typing import get_type_hints
 
 import jax
 import ml_dtypes
@@ -15,8 +16,10 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import documents
 from sinkjax.model import params
-from sinkjax.model.config import DynamicScaling, HeadGate, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser
 from sinkjax.train.trigger import OneOf
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
@@ -70,6 +73,20 @@ def folder(tiny_config, tmp_path):
 def test_a_model_of_any_config_comes_back_bit_for_bit(variant, tiny_config, tmp_path):
     model = drawn(dataclasses.replace(tiny_config, **variant))
     assert_same(sinkjax.load(sinkjax.save(model, tmp_path)), model)
+
+
+def test_every_record_that_a_config_can_hold_comes_back(tiny_config, tmp_path):
+    came_back = set()
+    for field, hint in get_type_hints(Config).items():
+        for name, cls in documents.records(hint).items():
+            try:
+                config = dataclasses.replace(tiny_config, **{field: cls()})
+            except (TypeError, SinkjaxError):  # it has a field without a default, or needs another field to go with it
+                continue
+            model = drawn(config)
+            assert_same(sinkjax.load(sinkjax.save(model, tmp_path)), model)
+            came_back.add(name)
+    assert came_back >= {"NoPosition", "HeadGate", "ElementGate", "ValueGate", "HeadNorm", "Sigmoid", "SinkLogit"}
 
 
 def test_a_model_of_vectors_comes_back(tmp_path):
