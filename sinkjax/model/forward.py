@@ -1,13 +1,14 @@
 """The forward pass of every model here: a pure function of arrays.
 
-    h = embed(tokens)                          EMBED, then position vectors
+    h = embed(tokens) (+ positions)            EMBED, before the positions
     in each block
         h = h + W_O attend(norm(h))            QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS, HEAD_OUT, ATTN_OUT
-        h = h + MLP(norm(h))                   NEURON, MLP_OUT, RESID
+        h = h + mlp(norm(h))                   NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
-Norms may stand elsewhere (sinkjax/model/norms.py): ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets.
+What may be otherwise has a file of its own: positions.py (position biases are in LOGITS), masks.py, normalisers.py, heads.py,
+mlp.py, norms.py (where norms stand elsewhere, ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets).
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
