@@ -69,7 +69,7 @@ class Probe:
     """Which statistics a forward returns; the axes are in `sinkjax/statistics.py` and in `record.dims`.
 
     attention_received, attention_share, row_entropy: of the attention weights actually used. attention_received_bias: the mean
-    over queries of what the normaliser gives to no key (a sink logit, a 1 in the denominator). query_key_cosine: of rotated
+    over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention bias). query_key_cosine: of rotated
     queries with each key they come after.
     resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
     query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.

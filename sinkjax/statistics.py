@@ -30,8 +30,9 @@ class PairView(View):
     """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, S, D],
-    rotated, and mapped if the normaliser has a kernel. bias: float [B, H, Q], at WEIGHTS, the share of each row that the
-    normaliser gives to no key; None if it never does. ahead: whether a query may see keys behind it, as in a prefix.
+    rotated, and mapped if the normaliser has a kernel. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
+    to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
+    behind it, as in a prefix.
     """
 
     rows: jax.Array
@@ -96,7 +97,7 @@ def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 
 
 def bias_sums(weights: jax.Array, view: PairView) -> jax.Array:
-    """Sum over queries of what a sink logit or a 1 in the denominator took of their rows: [B, H]; 0 under other normalisers."""
+    """Sum over queries of what a sink logit, a 1 in the denominator or a key of no token took of their rows: [B, H]; else 0."""
     if view.bias is None:
         return jnp.zeros(weights.shape[:2], weights.dtype)
     return jnp.where(view.real_rows[..., 0], view.bias, 0).sum(axis=-1)

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from sinkjax.edits.site import Site
 from sinkjax.measure import query_axes
 from sinkjax.model import products
+from sinkjax.model.bias import SinkToken, ValueBias
 from sinkjax.model.config import Config
+from sinkjax.model.extra_key import extra_key, weigh
 from sinkjax.model.masks import visible_keys
 from sinkjax.model.positions import add_to_scores
 from sinkjax.statistics import PairView
@@ -42,10 +44,12 @@ def attend(
     """
     B, T, H, D = q_BTHD.shape
     K = k_BSKD.shape[2]
-    wide, learned = jnp.promote_types(q_BTHD.dtype, jnp.float32), w.get("normaliser", {})
+    wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
+    learned = w.get("normaliser", {})
     if config.normaliser.kernel:
         q_BHTD, k_BKSD = (config.normaliser.features(x, learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
+    extra = extra_key(w, config, tape.lengths, wide, precision)
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
@@ -56,12 +60,16 @@ def attend(
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
         scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
-        scores = add_to_scores(scores, config.position, rows_Q, w)
+        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(T), T, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
-        view = dataclasses.replace(view, visible=visible, bias=config.normaliser.bias(scores, visible, given))
-        weights = inner.weights(config.normaliser.weights(scores, visible, given), view)
+        of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
+        if of_extra is not None and isinstance(config.attention_bias, SinkToken):
+            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, T + 1, w)
+        weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
+        weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
         out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)
+        out = out if extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
@@ -71,7 +79,10 @@ def attend(
         out, empty, record, counts = _in_blocks(block, q_BHTD, tape)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
-    return out.swapaxes(1, 2).astype(v_BSKD.dtype), empty
+    out = out.swapaxes(1, 2)
+    if isinstance(config.attention_bias, ValueBias):
+        out = out + w["attention_bias"]["output"]
+    return out.astype(v_BSKD.dtype), empty
 
 
 def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHTD: jax.Array, tape: Tape) -> tuple:

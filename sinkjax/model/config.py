@@ -12,6 +12,7 @@ from typing import Any
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.fields import LATER, stated
+from sinkjax.model.bias import AttentionBias, KeyBias
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
@@ -111,6 +112,7 @@ class Config:
     prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. A
     token of the prefix has no loss, since what would predict it sees it.
     normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
+    attention_bias: a key and value of no token, or a value alone (sinkjax/model/bias.py), or None.
     qk_norm: of each query and key before the rotation, or None. head_norm: of each head's output before a gate, or None.
     gate: on each head's output or its values (sinkjax/model/heads.py), or None.
     summed_heads: the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al. 2025).
@@ -144,6 +146,7 @@ class Config:
     summed_heads: bool = field(default=False, metadata=LATER)
     qk_norm: RMSNorm | None = field(default=None, metadata=LATER)
     head_norm: HeadNorm | None = field(default=None, metadata=LATER)
+    attention_bias: AttentionBias | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
@@ -167,6 +170,10 @@ class Config:
             raise SinkjaxError(f"normaliser must be a record of sinkjax.model.normalisers, not {self.normaliser!r}")
         if self.gate is not None and not isinstance(self.gate, Gate):
             raise SinkjaxError(f"gate must be a record of sinkjax.model.heads or None, not {self.gate!r}")
+        if self.attention_bias is not None and not isinstance(self.attention_bias, AttentionBias):
+            raise SinkjaxError(f"attention_bias must be a record of sinkjax.model.bias or None, not {self.attention_bias!r}")
+        if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
+            raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
         if self.score_scale is not None and not 0 < self.score_scale < float("inf"):
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
         if self.mlp_bias and self.mlp_width is None:

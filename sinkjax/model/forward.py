@@ -17,6 +17,7 @@ width, d residual width, F MLP width, V vocabulary, L blocks.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -32,14 +33,15 @@ from sinkjax.measure import finish, measure
 from sinkjax.model import norms, positions, rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
-from sinkjax.model.config import Config, Rope
+from sinkjax.model.bias import SinkToken
+from sinkjax.model.config import Config, NoPosition, Rope
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
 from sinkjax.model.linear import add_bias
 from sinkjax.model.mlp import mlp
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
-from sinkjax.probe import Probe
+from sinkjax.probe import Capture, Probe
 from sinkjax.statistics import View
 from sinkjax.tape import Tape
 
@@ -92,6 +94,7 @@ def run(
     unroll: bool = False,
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
+    params = with_sink_token(params, config, precision)
     h, start = embed(params, tokens, edits, config, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
     slots = empty_slots(step, params, h, config, probe)
@@ -99,6 +102,18 @@ def run(
         lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(config.layers), params["layers"]), unroll=unroll
     )
     return complete(params, h, tokens, Trace(start, layers, slots), edits, config, probe, lengths, logits, precision)
+
+
+def with_sink_token(params: Params, config: Config, precision: str) -> Params:
+    """The parameters, with the keys and values that a sink token has in each layer, if the model has one (see `SinkToken`)."""
+    if not isinstance(config.attention_bias, SinkToken):
+        return params
+    position = NoPosition() if isinstance(config.position, positions.AddedPosition) else config.position
+    alone = dataclasses.replace(config, attention_bias=None, vocab_size=None, position=position)
+    probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
+    vector, one = params["sink_token"][None, None], jnp.ones(1, jnp.int32)
+    record = run(params, vector, one, (), config=alone, probe=probe, logits=False, precision=precision).record
+    return params | {"layers": params["layers"] | {"attention_bias": {name: record[name][0, :, 0] for name in ("key", "value")}}}
 
 
 def embed(

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model import bias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import ElementGate, HeadGate, ValueGate
 from sinkjax.model.positions import Learned, RelativeBias
@@ -31,7 +32,8 @@ RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"
 class Leaf:
     """One array of the tree: `shape`, one logical axis name per dimension, and its initialiser.
 
-    init: "normal" (std 1 / sqrt(fan_in)), "zeros" or "ones"; fan_in: the number of inputs summed by one output.
+    init: "normal" (std 1 / sqrt(fan_in)), "small" (std 0.02), "zeros" or "ones"; fan_in: the number of inputs summed by
+    one output.
     """
 
     shape: tuple[int, ...]
@@ -49,7 +51,7 @@ def abstract(config: Config) -> Params:
     Of other blocks: o [L, D, d] if heads are summed; attn_out_norm and mlp_out_norm [L, d] of a sandwich, and no final_norm
     where norms follow the sums; positions [context, d]; layers/relative_bias [L, H, buckets].
     Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
-    of sinkjax/model/heads.py name, and layers/q_norm and k_norm [L, D].
+    of sinkjax/model/heads.py and sinkjax/model/bias.py name, and layers/q_norm and k_norm [L, D].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -89,6 +91,8 @@ def abstract(config: Config) -> Params:
         layers["head_norm"] = vector("ones", **axes)
         if norm.offset:
             layers["head_norm_offset"] = vector("zeros", **axes)
+    if of_bias := bias.leaves(config.attention_bias, H, K, D):
+        layers["attention_bias"] = {name: vector("small", **axes) for name, axes in of_bias.items()}
     match config.gate:
         case HeadGate():
             layers["head_gate"] = matrix(d, width=d, heads=H)
@@ -110,6 +114,8 @@ def abstract(config: Config) -> Params:
         tree["final_norm"] = Leaf((d,), ("width",), "ones")
     if isinstance(config.position, Learned):
         tree["positions"] = Leaf((config.context, d), ("context", "width"), "normal", d)
+    if isinstance(config.attention_bias, bias.SinkToken):
+        tree["sink_token"] = Leaf((d,), ("width",), "normal", d)
     if config.vocab_size is not None:
         tree["embed"] = Leaf((config.vocab_size, d), ("vocab", "width"), "normal", d)
         if not config.tied:
@@ -125,10 +131,12 @@ def init(config: Config, seed: int, dtype: str = "float32", std: float | None = 
     check_dtype(dtype)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
-        if leaf.init != "normal":
+        if leaf.init in ("zeros", "ones"):
             return getattr(jnp, leaf.init)(leaf.shape, dtype)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
         noise = jax.random.normal(key, leaf.shape, jnp.float32)
+        if leaf.init == "small":
+            return (noise * 0.02).astype(dtype)
         return (noise / math.sqrt(leaf.fan_in) if std is None else noise * std).astype(dtype)
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))

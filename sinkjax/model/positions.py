@@ -115,10 +115,9 @@ def add_vectors(h: jax.Array, position: object, params: Mapping[str, Any]) -> ja
     return h + jnp.asarray(position.vectors(h.shape[1], h.shape[2], params), h.dtype)
 
 
-def add_to_scores(scores: jax.Array, position: object, rows_Q: jax.Array, w: Mapping[str, Any]) -> jax.Array:
-    """Scores [B, H, Q, S] of the queries at positions `rows_Q`, with the numbers of their distances, if the model has any."""
+def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: int, w: Mapping[str, Any]) -> jax.Array:
+    """Scores [B, H, Q, S] with the numbers of their distances, if the model has any. back: int, below T (more is T - 1)."""
     if not isinstance(position, ScorePosition):
         return scores
-    T = scores.shape[-1]
-    distances_QS = jnp.clip(rows_Q[:, None] - jnp.arange(T)[None, :], 0, T - 1)
-    return scores + jnp.asarray(position.by_distance(T, scores.shape[1], w), scores.dtype)[:, distances_QS]
+    numbers = jnp.asarray(position.by_distance(T, scores.shape[1], w), scores.dtype)
+    return scores + numbers[:, jnp.clip(back_QS, 0, T - 1)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments import documents
+from sinkjax.train.log import read
 from sinkjax.train.task import Source
 
 
@@ -42,6 +46,16 @@ class Feed:
         seeds = [self._seeds[run] for run in runs]
         of_seed = {seed: _stack([self._source.batch(seed, k) for k in steps]) for seed in {*seeds}}
         return _stack([of_seed[seed] for seed in seeds])
+
+
+def same_data(folder: Path, source: Source) -> None:
+    """Raise unless the data are those that a training began with, by the first line of its log."""
+    began = read(folder)[0]["data"]
+    other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
+    if other:
+        raise SinkjaxError(
+            f"the data of the training in {folder} changed since it began ({', '.join(other)}); choose another folder"
+        )
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -10,8 +10,8 @@ from sinkjax.checkpoints.native import save
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import params
 from sinkjax.train import registry
+from sinkjax.train.feed import same_data
 from sinkjax.train.log import read
-from sinkjax.train.loop import same_data
 from sinkjax.train.task import Models, Reads
 from sinkjax.train.trained import Trained
 

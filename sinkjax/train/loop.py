@@ -1,6 +1,7 @@
 """`train`: every run of a config into a folder; resumable at any moment, bit for bit.
 
-The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json`. A checkpoint commits
+The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json` and, in `models`, each
+language model. A checkpoint commits
 the state together with the length of the log, so a resumed training cuts what was logged after it and writes the same again.
 """
 
@@ -18,7 +19,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents
 from sinkjax.experiments.registry import CONFIG_FILE
 from sinkjax.experiments.results import take
@@ -29,15 +29,16 @@ from sinkjax.train import registry
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, Training
 from sinkjax.train.events import Events
-from sinkjax.train.feed import Feed
+from sinkjax.train.feed import Feed, same_data
+from sinkjax.train.folder import save_run
 from sinkjax.train.log import Log, read
 from sinkjax.train.runs import Run, RunArrays, table
 from sinkjax.train.spread import Spread
 from sinkjax.train.state import RUNNING, STATUS, TrainState
-from sinkjax.train.task import Reads, Source, Summarises
+from sinkjax.train.task import Models, Reads, Source, Summarises
 from sinkjax.train.trained import Trained, begin_all, going, trained
 
-SUMMARY = "summary.json"
+SUMMARY, MODELS = "summary.json", "models"
 SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
@@ -113,8 +114,17 @@ def train(
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
                 saved = time.monotonic()
     result = trained(folder, config, task, state, dataclasses.asdict(done))
+    if not (folder / SUMMARY).is_file():  # it is written last
+        save_models(result)
     write(folder / SUMMARY, json.dumps(summary(result), indent=1) + "\n")
     return result
+
+
+def save_models(result: Trained) -> None:
+    """Write each run's language model as a folder that `sinkjax.load` reads."""
+    for ended in result.runs:
+        if isinstance(result.task, Models) and result.task.model(ended.run.variant).vocab_size is not None:
+            save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
 
 
 def call(
@@ -161,16 +171,6 @@ def claim(folder: Path, config: Training) -> None:
         return documents.differences(other.config, config)
 
     take(folder, registry.write(config), differences, "training")
-
-
-def same_data(folder: Path, source: Source) -> None:
-    """Raise unless the data are those that a training began with, by the first line of its log."""
-    began = read(folder)[0]["data"]
-    other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
-    if other:
-        raise SinkjaxError(
-            f"the data of the training in {folder} changed since it began ({', '.join(other)}); choose another folder"
-        )
 
 
 def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread, source: Source | None) -> dict[str, Any]:

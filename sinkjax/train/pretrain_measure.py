@@ -17,8 +17,8 @@ from sinkjax.model.forward import forward
 from sinkjax.model.params import Params
 from sinkjax.probe import Capture, Probe
 from sinkjax.record import Record
-from sinkjax.train.pretrain_config import MEASURED
 
+MEASURED = 64  # T of the sink rate, as in Gu et al. 2025
 EPS = 0.3  # of the sink rate, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
 STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "resid_max", "resid_norm")
@@ -41,7 +41,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     }
 
 
-def summarise(measured: Mapping[str, np.ndarray], config: Config) -> dict[str, Any]:
+def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """What is logged.
 
     sink, sink_share: Sink_k^0.3 of the first positions, by the weights used and by each row's shares; sink_bias: the same of what

@@ -22,6 +22,7 @@ KIND = "training"  # the key of a document that names its task
 
 # task -> (module and name of its config type, module of the task)
 TASKS: dict[str, tuple[str, str, str]] = {
+    "backcopy": ("sinkjax.train.backcopy_config", "BackcopyTraining", "sinkjax.train.backcopy"),
     "pretrain": ("sinkjax.train.pretrain_config", "Pretrain", "sinkjax.train.pretrain"),
     "trigger": ("sinkjax.train.trigger_config", "TriggerTraining", "sinkjax.train.trigger"),
     "trigger-capped": (

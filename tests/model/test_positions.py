@@ -13,7 +13,9 @@ import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
+from sinkjax.model.bias import SinkToken
 from sinkjax.model.config import NoPosition, Rope
+from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
 from tests.model import oracle
 from tests.model.variants import bare, draw
@@ -132,3 +134,21 @@ def test_positions_that_cannot_be() -> None:
     config = bare(position=Alibi())
     with pytest.raises(SinkjaxError, match="nothing can be edited at POSITION: this model has no rotary positions"):
         sinkjax.forward(draw(config, "float32"), np.zeros((1, 3, 7)), config, sinkjax.shift_positions(query=1))
+
+
+@pytest.mark.parametrize("position", [Alibi(), RelativeBias(8, 20), Learned(), Rope(500.0)], ids=str)
+def test_a_sink_token_stands_before_the_first_position(tiny_config, position) -> None:
+    """It is what a token in front of the prompt would be, in each kind of positions that knows only distances."""
+    config = replace(tiny_config, position=position, attention_bias=SinkToken(), normaliser=NAMED["sigmoid"])
+    weights = draw(config)
+    token = weights.pop("sink_token")
+    longer = replace(config, attention_bias=None, vocab_size=None, tied=False)
+    front = weights["embed"][TOKENS[:1, :9]]
+    if isinstance(position, Learned):  # its vectors are the tokens' alone
+        front = front + weights["positions"][:9]
+        longer = replace(longer, position=NoPosition())
+    rest = {name: leaf for name, leaf in weights.items() if name not in ("embed", "unembed", "positions")}
+    with jax.enable_x64(True):
+        found = sinkjax.forward(weights | {"sink_token": token}, TOKENS[:1, :9], config).logits
+        want = sinkjax.forward(rest, np.concatenate([token[None, None], front], axis=1), longer).output[:, 1:]
+    np.testing.assert_allclose(found, np.asarray(want) @ weights["unembed"], rtol=1e-9, atol=1e-9)

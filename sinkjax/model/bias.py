@@ -1,0 +1,79 @@
+"""A key and a value of no token, in front of all others, and a value without a key (Gu et al. 2025, Tables 4, 5, 12, 13).
+
+The extra key has no column: its weight is measured as `attention_received_bias` (Gu et al.'s Sink_*), no edit acts on it, and
+every query sees it, whatever window or prefix there is. It takes part in each row by the config's normaliser and scale.
+`extra_key.py` has the arrays. L layers, d residual width, H query heads, K key-value heads, D head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.errors import SinkjaxError, one_of
+
+
+@dataclass(frozen=True)
+class SinkToken:
+    """A learned vector in place of a token before the first; in each block it gets a query, a key and a value of its own.
+
+    It sees itself alone, so its residual stream is the same for all prompts: it runs through the blocks once, as a prompt of one
+    position, and the keys and values that it has there are those that the prompts see. It stands at index -1, tokens from 0 on,
+    for rotary positions and for numbers of distances; vectors of positions are not added to it. Parameters: sink_token [d].
+    """
+
+
+@dataclass(frozen=True)
+class KeyBias:
+    """A learned key k*, not rotated and at no distance, in each layer, with a value that is not learned.
+
+    shared: one k* for all key-value heads. dims: how many first dims of k* are learned, the others are 0; None: all. value: 0,
+    the first unit vector ("unit") or the vector of ones over sqrt(D) ("ones"), times value_scale.
+    Parameters: layers/attention_bias/key [L, K, dims], or [L, dims] if shared.
+    """
+
+    shared: bool = False
+    dims: int | None = None
+    value: str = "zero"
+    value_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("value", self.value, ("zero", "unit", "ones"))
+        if self.dims is not None and self.dims < 1:
+            raise SinkjaxError(f"dims of a key bias must be at least 1, or None for all, not {self.dims}")
+        if not 0 < self.value_scale < float("inf"):
+            raise SinkjaxError(f'value_scale of a key bias must be positive, not {self.value_scale}; value="zero" makes it 0')
+        if self.value == "zero" and self.value_scale != 1:
+            raise SinkjaxError(f'value_scale of a key bias says nothing with value="zero"; it was {self.value_scale}')
+
+
+@dataclass(frozen=True)
+class KeyValueBias:
+    """As `KeyBias`, with a learned value v* too.
+
+    Parameters: layers/attention_bias/key and value [L, K, D], or [L, D] if shared by all key-value heads.
+    """
+
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class ValueBias:
+    """A learned vector added to each head's output. Parameters: layers/attention_bias/output [L, H, D], or [L, D] if shared."""
+
+    shared: bool = False
+
+
+AttentionBias = SinkToken | KeyBias | KeyValueBias | ValueBias
+
+
+def leaves(bias: AttentionBias | None, heads: int, kv_heads: int, head_dim: int) -> dict[str, dict[str, int]]:
+    """Name -> named sizes of what a bias learns in each layer."""
+    of_keys = {} if getattr(bias, "shared", False) else {"kv_heads": kv_heads}
+    match bias:
+        case KeyBias():
+            return {"key": of_keys | {"head_dim": bias.dims or head_dim}}
+        case KeyValueBias():
+            return {name: of_keys | {"head_dim": head_dim} for name in ("key", "value")}
+        case ValueBias():
+            return {"output": ({} if bias.shared else {"heads": heads}) | {"head_dim": head_dim}}
+    return {}

@@ -1,0 +1,78 @@
+"""The key of no token that `bias.py` describes: its place in the scores, the weights and the outputs of attention.
+
+Shape suffixes: B prompts, Q queries of a block, S keys, R stacked rows of a key-value head, H query heads, K key-value heads, D
+head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.model import products, rope
+from sinkjax.model.bias import KeyBias, SinkToken, ValueBias
+from sinkjax.model.config import Config, Rope
+from sinkjax.model.normaliser import Given, Normaliser
+
+
+class ExtraKey(NamedTuple):
+    """key: [B, K, D], as the scores are made of it. value: [B, K, D], or None for zeros."""
+
+    key: jax.Array
+    value: jax.Array | None
+
+    def scores(self, q_BKRD: jax.Array, precision: str) -> jax.Array:
+        """Scores of scaled queries: [B, K, R, 1]."""
+        return products.score(q_BKRD, self.key[:, :, None], precision)
+
+    def add(self, out_BHQD: jax.Array, weights_BHQ: jax.Array) -> jax.Array:
+        """Outputs of heads with the value, weighted."""
+        if self.value is None:
+            return out_BHQD
+        H = out_BHQD.shape[1]
+        value_BHD = jnp.repeat(self.value, H // self.value.shape[1], axis=1)
+        return out_BHQD + weights_BHQ[..., None] * value_BHD[:, :, None]
+
+
+def extra_key(w: Mapping[str, Any], config: Config, lengths: jax.Array, dtype: jnp.dtype, precision: str) -> ExtraKey | None:
+    """That of a layer with parameters `w`, or None. lengths: int [B]."""
+    bias, shape = config.attention_bias, (lengths.size, config.kv_heads, config.head_dim)
+    if bias is None or isinstance(bias, ValueBias):
+        return None
+
+    def whole(x: jax.Array) -> jax.Array:
+        missing = [(0, 0)] * (x.ndim - 1) + [(0, config.head_dim - x.shape[-1])]
+        return jnp.broadcast_to(jnp.pad(x.astype(dtype), missing), shape)
+
+    key = whole(w["attention_bias"]["key"])
+    if isinstance(bias, SinkToken) and isinstance(config.position, Rope):
+        tables = rope.tables(jnp.full((1, 1), -1), *rope.frequencies(config.position, config.head_dim, lengths, dtype))
+        key = rope.rotate(key[:, None], *tables)[:, 0]
+    if config.normaliser.kernel:
+        key = config.normaliser.features(key, w.get("normaliser", {}), precision).astype(dtype)
+    if not isinstance(bias, KeyBias):
+        return ExtraKey(key, whole(w["attention_bias"]["value"]))
+    if bias.value == "zero":
+        return ExtraKey(key, None)
+    ones = jnp.full(config.head_dim, config.head_dim**-0.5, dtype)
+    fixed = ones if bias.value == "ones" else jnp.zeros_like(ones).at[0].set(1)
+    return ExtraKey(key, jnp.broadcast_to(bias.value_scale * fixed, shape))
+
+
+def weigh(
+    normaliser: Normaliser, scores: jax.Array, visible: jax.Array, given: Given, of_extra: jax.Array | None
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """Weights [B, H, Q, S] of keys, what each row gives to no key ([B, H, Q] or None), and the weights [B, H, Q] of an extra key.
+
+    of_extra: its scores [B, H, Q, 1], or None without one; then its weights are an empty array.
+    """
+    if of_extra is None:
+        return normaliser.weights(scores, visible, given), normaliser.bias(scores, visible, given), jnp.zeros(0)
+    seen = jnp.concatenate([jnp.ones_like(visible[..., :1]), visible], axis=-1)
+    scores = jnp.concatenate([of_extra, scores], axis=-1)
+    weights, beside = normaliser.weights(scores, seen, given), normaliser.bias(scores, seen, given)
+    extra = weights[..., 0]
+    return weights[..., 1:], extra if beside is None else extra + beside, extra

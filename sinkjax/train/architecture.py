@@ -1,0 +1,65 @@
+"""The fields of a language model that is trained from scratch, by short names. This module imports no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.config import above, at_least
+from sinkjax.model.names import NormaliserName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """A decoder-only model; `sinkjax/train/language.py` makes a `Config` of it."""
+
+    layers: int = 4
+    """blocks of the model"""
+    width: int = 128
+    """d, of the residual stream"""
+    heads: int = 4
+    """query heads of a block"""
+    kv_heads: int | None = None
+    """key-value heads, by default one for each head"""
+    head_dim: int | None = None
+    """of one head, by default width / heads"""
+    mlp_width: int = 384
+    """hidden units of the MLP"""
+    mlp: Literal["swiglu", "geglu", "reglu"] = "swiglu"
+    """the MLP: gated by SiLU, GELU or ReLU"""
+    tied: bool = False
+    """whether the unembedding is the embedding"""
+    position: Literal["rope", "none"] = "rope"
+    """how positions enter: rotary, or not at all"""
+    rope_theta: float = 10_000.0
+    """base of rotary positions"""
+    norm: Literal["pre", "none"] = "pre"
+    """RMSNorm before attention, before the MLP and at the end, or none"""
+    norm_eps: float = 1e-5
+    """epsilon of the norms"""
+    normaliser: NormaliserName = "softmax"
+    """what makes attention weights of scores"""
+    alpha: float | None = None
+    """what the rows of the normaliser "scaled" sum to, by default 0.1"""
+    p: float | None = None
+    """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
+    gate: Literal["none", "head", "element", "value"] = "none"
+    """a sigmoid gate: one number for each head's output, one for each of its dims, or one for each dim of the values"""
+    head_norm: Literal["none", "shared", "head", "head-offset"] = "none"
+    """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
+    qk_norm: bool = False
+    """RMSNorm of each head's queries and keys"""
+    window: int | None = None
+    """last keys that a query sees, itself included, in every layer; by default all"""
+    precision: Literal["highest", "high", "default"] = "highest"
+    """of matrix products ("highest": full float32 on every device)"""
+
+    def __post_init__(self) -> None:
+        at_least(self, layers=1, width=1, heads=1, kv_heads=1, head_dim=1, mlp_width=1, window=1)
+        above(self, rope_theta=0, norm_eps=0)
+        for name, of in (("alpha", ("scaled",)), ("p", ("softmax-p", "sigmoid-p"))):
+            if getattr(self, name) is not None and self.normaliser not in of:
+                raise SinkjaxError(f"{name} is for the normaliser {' or '.join(map(repr, of))}, not for {self.normaliser!r}")
+        if self.head_dim is None and self.width % self.heads:
+            raise SinkjaxError(f"heads must divide width ({self.width}) unless head_dim is stated, not {self.heads}")

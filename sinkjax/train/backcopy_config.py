@@ -1,0 +1,51 @@
+"""A training on Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835): sinks in one to three layers. It imports no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sinkjax.data.config import Backcopy
+from sinkjax.train.architecture import Architecture
+from sinkjax.train.config import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackcopyTraining(Schedule, Backcopy, Architecture):
+    """A small model learns a language in which some characters ask for a copy of the one before them.
+
+    The paper has 1 to 3 layers of one head, width 256, context 256, batch 512, Adam at 3e-4 and decay 1e-4.
+    """
+
+    learning_rates: tuple[float, ...] = (3e-4,)
+    """of AdamW, after the warm-up"""
+    weight_decay: float = 1e-4
+    """decoupled, on all parameters"""
+    warmup: int = 0
+    """updates in which the learning rate rises linearly"""
+    clip: float | None = None
+    """largest norm of a gradient over all parameters; a larger one is scaled down to it"""
+    steps: int = 10_000
+    """updates of a run"""
+    batch: int = 512
+    """sequences of one step"""
+    layers: int = 3
+    """blocks of the model"""
+    width: int = 256
+    """d, of the residual stream"""
+    heads: int = 1
+    """query heads of a block"""
+    mlp_width: int = 1024
+    """hidden units of the MLP"""
+    position: Literal["rope", "none"] = "rope"
+    """how positions enter: rotary, or not at all"""
+
+    def __post_init__(self) -> None:
+        for part in (Schedule, Backcopy, Architecture):
+            part.__post_init__(self)
+
+    @property
+    def summary(self) -> str:
+        """What is trained, in a few words."""
+        size = f"{self.layers} layer{'s' * (self.layers > 1)}, {self.heads} head{'s' * (self.heads > 1)}"
+        return f"Bigram-Backcopy: {size}, {self.normaliser}"

@@ -1,0 +1,219 @@
+"""Language models learn from text: the same runs however they are computed or interrupted; one sentence for what cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.train import feed, loop, pretrain, pretrain_measure, train
+from sinkjax.train.log import read
+from sinkjax.train.optimiser import factor, optimiser_of
+from sinkjax.train.pretrain_config import Pretrain
+
+SMALL = Pretrain(
+    limit=60_000,
+    vocabulary=300,
+    context=24,
+    batch=4,
+    steps=40,
+    eval_every=10,
+    eval_batch=6,
+    warmup=5,
+    layers=2,
+    width=16,
+    heads=2,
+    mlp_width=24,
+    seeds=2,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    """One cache of corpora for these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return train(SMALL, tmp_path_factory.mktemp("train") / "small", progress=False)
+
+
+def same_bits(one, two):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+def test_the_loss_falls_towards_that_of_the_text(done):
+    lines = [line for line in read(done.folder)[1] if line["run"] == 0]
+    assert [line["step"] for line in lines] == [0, 10, 20, 30, 40]
+    assert abs(lines[0]["loss"] - np.log(300)) < 0.5
+    assert lines[-1]["loss"] < lines[0]["loss"] - 0.5
+    assert abs(lines[-1]["train_loss"] - lines[-1]["loss"]) < 0.4
+    assert lines[0]["train_loss"] is None  # no step was made yet
+    assert all(0 < line["gradient_norm"] <= line["gradient_norm_max"] for line in lines[1:])
+
+
+def test_each_run_is_a_model_that_can_be_loaded(done):
+    model = sinkjax.load(str(done.folder / "models" / "run-001"))
+    assert same_bits(model.params, done.of(1))
+    tokens, _ = sinkjax.encode(model, ["It was a bright morning"], bos="model", length=16)
+    assert tokens[0, 0] == 0
+
+
+def test_the_log_says_which_text_was_read(done):
+    data = read(done.folder)[0]["data"]
+    assert data["blocks"] > 100
+    assert data["held_out"] == 6
+    assert len(data["corpus"]) == 64
+
+
+def test_a_run_trains_as_it_would_alone(done, tmp_path):
+    alone = train(dataclasses.replace(SMALL, seed=1, seeds=1), tmp_path / "alone", progress=False)
+    assert same_bits(alone.of(0), done.of(1))
+
+
+def test_an_interrupted_training_goes_on_with_the_same_bits_and_log(done, tmp_path, monkeypatch):
+    calls, original = [], loop.call
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(loop, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path / "out", save_every=0, progress=False)
+    again = train(SMALL, tmp_path / "out", progress=False)
+    assert same_bits(again.params, done.params)
+    assert (tmp_path / "out" / "log.jsonl").read_bytes() == (done.folder / "log.jsonl").read_bytes()
+
+
+def test_seeds_see_data_of_their_own_or_the_same():
+    for shared in (False, True):
+        config = dataclasses.replace(SMALL, shared_data=shared)
+        source = pretrain.task(config).open(lambda line: None)
+        batches = feed.Feed(source, [0, 1], 3)
+        tokens = batches.at([0, 1], 6)["tokens"]
+        batches.close()
+        assert tokens.shape == (2, 3, 4, 25)
+        assert np.array_equal(tokens[0], tokens[1]) == shared
+        assert np.array_equal(tokens[1, 2], source.batch(1, 8)["tokens"])
+
+
+def test_the_first_parameters_have_the_papers_deviations():
+    config = dataclasses.replace(SMALL, layers=5, width=64, mlp_width=96)
+    params = pretrain.task(config).init(0)
+    for leaf, fan_in in ((params["embed"], 64), (params["layers"]["o"], 64), (params["layers"]["gate"], 64)):
+        assert np.std(leaf) == pytest.approx(np.sqrt(2 / (5 * fan_in)), rel=0.02)
+    assert np.std(params["layers"]["down"]) == pytest.approx(1 / (5 * np.sqrt(96)), rel=0.02)
+    assert (params["final_norm"] == 1).all()
+
+
+def test_the_optimiser_is_adamw_with_decay_on_everything_and_clip(rng):
+    torch = pytest.importorskip("torch")
+    config = dataclasses.replace(SMALL, weight_decay=0.5, warmup=2, clip=1.0)
+    start, scales = rng.normal(size=5).astype(np.float32), [0.1, 5.0, 1.0, 0.3]
+    gradients = [scale * rng.normal(size=5).astype(np.float32) for scale in scales]
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    adamw = torch.optim.AdamW([theirs], lr=1e-2, betas=(config.beta1, config.beta2), weight_decay=0.5)
+    ours, optimiser = jnp.asarray(start), optimiser_of(config, jnp.float32(1e-2))
+    state = optimiser.init(ours)
+    for number, gradient in enumerate(gradients):
+        adamw.param_groups[0]["lr"] = 1e-2 * min(1, (number + 1) / 2)
+        theirs.grad = torch.tensor(gradient)
+        torch.nn.utils.clip_grad_norm_([theirs], 1.0)
+        adamw.step()
+        changes, state = optimiser.update(jnp.asarray(gradient), state, ours)
+        ours = optax.apply_updates(ours, changes)
+    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-5)
+
+
+def test_a_learning_rate_warms_up_and_stays_or_falls_as_a_cosine():
+    config = Pretrain(steps=110, warmup=10, lowest=0.2)
+    assert [float(factor(config, count)) for count in (0, 4, 9, 109)] == pytest.approx([0.1, 0.5, 1, 1])
+    cosine = dataclasses.replace(config, schedule="cosine")
+    assert [float(factor(cosine, count)) for count in (0, 10, 60, 110)] == pytest.approx([0.1, 1, 0.6, 0.2])
+
+
+def test_a_sink_is_measured_on_the_first_tokens_of_held_out_blocks(done):
+    task = done.task
+    source = task.open(lambda line: None)
+    tokens = jnp.asarray(source.held_out()["tokens"])
+    assert (tokens[:, 0] == 0).all()
+    params = jax.tree.map(jnp.copy, done.of(0))
+    params["layers"]["k"] = params["layers"]["k"].at[1, :, 0].set(0)  # a head of equal scores: uniform attention
+    params["layers"]["v"] = params["layers"]["v"].at[1].set(0)
+    measured = jax.tree.map(np.asarray, pretrain_measure.measure(params, tokens, task.architecture, "highest"))
+    found = task.summarise(measured)
+    uniform = np.mean(1 / np.arange(1, 25))
+    assert found["received"][1, 0] == pytest.approx(uniform, rel=1e-4)
+    assert found["share"][1, 0] == pytest.approx(uniform, rel=1e-4)
+    assert found["sink"][0] == pytest.approx((found["received"] > 0.3).mean(), abs=0.3)
+    assert len(found["norm_ratio"]) == len(found["largest"]) == 3
+    assert found["sink_bias"] == 0
+
+
+@pytest.mark.parametrize(("count", "d"), [(1, 8), (5, 8), (8, 8)])
+def test_the_effective_rank_of_equal_singular_values_is_their_number(count, d):
+    assert pretrain_measure.effective_rank(np.array([0.0] * (d - count) + [3.0] * count)) == pytest.approx(count)
+
+
+def test_divergence_stops_a_run_at_its_last_finite_parameters(tmp_path):
+    said = []
+    config = dataclasses.replace(SMALL, learning_rates=(1e-3, 1e30), clip=None, seeds=1)
+    ended = train(config, tmp_path / "out", said.append, progress=False)
+    assert [run.outcome for run in ended.runs] == ["all steps", "diverged"]
+    step = ended.runs[1].steps
+    assert any(f"diverged at step {step}" in line for line in said)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(ended.of(1)))
+
+
+def test_a_text_that_changed_is_no_text_to_go_on_with(done):
+    source = done.task.open(lambda line: None)
+    feed.same_data(done.folder, source)
+    other = SimpleNamespace(card=source.card | {"corpus": "0" * 64})
+    with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it began \(corpus\)"):
+        feed.same_data(done.folder, other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"text": "nowhere/at.txt"}, "unknown text of a corpus 'nowhere/at.txt'"),
+        ({"text": "EMPTY"}, "empty"),
+        ({"text": "SHORT", "context": 64}, "has no block of 65 tokens"),
+        ({"vocab_size": 200}, "the tokenizer has 300 tokens, but the model's vocabulary 200"),
+        ({"heads": 3}, r"heads must divide width \(16\)"),
+        ({"tokenizer": "gpt2"}, "vocab_size must be stated"),
+        ({"width": 6}, "rotary positions need an even head_dim, not 3"),
+        ({"clip": 0.0}, "clip must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_trained_is_refused_in_a_sentence(fields, sentence, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "short.txt").write_text("Some words, but not many of them. " * 20)
+    paths = {"EMPTY": str(tmp_path / "empty.txt"), "SHORT": str(tmp_path / "short.txt")}
+    fields = {name: paths.get(value, value) if isinstance(value, str) else value for name, value in fields.items()}
+    small = {"vocabulary": 260, "limit": None} if "context" in fields else {}
+    with pytest.raises(SinkjaxError, match=sentence):
+        train(dataclasses.replace(SMALL, **small, **fields), tmp_path / "out", progress=False)
+    assert not (tmp_path / "out" / "checkpoints").exists() or not list((tmp_path / "out" / "checkpoints").iterdir())
+
+
+def test_another_config_in_the_same_folder_is_refused_with_what_differs(done):
+    with pytest.raises(SinkjaxError, match=r"weight_decay was 0.1, now 0.5"):
+        train(dataclasses.replace(SMALL, weight_decay=0.5), done.folder, progress=False)
