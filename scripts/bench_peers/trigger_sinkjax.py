@@ -68,7 +68,7 @@ def parts(layers: int, heads: int, normaliser: str, steps: int) -> dict[str, Any
         return jax.lax.scan(lambda params, _: gradient(params, batch), params, length=steps)[0]
 
     batch = task.batch(key)
-    return {"data": _milliseconds(all_data) / steps, "gradient": _milliseconds(lambda: all_gradients(params, batch)) / steps}
+    return {"data": milliseconds(all_data) / steps, "gradient": milliseconds(lambda: all_gradients(params, batch)) / steps}
 
 
 def products() -> dict[str, float]:
@@ -76,10 +76,10 @@ def products() -> dict[str, float]:
     n = MATMUL["size"]
     product = jax.jit(lambda a: jnp.matmul(a, a, precision="highest"))
     matrix = jnp.asarray(np.random.default_rng(SEED).normal(size=(n, n)).astype(np.float32))
-    return {"gflops": 2 * n**3 / _milliseconds(lambda: product(matrix)) / 1e6}
+    return {"gflops": 2 * n**3 / milliseconds(lambda: product(matrix)) / 1e6}
 
 
-def _milliseconds(call: Callable[[], Any]) -> float:
+def milliseconds(call: Callable[[], Any]) -> float:
     """Of the quickest of several calls, after a first one that compiles."""
     jax.block_until_ready(call())
     taken = []

@@ -58,6 +58,7 @@ def forward(
     logits: bool = True,
     precision: str = "highest",
     unroll: bool = False,
+    remat: bool = False,
 ) -> Output:
     """Run a model on a batch of right-padded prompts, edited and measured.
 
@@ -65,7 +66,7 @@ def forward(
     probe: what to measure. lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
     logits: whether to compute them. precision: of every matrix product ("highest": full float32 on every device).
     unroll: compile the blocks one after the other and not as a loop, which copies what the gradient needs of each: for training
-    a few small blocks.
+    a few small blocks. remat: compute what is inside a block once more for its gradient, instead of keeping it.
     May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
     Errors: parameters that do not fit the config; a token outside of the vocabulary; a prompt empty or longer than the context;
     a probe or edits that do not fit (`Probe.check`, `resolve`); an unknown precision.
@@ -77,10 +78,11 @@ def forward(
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
     resolved = resolve(edits, config, known_lengths, tokens.shape[1])
-    return run(params, tokens, lengths, resolved, config=config, probe=probe, logits=logits, precision=precision, unroll=unroll)
+    how: dict[str, Any] = {"precision": precision, "unroll": unroll, "remat": remat}
+    return run(params, tokens, lengths, resolved, config=config, probe=probe, logits=logits, **how)
 
 
-@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision", "unroll"))
+@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision", "unroll", "remat"))
 def run(
     params: Params,
     tokens: jax.Array,
@@ -92,12 +94,14 @@ def run(
     logits: bool,
     precision: str,
     unroll: bool = False,
+    remat: bool = False,
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, config, precision)
     h, start = embed(params, tokens, edits, config, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
     slots = empty_slots(step, params, h, config, probe)
+    step = jax.checkpoint(step, prevent_cse=unroll) if remat else step
     (h, slots), layers = jax.lax.scan(
         lambda carry, xs: step(*carry, *xs), (h, slots), (jnp.arange(config.layers), params["layers"]), unroll=unroll
     )

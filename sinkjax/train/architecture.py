@@ -52,6 +52,20 @@ class Architecture:
     """RMSNorm of each head's queries and keys"""
     window: int | None = None
     """last keys that a query sees, itself included, in every layer; by default all"""
+    attention_bias: Literal["none", "sink-token", "kv", "k", "v"] = "none"
+    """a learned token before the first, or in each layer a learned key and value, key, or value"""
+    bias_shared: bool = False
+    """one bias for all heads of a layer ("kv", "k", "v")"""
+    bias_dims: int | None = None
+    """first dims of a learned key that are learned, the others being 0 ("k"); by default all"""
+    bias_value: Literal["zero", "unit", "ones"] = "zero"
+    """the value of a learned key: 0, the first unit vector, or ones / sqrt(head_dim) ("k")"""
+    bias_scale: float = 1.0
+    """times which that value is taken"""
+    compute_dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = None
+    """of activations and of the parameters as they are used; by default that of the parameters that are updated"""
+    remat: bool = False
+    """compute the inside of a block once more for its gradient, instead of keeping it"""
     precision: Literal["highest", "high", "default"] = "highest"
     """of matrix products ("highest": full float32 on every device)"""
 
@@ -61,5 +75,12 @@ class Architecture:
         for name, of in (("alpha", ("scaled",)), ("p", ("softmax-p", "sigmoid-p"))):
             if getattr(self, name) is not None and self.normaliser not in of:
                 raise SinkjaxError(f"{name} is for the normaliser {' or '.join(map(repr, of))}, not for {self.normaliser!r}")
+        if self.bias_shared and self.attention_bias not in ("kv", "k", "v"):
+            raise SinkjaxError(f"bias_shared is for the attention_bias 'kv', 'k' and 'v', not for {self.attention_bias!r}")
+        of_key = (self.bias_dims, self.bias_value, self.bias_scale) != (None, "zero", 1.0)
+        if of_key and self.attention_bias != "k":
+            raise SinkjaxError(
+                f"bias_dims, bias_value and bias_scale are for the attention_bias 'k', not for {self.attention_bias!r}"
+            )
         if self.head_dim is None and self.width % self.heads:
             raise SinkjaxError(f"heads must divide width ({self.width}) unless head_dim is stated, not {self.heads}")

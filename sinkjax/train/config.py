@@ -77,11 +77,22 @@ class Schedule(Training):
     """of the learning rate after that"""
     lowest: float = 0.1
     """where a cosine ends, as a share of the learning rate"""
+    micro_batch: int | None = None
+    """sequences whose gradient is computed at one time and added up over the batch; by default all of them"""
+    mesh: tuple[int, int] = (1, 1)
+    """devices of one run: among how many the sequences of a (micro-)batch are divided, and among how many the matrices"""
     clip: float | None = 1.0
     """largest norm of a gradient over all parameters; a larger one is scaled down to it"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, weight_decay=0, warmup=0, lowest=0)
+        at_least(self, micro_batch=1)
         if self.clip is not None:
             above(self, clip=0)
+        if min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0]:
+            raise SinkjaxError(
+                f"mesh must hold two numbers of at least 1, the first of which divides a (micro-)batch, not {list(self.mesh)}"
+            )
+        if self.micro_batch is not None and self.batch % self.micro_batch:
+            raise SinkjaxError(f"micro_batch must divide batch ({self.batch}), not {self.micro_batch}")

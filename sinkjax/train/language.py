@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.model import params as model_params
+from sinkjax.model.bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import Config, NoPosition, RMSNorm, Rope
 from sinkjax.model.forward import forward
 from sinkjax.model.heads import ElementGate, Gate, HeadGate, HeadNorm, ValueGate
@@ -66,13 +67,13 @@ class LanguageTask(ABC):
         return {"loss": self.held_out_loss(params, batch)} | measured
 
     def held_out_loss(self, params: Params, batch: Batch) -> jax.Array:
-        """The mean over the targets that count, float [], computed in groups of as many rows as a training batch has."""
+        """The mean over the targets that count, float [], computed in groups of as many rows as in training."""
 
         def sums(rows: Batch) -> tuple[jax.Array, jax.Array]:
             nll, mask = self._nll(params, rows)
             return (nll * mask).sum(), mask.sum()
 
-        total, count = jax.lax.map(sums, _grouped(batch, self.config.batch))
+        total, count = jax.lax.map(sums, _grouped(batch, self.config.micro_batch or self.config.batch))
         return total.sum() / count.sum()
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -82,8 +83,9 @@ class LanguageTask(ABC):
     def _nll(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """-log p of each target in nats, and whether it counts: float32 [B, T] each."""
         tokens, config = batch["tokens"], self.architecture
-        unroll = config.layers <= UNROLLED
-        out = forward(params, tokens[:, :-1], config, probe=Probe(), precision=self.config.precision, unroll=unroll)
+        used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
+        how: dict[str, Any] = {"precision": self.config.precision, "remat": self.config.remat}
+        out = forward(used, tokens[:, :-1], config, probe=Probe(), unroll=config.layers <= UNROLLED, **how)
         assert out.logits is not None
         return cross_entropy(out.logits, tokens[:, 1:]), batch["loss_mask"][:, 1:].astype(jnp.float32)
 
@@ -108,7 +110,21 @@ def build(config: Architecture, vocab_size: int, context: int) -> Config:
         gate=GATES[config.gate],
         head_norm=HEAD_NORMS[config.head_norm],
         qk_norm=RMSNorm(config.norm_eps) if config.qk_norm else None,
+        attention_bias=_attention_bias(config),
     )
+
+
+def _attention_bias(config: Architecture) -> AttentionBias | None:
+    match config.attention_bias:
+        case "sink-token":
+            return SinkToken()
+        case "kv":
+            return KeyValueBias(config.bias_shared)
+        case "k":
+            return KeyBias(config.bias_shared, config.bias_dims, config.bias_value, config.bias_scale)
+        case "v":
+            return ValueBias(config.bias_shared)
+    return None
 
 
 def _normaliser(config: Architecture) -> Normaliser:

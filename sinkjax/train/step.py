@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from sinkjax.model.params import Params
 from sinkjax.train import bits
 from sinkjax.train.config import Schedule, Training
 from sinkjax.train.optimiser import optimiser_of
@@ -54,7 +55,7 @@ def update(
     if batch is None:
         assert isinstance(task, Makes)
         batch = task.batch(data_key(config, run.seed, state.step))
-    (loss, reached), gradient = jax.value_and_grad(task.loss, has_aux=True)(state.params, batch, run.variant)
+    (loss, reached), gradient = _gradient(state.params, batch, run.variant, task, config)
     squared = optax.tree.norm(gradient, squared=True)
     finite = jnp.isfinite(loss) & jnp.isfinite(squared)
 
@@ -66,6 +67,25 @@ def update(
         return dataclasses.replace(state, status=jnp.where(finite, STOPPED, BROKEN).astype(jnp.int32))
 
     return jax.lax.cond(finite & ~reached, move, stop, state), (loss.astype(jnp.float32), squared.astype(jnp.float32))
+
+
+def _gradient(
+    params: Params, batch: Any, variant: jax.Array, task: Task, config: Training
+) -> tuple[tuple[jax.Array, jax.Array], Params]:
+    """((loss, reached), gradient) of a batch, as the mean over its micro-batches if the config has them."""
+    of = jax.value_and_grad(task.loss, has_aux=True)
+    if not isinstance(config, Schedule) or config.micro_batch in (None, config.batch):
+        return of(params, batch, variant)
+    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, config.micro_batch, *leaf.shape[1:]), batch)
+
+    def add(sums: Any, group: Any) -> tuple[Any, jax.Array]:
+        (loss, reached), gradient = of(params, group, variant)
+        return jax.tree.map(jnp.add, sums, (loss, gradient)), reached
+
+    zeros = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
+    (loss, gradient), reached = jax.lax.scan(add, zeros, groups)
+    loss, gradient = jax.tree.map(lambda leaf: leaf / reached.size, (loss, gradient))
+    return (loss, reached.all()), gradient
 
 
 def _held_out(task: Task, config: Training) -> Any:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import NormaliserName
@@ -228,6 +231,16 @@ def test_jit_and_vmap_give_the_same(name: str, rng: np.random.Generator) -> None
     singly = np.stack([function(name)(*pair) for pair in zip(s, seen, strict=True)])
     np.testing.assert_allclose(batch, mapped, rtol=1e-14, atol=0)
     np.testing.assert_allclose(batch, singly, rtol=1e-13, atol=0)
+
+
+def test_a_sink_logit_is_that_of_gpt_oss_in_transformers(rng: np.random.Generator) -> None:
+    q, k, v = rng.normal(size=(3, 2, H, S, 5))
+    seen = np.tril(np.ones((S, S), bool))
+    module = SimpleNamespace(sinks=torch.as_tensor(SINK), num_key_value_groups=1, training=False)
+    mask = torch.as_tensor(np.where(seen, 0, -1e30))
+    _, want = eager_attention_forward(module, *(torch.as_tensor(x) for x in (q, k, v)), mask, 0.4)
+    weights = SinkLogit().weights(jnp.asarray(0.4 * q @ k.swapaxes(-1, -2)), jnp.asarray(seen), {"sink": jnp.asarray(SINK)})
+    np.testing.assert_allclose(weights, want, rtol=1e-12, atol=1e-15)
 
 
 def test_names_in_configs_are_all_there_and_stand_for_different_records() -> None:

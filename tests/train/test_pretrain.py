@@ -146,6 +146,50 @@ def test_a_learning_rate_warms_up_and_stays_or_falls_as_a_cosine():
     assert [float(factor(cosine, count)) for count in (0, 10, 60, 110)] == pytest.approx([0.1, 1, 0.6, 0.2])
 
 
+def gradient(config, params, batch):
+    from sinkjax.train.step import _gradient
+
+    (loss, _), found = jax.jit(lambda params: _gradient(params, batch, 0, pretrain.task(config), config))(params)
+    return float(loss), found
+
+
+@pytest.mark.parametrize(
+    ("fields", "tolerance"),
+    [({"micro_batch": 2}, 1e-5), ({"remat": True}, 1e-5), ({"compute_dtype": "bfloat16"}, 3e-2)],
+    ids=str,
+)
+def test_how_a_gradient_is_computed_does_not_change_what_it_is(fields, tolerance, done):
+    params, batch = done.of(0), done.task.open(lambda line: None).batch(0, 3)
+    loss, found = gradient(SMALL, params, batch)
+    other_loss, other = gradient(dataclasses.replace(SMALL, **fields), params, batch)
+    assert other_loss == pytest.approx(loss, rel=tolerance)
+    whole, difference = optax.tree.norm(found), optax.tree.norm(jax.tree.map(jnp.subtract, found, other))
+    assert difference < tolerance * whole
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(other))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"normaliser": "scaled", "alpha": 0.5},
+        {"normaliser": "sigmoid-p", "p": 3.0},
+        {"gate": "element", "head_norm": "head-offset", "qk_norm": True},
+        {"attention_bias": "sink-token"},
+        {"attention_bias": "kv", "bias_shared": True},
+        {"attention_bias": "k", "bias_dims": 4, "bias_value": "ones", "bias_scale": 5.0},
+        {"attention_bias": "v"},
+        {"window": 7, "mlp": "reglu", "position": "none", "tied": True},
+    ],
+    ids=str,
+)
+def test_every_option_of_the_model_has_a_finite_loss_and_gradient(fields, done):
+    config = dataclasses.replace(SMALL, layers=1, **fields)
+    task = pretrain.task(config)
+    loss, found = gradient(config, task.init(0), done.task.open(lambda line: None).batch(0, 0))
+    assert loss == pytest.approx(np.log(300), abs=1)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+
+
 def test_a_sink_is_measured_on_the_first_tokens_of_held_out_blocks(done):
     task = done.task
     source = task.open(lambda line: None)
@@ -199,6 +243,8 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
         ({"width": 6}, "rotary positions need an even head_dim, not 3"),
         ({"clip": 0.0}, "clip must be above 0"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"micro_batch": 3}, r"micro_batch must divide batch \(4\), not 3"),
+        ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
         ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
     ],
     ids=str,

@@ -1,0 +1,168 @@
+"""Measure pretraining of language models beside a plain PyTorch loop of the same model: docs/benchmarks.md.
+
+    python scripts/bench_train.py             about fifteen minutes on two cores that have nothing else to do
+    python scripts/bench_train.py --quick     a smoke run of the smallest; prints the section and writes nothing
+
+It needs the extra `test`, and a C++ compiler for the row of torch.compile. Both sides must give the same loss and gradient before
+any time counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from bench_peers.report import table
+from bench_peers.worker import CORES, Worker
+from bench_sweep import HEAD, PAGE, cpu_name, say
+from bench_trigger import span
+from sections import write_section
+
+OURS, EAGER, COMPILED = "sinkjax", "PyTorch", "PyTorch, compiled"
+GOAL = 1.5  # times as fast as the faster PyTorch, for "mini"
+TOLERANCE = 1e-4
+EVALUATIONS = 1
+
+MINI = {"layers": 4, "width": 128, "heads": 4, "mlp_width": 384, "batch": 16, "eval_batch": 64}
+SMALL = {"layers": 10, "width": 768, "heads": 8, "mlp_width": 1536, "batch": 4, "eval_batch": 4}
+SHAPES: dict[str, dict[str, int]] = {
+    size: {**shape, "context": 256, "vocabulary": 2048} for size, shape in (("mini", MINI), ("60m", SMALL))
+}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured. rounds: of everything. steps: size -> those of one training in a round."""
+
+    rounds: int
+    steps: Mapping[str, int]
+
+
+FULL = Effort(3, {"mini": 100, "60m": 12})
+QUICK = Effort(1, {"mini": 2})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write or print the section."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the smallest size, a few steps, 1 round; nothing is written")
+    parser.add_argument("--section", default="bench_train", metavar="NAME", help="of the page; one for each machine")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
+    options = parser.parse_args(arguments)
+    text = section(*measure(QUICK if options.quick else FULL))
+    if options.quick:
+        print(text)
+    else:
+        write_section(options.page, options.section, text, HEAD)
+        print(f"written: {options.page}")
+
+
+def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str], list[float]]]:
+    """About the machine, the sizes and the agreement, and milliseconds of a step by (size, way), a round each."""
+    about: dict[str, Any] = {"load": os.getloadavg()[0], "effort": effort, "sizes": {}}
+    times: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ours, torch = Worker("pretrain_sinkjax", folder), Worker("pretrain_torch", folder)
+        about |= ours.ask("versions")
+        about["versions"] = about["versions"] | torch.ask("versions")["versions"]
+        about["products"] = ours.ask("products")["gflops"]
+        for size in effort.steps:
+            difference = agreement(ours, torch, folder, size)
+            parts, counts = (ours.ask(job, shape=SHAPES[size]) for job in ("parts", "about"))
+            about["sizes"][size] = {"difference": difference, "parts": parts, **counts}
+        for number in range(effort.rounds):
+            for size, steps in effort.steps.items():
+                shape = SHAPES[size]
+                theirs = {"folder": str(folder / size), "batch": shape["batch"], "length": shape["context"], "steps": steps}
+                asked = {
+                    OURS: (ours, "run", {"shape": shape, "steps": steps, "evaluations": EVALUATIONS}),
+                    EAGER: (torch, "train", {**theirs, "compiled": False}),
+                }
+                if shutil.which("g++"):
+                    asked[COMPILED] = (torch, "train", {**theirs, "compiled": True})
+                for way, (worker, job, values) in asked.items():
+                    taken = worker.ask(job, **values)["milliseconds"]
+                    times.setdefault((size, way), []).append(taken)
+                    say(f"round {number + 1} of {effort.rounds}: {size}, {way}: {taken:.4g} ms a step")
+        ours.close()
+        torch.close()
+    return about, times
+
+
+def agreement(ours: Worker, torch: Worker, folder: Path, size: str) -> float:
+    """The largest relative difference of loss and gradient norm. Errors: SystemExit for one beyond TOLERANCE."""
+    file, model = str(folder / f"{size}.npz"), str(folder / size)
+    ours.ask("example", shape=SHAPES[size], folder=model, save=file)
+    theirs = torch.ask("loss", folder=model, file=file)
+    with np.load(file) as arrays:
+        differences = [abs(theirs[name] / float(arrays[name]) - 1) for name in ("loss", "gradient")]
+    if not max(differences) < TOLERANCE:
+        raise SystemExit(f"{size}: loss or gradient differs by {max(differences):.1e}, so no time counts")
+    return max(differences)
+
+
+def section(about: Mapping[str, Any], times: Mapping[tuple[str, str], Sequence[float]]) -> str:
+    """The section, in Markdown."""
+    effort: Effort = about["effort"]
+    rows = []
+    for (size, way), taken in times.items():
+        shape, found = SHAPES[size], about["sizes"][size]
+        tokens = shape["batch"] * shape["context"]
+        rate = tokens / median(taken) * 1e3
+        ratios = [a / b for a, b in zip(taken, times[size, OURS], strict=True)]
+        share = rate * found["flops"] / 1e9 / about["products"]
+        rows.append(
+            [f"{size}, {way}", span(taken), f"{rate:,.0f}", f"{share:.0%}", "" if way == OURS else f"{median(ratios):.2f}"]
+        )
+    header = ["", "ms a step", "tokens a second", "FLOP utilisation", "x slower than sinkjax"]
+    shapes = "; ".join(
+        f"{size}: {shape['layers']} layers, d {shape['width']}, {shape['heads']} heads, FFN {shape['mlp_width']}, "
+        f"{about['sizes'][size]['parameters']:,} parameters, {shape['batch']} x {shape['context']} tokens a step, vocabulary "
+        f"{shape['vocabulary']}"
+        for size, shape in SHAPES.items()
+        if size in about["sizes"]
+    )
+    trained = "; ".join(f"{size}: {steps} steps, {SHAPES[size]['eval_batch']} blocks" for size, steps in effort.steps.items())
+    compiled = any(way == COMPILED for _, way in times)
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    setting = (
+        f"{shapes}. Llama, AdamW with warm-up and clip, float32. Measured on {date.today().isoformat()} on {cpu_name()}, {CORES} "
+        f"cores, load average {about['load']:.2f} before the start; {versions}. Medians of {effort.rounds} rounds (smallest to "
+        "largest), in which all ways take turns. Of sinkjax the whole trainer is timed: batches of a text, an evaluation on "
+        f"held-out blocks at the end ({trained}), log and checkpoints; compilation is not. PyTorch only trains, on batches that "
+        "lie ready, by transformers' Llama with fused attention and a fused optimiser"
+        f"{'' if compiled else ' (no C++ compiler: not compiled)'}. The paper's 60m has 512 blocks of 2048 tokens a step and a "
+        "vocabulary of 50432. "
+        "`python scripts/bench_train.py` writes this section."
+    )
+    peers = [times["mini", way] for way in (EAGER, COMPILED) if ("mini", way) in times]
+    rounds = zip(times["mini", OURS], *peers, strict=True)
+    ratio = median(min(theirs) / own for own, *theirs in rounds)
+    verdict = "met" if ratio >= GOAL else "missed"
+    goal = f"Goal, mini, times as fast as the faster PyTorch: {GOAL:g}; measured {ratio:.2f}: {verdict}."
+    parts = "; ".join(
+        f"{size}: loss {found['parts']['loss']:.1f}, loss and gradient {found['parts']['gradient']:.1f}, optimiser "
+        f"{found['parts']['optimiser']:.1f}"
+        for size, found in about["sizes"].items()
+    )
+    limits = (
+        f"FLOPs are 6 for each parameter but the embedding, and causal attention, of each token; their utilisation is a share "
+        f"of the {about['products']:.0f} GFLOP/s that a 2048 x 2048 product reaches here. Parts of a step of sinkjax, each "
+        f"compiled by itself, in ms: {parts}. Loss and gradient norm of both sides agree within "
+        f"{max(found['difference'] for found in about['sizes'].values()):.1e}."
+    )
+    return "\n\n".join(("## Pretraining, against PyTorch", setting, table(header, rows), goal, limits))
+
+
+if __name__ == "__main__":
+    main()

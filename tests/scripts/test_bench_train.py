@@ -1,0 +1,57 @@
+"""The section on pretraining: what it divides by what, and that no time counts for numbers that differ."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module("bench_train")
+
+
+@pytest.fixture
+def about(bench):
+    """A machine of 100 GFLOP/s, and a mini model of 1 MFLOP a token."""
+    parts = {"loss": 10.0, "gradient": 30.0, "optimiser": 1.0}
+    sizes = {"mini": {"difference": 1e-6, "parts": parts, "parameters": 1_000_000, "flops": 1e6}}
+    return {"effort": bench.QUICK, "products": 100.0, "versions": {"jax": "1"}, "load": 0.0, "sizes": sizes}
+
+
+def test_rates_and_ratios_are_taken_within_a_round_and_the_goal_from_the_faster_peer(bench, about):
+    times = {
+        ("mini", bench.OURS): [4096 / 50, 8192 / 50],  # of 4096 tokens: 50,000 and 25,000 tokens a second
+        ("mini", bench.EAGER): [3 * 4096 / 50, 3 * 8192 / 50],
+        ("mini", bench.COMPILED): [2 * 4096 / 50, 2 * 8192 / 50],
+    }
+    text = bench.section(about, times)
+    assert "| mini, sinkjax | 123 (81.9 to 164) | 33,333 | 33% |  |" in text
+    assert "| mini, PyTorch | 369 (246 to 492) | 11,111 | 11% | 3.00 |" in text
+    assert "measured 2.00: met" in text
+    times["mini", bench.COMPILED] = [1.4 * taken for taken in times["mini", bench.OURS]]
+    assert "measured 1.40: missed" in bench.section(about, times)
+    del times["mini", bench.COMPILED]
+    assert "measured 3.00: met" in bench.section(about, times)
+    assert "no C++ compiler" in bench.section(about, times)
+
+
+@pytest.mark.parametrize(("loss", "gradient", "fits"), [(2.0, 3.0, True), (2.001, 3.0, False), (2.0, 3.001, False)])
+def test_no_time_counts_unless_loss_and_gradient_agree(bench, tmp_path, loss, gradient, fits):
+    class Side:
+        def ask(self, job, save=None, **values):
+            if save is not None:
+                np.savez(save, loss=2.0, gradient=3.0)
+            return {"loss": loss, "gradient": gradient}
+
+    if fits:
+        assert bench.agreement(Side(), Side(), tmp_path, "mini") == 0
+    else:
+        with pytest.raises(SystemExit, match="mini: loss or gradient differs by"):
+            bench.agreement(Side(), Side(), tmp_path, "mini")

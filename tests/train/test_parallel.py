@@ -1,0 +1,69 @@
+"""A run divided among devices learns what it learns on one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from sinkjax.data.batches import Batch
+from sinkjax.errors import SinkjaxError
+from sinkjax.train import pretrain
+from sinkjax.train.pretrain_config import Pretrain
+from sinkjax.train.spread import Spread
+from sinkjax.train.trained import begin_all
+
+SMALL = Pretrain(
+    vocabulary=300,
+    context=16,
+    batch=8,
+    eval_batch=8,
+    steps=6,
+    eval_every=3,
+    warmup=0,
+    learning_rates=(1e-3,),
+    layers=1,
+    width=16,
+    heads=2,
+    mlp_width=24,
+    seeds=2,
+)
+
+
+def trained(config: Pretrain, batches: Batch):
+    task = pretrain.task(config)
+    state, runs = begin_all(task, config)
+    spread = Spread(task, config, 2)
+    held_out = {name: leaf[0, 0] for name, leaf in batches.items()}
+    for number, going in enumerate(([0, 1], [1])):
+        some = {name: leaf[going] for name, leaf in batches.items()}
+        state, metrics = spread.advance(state, runs, going, 3 * number + 3, some, held_out)
+    return state, metrics
+
+
+def test_on_a_mesh_a_run_learns_what_it_learns_on_one_device(rng):
+    tokens = rng.integers(0, 300, (2, 3, 8, 17)).astype(np.int32)
+    batches = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool), "prefix": np.zeros(tokens.shape[:3], np.int32)}
+    alone, measured = trained(SMALL, batches)
+    state, found = trained(dataclasses.replace(SMALL, mesh=(4, 2), micro_batch=4), batches)
+    assert np.asarray(state.step).tolist() == np.asarray(alone.step).tolist() == [3, 6]
+    for one, two in zip(jax.tree.leaves(state.params), jax.tree.leaves(alone.params), strict=True):
+        np.testing.assert_allclose(one, two, atol=2e-4)
+    np.testing.assert_allclose(found["loss"], measured["loss"], rtol=1e-4)
+    assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state.params)} == {8}
+    up = state.params["layers"]["up"]
+    assert up.addressable_shards[0].data.shape[-1] == up.shape[-1] // 2
+
+
+@pytest.mark.parametrize("mesh", [(3, 1), (0, 1)])
+def test_a_mesh_must_divide_the_batch(mesh):
+    with pytest.raises(SinkjaxError, match="mesh must hold two numbers"):
+        dataclasses.replace(SMALL, mesh=mesh)
+
+
+def test_a_mesh_needs_its_devices():
+    config = dataclasses.replace(SMALL, mesh=(8, 4))
+    with pytest.raises(SinkjaxError, match=r"mesh \[8, 4\] needs 32 devices, and there are 8"):
+        Spread(pretrain.task(config), config, 2)
