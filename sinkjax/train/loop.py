@@ -25,7 +25,7 @@ from sinkjax.experiments.results import take
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
 from sinkjax.report.files import write
-from sinkjax.train import registry
+from sinkjax.train import registry, speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, Training
 from sinkjax.train.events import Events
@@ -90,18 +90,20 @@ def train(
             log.write([header(config, every, state, spread, source)])
         elif source:
             same_data(folder, source)
-        writers = [log.write]
-        if tensorboard:
-            writers.append(stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))).write)
+        events = stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))) if tensorboard else None
         if going(state, config):
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
         advance = stack.enter_context(bar("train", progress and before < total, total, before))
         saved = time.monotonic()
         while left := going(state, config):
+            taken, steps = done.seconds, done.run_steps
             state, done, lines = call(state, done, runs, every, left, spread, feed)
-            for writer in writers:
-                writer(lines)
+            log.write(lines)
+            pace = speed.measured(task, done.run_steps - steps, done.seconds - taken, *spread.hardware)
+            speed.note(folder, done.step, pace)
+            if events:
+                events.write([line | pace for line in lines])
             done = dataclasses.replace(done, log_bytes=log.size)
             for line in lines:
                 if line["status"] == DIVERGED:
@@ -176,7 +178,6 @@ def claim(folder: Path, config: Training) -> None:
 def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread, source: Source | None) -> dict[str, Any]:
     """The first line of a log: what is trained, where, and what intervals over its runs are intervals of."""
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
-    device = spread.devices[0]
     return {
         registry.KIND: registry.name_of(config),
         "config": documents.plain(documents.fields(config)),
@@ -185,7 +186,7 @@ def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: 
         **({"data": source.card} if source else {}),
         "intervals_over": over,
         "together": spread.together,
-        "devices": f"{len(spread.devices)} x {device.device_kind}",
+        "devices": " x ".join(map(str, spread.hardware)),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
 

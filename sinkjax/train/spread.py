@@ -70,6 +70,11 @@ class Spread:
         state, metrics = self._call(place_state(state, self.task, mesh), runs, limits, batches, held_out)
         return state, jax.tree.map(lambda leaf: leaf[np.asarray(going)], metrics)
 
+    @property
+    def hardware(self) -> tuple[int, str]:
+        """How many devices of which kind."""
+        return len(self.devices), self.devices[0].device_kind
+
     def slots(self, going: int) -> int:
         """Places for runs in one call: a multiple of the devices, one compilation each.
 

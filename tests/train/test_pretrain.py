@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import jax
@@ -13,7 +14,7 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import feed, loop, pretrain, pretrain_measure, train
+from sinkjax.train import feed, loop, pretrain, pretrain_measure, speed, train
 from sinkjax.train.log import read
 from sinkjax.train.optimiser import factor, optimiser_of
 from sinkjax.train.pretrain_config import Pretrain
@@ -68,6 +69,18 @@ def test_each_run_is_a_model_that_can_be_loaded(done):
     assert same_bits(model.params, done.of(1))
     tokens, _ = sinkjax.encode(model, ["It was a bright morning"], bos="model", length=16)
     assert tokens[0, 0] == 0
+
+
+def test_the_speed_is_noted_beside_the_log(done):
+    lines = [json.loads(line) for line in (done.folder / "speed.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [10, 20, 30, 40]
+    assert all(line["tokens_per_second"] > 0 for line in lines)
+    assert "flop_utilisation" not in lines[0]  # a CPU's peak is not known
+    found = speed.measured(done.task, 10, 2.0, 2, "NVIDIA H200")
+    assert found["tokens_per_second"] == 10 * 4 * 24 / 2
+    matrices = 2 * (4 * 16 * 16 + 3 * 16 * 24) + 300 * 16
+    assert speed.token_flops(done.task.architecture) == 6 * (matrices + 5 * 16) + 6 * 2 * 24 * 16
+    assert found["flop_utilisation"] == pytest.approx(480 * speed.token_flops(done.task.architecture) / (2 * 989e12))
 
 
 def test_the_log_says_which_text_was_read(done):

@@ -1,0 +1,55 @@
+"""How fast a training of language models goes: tokens a second, and the share of the devices' peak that its products reach.
+
+It is kept in `speed.jsonl` beside the log, which holds only what is the same whenever a training is interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sinkjax.model import params
+from sinkjax.model.config import Config
+from sinkjax.train.language import LanguageTask
+from sinkjax.train.task import Task
+
+SPEED = "speed.jsonl"
+
+# Dense bfloat16 products, FLOP/s of one device, as its maker states them.
+PEAKS = {
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+}
+
+
+def token_flops(config: Config) -> float:
+    """FLOPs of one trained token: 6 for each parameter but the embedding (the head counts), and causal attention, three times
+    (once forward, twice backward) 2 T H D in each layer."""
+    assert config.vocab_size is not None
+    embedding = 0 if config.tied else config.vocab_size * config.width
+    attention = 6 * config.layers * config.context * config.heads * config.head_dim
+    return float(6 * (params.count(config) - embedding) + attention)
+
+
+def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) -> dict[str, float]:
+    """tokens_per_second and, on a device whose peak is known, flop_utilisation, of `steps` steps (all runs together); else {}."""
+    if not isinstance(task, LanguageTask) or not steps or not seconds:
+        return {}
+    tokens = steps * task.config.batch * task.config.context / seconds
+    found = {"tokens_per_second": tokens}
+    if kind in PEAKS:
+        found["flop_utilisation"] = tokens * token_flops(task.architecture) / (devices * PEAKS[kind])
+    return found
+
+
+def note(folder: Path, step: int, found: dict[str, float]) -> None:
+    """Add a line to the folder's file."""
+    if found:
+        with (folder / SPEED).open("a") as file:
+            file.write(json.dumps({"step": step, **found}) + "\n")
