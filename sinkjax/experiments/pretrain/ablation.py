@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import xarray
 
 lessons = forms.lessons
+COMMON = 3  # notes that every study has, the last ones
 
 
 def section(config: Ablation, stores: Mapping[str, xarray.Dataset]) -> Section:

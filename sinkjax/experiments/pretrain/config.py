@@ -107,6 +107,10 @@ class Ablation(Trains):
     """of a run, by default those of the size"""
     text: str | None = None
     """what is read: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    micro_batch: int | None = None
+    """sequences whose gradient is computed at one time, by default those of the size"""
+    mesh: tuple[int, int] | None = None
+    """devices of one run: among how many sequences are divided, and among how many the matrices; by default one"""
     only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
     """names of the rows to be trained, by default all; others are shown if they are there"""
     name: tyro.conf.Suppress[str]
@@ -128,7 +132,7 @@ class Ablation(Trains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, steps=1)
+        at_least(self, steps=1, micro_batch=1)
         one_of("size", self.size, SIZES)
         names = [form.name for form in self.forms]
         if not names or len(set(names)) < len(names):

@@ -13,6 +13,8 @@ from sinkjax.train import registry
 from sinkjax.train.config import Training
 from sinkjax.train.task import Models
 
+OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # fields of a study that stand for those of its size
+
 
 def lessons(config: Ablation) -> tuple[Lesson, ...]:
     """A training for each row that there is at this size. Errors: one whose fields do not fit, by its name."""
@@ -35,7 +37,7 @@ def training(config: Ablation, form: Form) -> Training:
     what = f"{config.name}, row {form.name}"
     size = config.scale
     stated: dict[str, Any] = {"seed": config.seed, "seeds": config.seeds, "dtype": config.dtype}
-    stated |= {name: getattr(config, name) for name in ("steps", "text") if getattr(config, name) is not None}
+    stated |= {name: value for name in OVERRIDES if (value := getattr(config, name)) is not None}
     values = {**size.fields, **stated, **config.changes}
     cls = registry.config_type(size.task)
     base = documents.build(cls, values, what)

@@ -1,6 +1,7 @@
 """How large a study is: named sets of fields of a training. This module imports no JAX.
 
-What a paper states is taken from it; what it leaves open is chosen here, and `about` says so.
+What a paper states is taken from it; what it leaves open is chosen here, and `about` says so. A micro-batch is what fits on one
+device of 80 GB.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ GU = {
     "learning_rates": (4e-4,),
     "warmup": 100,
     "clip": 1.0,
+    "compute_dtype": "bfloat16",
 }
 
 SIZES: dict[str, Size] = {
@@ -58,13 +60,22 @@ SIZES: dict[str, Size] = {
     ),
     "60m": Size(
         "pretrain",
-        {**GU, "layers": 10, "width": 768, "heads": 8, "mlp_width": 1536, "steps": 20_000},
+        {**GU, "layers": 10, "width": 768, "heads": 8, "mlp_width": 1536, "steps": 20_000, "micro_batch": 16},
         "Gu et al. 2025: 10 layers of width 768, 1.05M tokens a batch, 20,000 steps, no BOS. Their loss is over 50 batches of"
         " Pile-CC, here over 100 held-out blocks of the training text.",
     ),
     "1b": Size(
         "pretrain",
-        {**GU, "layers": 22, "width": 2048, "heads": 16, "mlp_width": 5632, "steps": 40_000},
+        {
+            **GU,
+            "layers": 22,
+            "width": 2048,
+            "heads": 16,
+            "mlp_width": 5632,
+            "steps": 40_000,
+            "micro_batch": 8,
+            "remat": True,
+        },
         "Gu et al. 2025, their larger model: 22 layers of width 2048, 40,000 steps; data and optimiser as at 60m.",
     ),
     "152m": Size(
@@ -88,6 +99,8 @@ SIZES: dict[str, Size] = {
             "weight_decay": 0.1,
             "clip": 1.0,
             "steps": 38_147,
+            "compute_dtype": "bfloat16",
+            "micro_batch": 32,
         },
         "Li et al. 2026: 152M parameters in the style of Llama-2, 20B tokens of OpenWebText. They state no more that we know of."
         " Chosen here: 12 layers of width 768, 12 heads, MLP 2688 and the 32,000 tokens of Llama-2, which make 152M; blocks of"

@@ -162,7 +162,8 @@ def rows(config: Ablation, stores: Stores) -> list[Row]:
             else:
                 table.append(Row(form.title, ROWS, MEASURES[measure], alone("-")))
             if any(measure in other.paper for other in config.forms):
-                table.append(Row(form.title, ROWS, f"{MEASURES[measure]}, {PAPER}", alone(form.paper.get(measure, "-"))))
+                said = form.paper.get(measure, "-")  # in the paper's own digits
+                table.append(Row(form.title, ROWS, f"{MEASURES[measure]}, {PAPER}", alone(str(said))))
         if form.name in stores:
             for measure in MEASURES:
                 each = values(stores, form.name, measure, first.name)
