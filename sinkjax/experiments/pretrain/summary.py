@@ -210,13 +210,13 @@ def unfinished(config: Ablation, stores: Stores) -> tuple[str, ...]:
         if form.name not in stores:
             continue
         data = stores[form.name]
-        others = [
-            f"seed {seed} {outcome} at step {int(steps):,}"
-            for seed, outcome, steps in zip(data["run"].values, data["outcome"].values, data["steps"].values, strict=True)
-            if outcome != ALL_STEPS
-        ]
-        if others:
-            said.append(f"{form.title}: {'; '.join(others)}. Its means leave these runs out.")
+        where: dict[str, list[str]] = {}
+        for seed, outcome, steps in zip(data["run"].values, data["outcome"].values, data["steps"].values, strict=True):
+            if outcome != ALL_STEPS:
+                where.setdefault(f"{outcome} at step {int(steps):,}", []).append(str(seed))
+        if where:
+            others = "; ".join(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {state}" for state, seeds in where.items())
+            said.append(f"{form.title}: {others}. Its means leave {'them' if len(data['run']) > 1 else 'it'} out.")
     return tuple(said)
 
 

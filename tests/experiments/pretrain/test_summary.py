@@ -55,7 +55,7 @@ def test_means_are_over_the_seeds_that_finished(stores):
     found = summary.mean(stores, config, config.forms[1], "sink")
     assert (found.mean, found.n) == (pytest.approx(10.0), 1)
     assert summary.finished(stores, config.forms[1]) == (1, 2)
-    assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave these runs out.",)
+    assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave them out.",)
 
 
 def test_a_difference_is_between_the_same_seeds(stores):
