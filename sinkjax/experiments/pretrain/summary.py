@@ -71,7 +71,7 @@ OF: dict[str, Callable[[Any], NDArray]] = {
     "gradient_norm": lambda data: end(data, data["gradient_norm"].values),
     "perplexity": lambda data: np.exp(end(data, data["loss"].values)),
     "strongest": lambda data: end(data, data["share" if by_shares(data) else "received"].values).max(axis=(1, 2)),
-    "first_share": _over("share", np.mean),
+    "first_share": lambda data: _over("share" if by_shares(data) else "received", np.mean)(data),
     "column_sum": _over("received", np.mean),
     "norm_ratio": _over("norm_ratio", np.max),
     "largest": _over("largest", np.mean),

@@ -9,6 +9,7 @@ from sinkjax.experiments.pretrain import ablation, summary
 from sinkjax.experiments.pretrain.config import MEASURES, Ablation
 from sinkjax.experiments.pretrain.measure import GOING, of_log, so_far
 from sinkjax.train.config import ALL_STEPS, DIVERGED
+from sinkjax.train.log import LOG
 from tests.experiments.pretrain.logs import curve, line, log
 
 ROWS = (
@@ -47,6 +48,13 @@ def test_a_training_that_goes_on_is_read_up_to_where_it_is(tmp_path):
     data = so_far(log(tmp_path / "half", curve(0, [5.0, 4.0, 3.0])[:2]))
     assert list(data["outcome"].values) == [GOING]
     assert np.isnan(summary.OF["loss"](data)).all()  # no run that goes on is in a mean
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
+    folder = log(tmp_path / "killed", curve(0, [5.0, 4.0, 3.0]))
+    text = (folder / LOG).read_text()
+    (folder / LOG).write_text(text[:-10])
+    assert so_far(folder).sizes["point"] == 2
 
 
 def test_means_are_over_the_seeds_that_finished(stores):
