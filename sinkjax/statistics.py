@@ -31,7 +31,8 @@ class PairView(View):
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, S, D],
     rotated, and mapped if the normaliser has a kernel. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
-    to no key, by the normaliser or to a key of no token; None if there never is one.
+    to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
+    behind it, as in a prefix.
     """
 
     rows: jax.Array
@@ -39,6 +40,7 @@ class PairView(View):
     query: jax.Array
     key: jax.Array
     bias: jax.Array | None = None
+    ahead: bool = struct.field(pytree_node=False, default=False)
 
     @property
     def real_rows(self) -> jax.Array:
@@ -75,7 +77,9 @@ class Statistic:
 
 
 def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
-    """Sum over queries of the weight on each key: [B, H, S]."""
+    """Sum over queries key <= i of the weight on each key: [B, H, S]."""
+    if view.ahead:
+        weights = jnp.where(view.rows[:, None] >= jnp.arange(weights.shape[-1]), weights, 0)
     real = jnp.broadcast_to(view.real_rows[..., 0].astype(weights.dtype), weights.shape[:3])
     return jnp.einsum("BHQ,BHQS->BHS", real, weights, precision="highest")  # a product: a masked sum would copy the weights
 

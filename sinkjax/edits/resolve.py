@@ -21,6 +21,7 @@ from sinkjax.edits.edit import Along, Edit, PerPrompt, Range, Selector, Term, as
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
+from sinkjax.model.masks import in_prefix, visible_keys
 
 PAIRS = (Site.LOGITS, Site.WEIGHTS)
 
@@ -240,13 +241,6 @@ def _refuse_non_finite(term: Term, value: np.ndarray) -> None:
         )
 
 
-def _visible(config: Config, layer: int, rows: np.ndarray, T: int) -> np.ndarray:
-    """Causally visible keys of the given query rows in one layer: bool [rows, T]."""
-    back = rows[:, None] - np.arange(T)[None, :]
-    window = config.windows[layer] if config.windows else None
-    return (back >= 0) & (back < (window or T))
-
-
 def _addresses_something(term: Resolved, config: Config, lengths: np.ndarray) -> bool:
     """Whether a selected cell is within a prompt and, for pairs, causally visible (the relation does not count here)."""
     if term.site == Site.POSITION or term.op == "swap":
@@ -259,21 +253,23 @@ def _addresses_something(term: Resolved, config: Config, lengths: np.ndarray) ->
     rows = np.arange(T)
     for window in {config.windows[layer] if config.windows else None for layer in layers}:
         if term.distance is not None:
-            if _any_at_distance(term, lengths, window or T):
+            if _any_at_distance(term, lengths, window or T, config.prefix or 0):
                 return True
             continue
         upto = np.concatenate([np.zeros((len(term.key), 1), int), np.cumsum(term.key, axis=1)], axis=1)
         seen = upto[:, rows + 1] - upto[:, np.maximum(rows + 1 - (window or T), 0)]  # selected keys that each row sees
+        seen = seen + (term.key & in_prefix(T, config.prefix, lengths)).sum(axis=1, keepdims=True)
         if ((seen > 0) & term.query & (rows < lengths[:, None])).any():
             return True
     return False
 
 
-def _any_at_distance(term: Resolved, lengths: np.ndarray, window: int) -> bool:
-    """Whether a selected query of a prompt sees a selected key at a selected distance."""
+def _any_at_distance(term: Resolved, lengths: np.ndarray, window: int, prefix: int) -> bool:
+    """Whether a selected query of a prompt sees a selected key at a selected distance back."""
     T = term.query.shape[1]
     queries = term.query & (np.arange(T) < lengths[:, None])
-    return any((queries[:, back:] & term.key[:, : T - back]).any() for back in np.flatnonzero(term.distance[:window]))
+    reach = {back: T if back < window else prefix for back in np.flatnonzero(term.distance)}  # the keys seen at this distance
+    return any((queries[:, back:][:, :keys] & term.key[:, : T - back][:, :keys]).any() for back, keys in reach.items())
 
 
 def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.ndarray, T: int) -> None:
@@ -289,7 +285,7 @@ def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.nda
     for layer, head in patterns.values():
         for start in range(0, T, 256):
             rows = np.arange(start, min(start + 256, T))
-            visible = _visible(config, layer, rows, T)[None]
+            visible = visible_keys(rows, T, window, config.prefix, lengths)
             for term, prompts in zip(masks, hit[layer, head].T, strict=True):
                 cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term, rows, T)
                 visible = visible & ~(cells & prompts[:, None, None])

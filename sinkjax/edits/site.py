@@ -65,7 +65,7 @@ class Spec:
 
 SITES: dict[Site, Spec] = {
     Site.EMBED: Spec(
-        ("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, the residual stream at depth 0"
+        ("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, before vectors of positions"
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
@@ -77,16 +77,18 @@ SITES: dict[Site, Spec] = {
         "keys, biases and norm in, before the rotation",
     ),
     Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases and gate in"),
-    Site.LOGITS: Spec(("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale in, before the normaliser"),
+    Site.LOGITS: Spec(
+        ("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale and position bias in, before the normaliser"
+    ),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(
         ("prompt", "position", "head", "head_dim"),
         ("set", "add", "scale"),
         "sum_j a_ij v_j of each head, before a norm, a gate and W_O",
     ),
-    Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O"),
+    Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O, as it is added"),
     Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
-    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, before the residual sum"),
+    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, as it is added"),
     Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
 }
 

@@ -9,23 +9,49 @@ from sinkjax.errors import SinkjaxError
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
 
-Part = Literal["rotary positions", "norm", "MLP", "softmax", "usual scale"]
+Part = Literal[
+    "rotary positions",
+    "embedding without positions",
+    "scores without positions",
+    "causal mask",
+    "norm",
+    "pre-norm",
+    "MLP",
+    "gated MLP",
+    "concatenated heads",
+    "softmax",
+    "usual scale",
+]
 
 
 def needs(experiment: str, architecture: Config, *parts: Part) -> None:
-    """Raise unless the model has a vocabulary, as every recipe on prompts needs, and these parts."""
+    """Raise unless the model has a vocabulary, as every recipe on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.config import Rope
     from sinkjax.model.normalisers import Softmax
+    from sinkjax.model.positions import AddedPosition, ScorePosition
 
     there = {
         "vocabulary": architecture.vocab_size is not None,
         "rotary positions": isinstance(architecture.position, Rope),
+        "embedding without positions": not isinstance(architecture.position, AddedPosition),
+        "scores without positions": not isinstance(architecture.position, ScorePosition),
+        "causal mask": architecture.prefix is None,
         "norm": architecture.norm is not None,
+        "pre-norm": architecture.norm_place == "pre",
         "MLP": architecture.mlp_width is not None,
+        "gated MLP": architecture.gated_mlp,
+        "concatenated heads": not architecture.summed_heads,
         "softmax": architecture.normaliser == Softmax(),
         "usual scale": architecture.scale == architecture.head_dim**-0.5,
     }
-    detail = {"softmax": f" but {architecture.normaliser}", "usual scale": f" of scores but {architecture.scale:g}"}
+    detail = {
+        "embedding without positions": f" but {architecture.position}",
+        "scores without positions": f" but {architecture.position}",
+        "causal mask": f" but a prefix of {architecture.prefix}",
+        "pre-norm": f" but {architecture.norm_place}",
+        "softmax": f" but {architecture.normaliser}",
+        "usual scale": f" of scores but {architecture.scale:g}",
+    }
     for part in ("vocabulary", *parts):
         if not there[part]:
             raise SinkjaxError(f"{experiment} cannot run: this model has no {part}{detail.get(part, '')}")

@@ -1,4 +1,4 @@
-"""Causal attention in blocks of queries.
+"""Attention in blocks of queries: causal, and both ways within a prefix if there is one.
 
 Shape suffixes: B prompts, T = S positions (queries, keys), Q queries of a block, H query heads, K key-value heads, D head width.
 """
@@ -15,9 +15,11 @@ import jax.numpy as jnp
 from sinkjax.edits.site import Site
 from sinkjax.measure import query_axes
 from sinkjax.model import products
-from sinkjax.model.bias import ValueBias
+from sinkjax.model.bias import SinkToken, ValueBias
 from sinkjax.model.config import Config
 from sinkjax.model.extra_key import extra_key, weigh
+from sinkjax.model.masks import visible_keys
+from sinkjax.model.positions import add_to_scores
 from sinkjax.statistics import PairView
 from sinkjax.tape import Tape
 
@@ -34,7 +36,7 @@ def attend(
     config: Config,
     precision: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """Causal attention of rotated queries and keys, by the config's scale and normaliser.
+    """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
     window: int, the number of last keys a query sees, or None. w: the parameters of the layer.
     Scores, weights and their sums are at least float32.
@@ -52,16 +54,18 @@ def attend(
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
         Q = rows_Q.size
-        back = rows_Q[:, None] - jnp.arange(T)[None, :]
-        causal = (back >= 0) if window is None else (back >= 0) & (back < window)
-        view = PairView(tape.lengths, rows_Q, causal[None, None], q_BHQD, k_BKSD)
+        seen = visible_keys(rows_Q, T, window, config.prefix, tape.lengths)[:, None]
+        view = PairView(tape.lengths, rows_Q, seen, q_BHQD, k_BKSD, ahead=config.prefix is not None)
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
         scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
+        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(T), T, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
         of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
+        if of_extra is not None and isinstance(config.attention_bias, SinkToken):
+            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, T + 1, w)
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
         weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
         out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)

@@ -17,8 +17,8 @@ class SinkToken:
     """A learned vector in place of a token before the first; in each block it gets a query, a key and a value of its own.
 
     It sees itself alone, so its residual stream is the same for all prompts: it runs through the blocks once, as a prompt of one
-    position, and the keys and values that it has there are those that the prompts see. It stands at rotary index -1, tokens from
-    0 on; vectors of positions are not added to it. Parameters: sink_token [d].
+    position, and the keys and values that it has there are those that the prompts see. It stands at index -1, tokens from 0 on,
+    for rotary positions and for numbers of distances; vectors of positions are not added to it. Parameters: sink_token [d].
     """
 
 

@@ -15,7 +15,9 @@ from sinkjax.fields import LATER, stated
 from sinkjax.model.bias import AttentionBias, KeyBias
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
+from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 
+NORM_PLACES = ("pre", "post", "sandwich")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
 
 
@@ -78,6 +80,9 @@ class NoPosition:
     """Queries and keys know nothing of where they stand; only the causal mask does."""
 
 
+Position = Rope | NoPosition | AddedPosition | ScorePosition
+
+
 @dataclass(frozen=True)
 class RMSNorm:
     """x * gain / sqrt(mean(x^2) + eps)."""
@@ -94,15 +99,24 @@ class Config:
     """A decoder-only transformer of the Llama family, or one with less in it.
 
     layers: number of blocks L. width: residual width d. heads: query heads H. kv_heads: key-value heads; query head h reads
-    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the gated MLP; None: no MLP.
+    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the MLP; None: no MLP.
     vocab_size: number of tokens, or None for a model fed with vectors (then there is no embedding and no unembedding).
-    context: the longest prompt in tokens. norm: before attention, before the MLP and after the last block, or None. tied: the
-    unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one. windows: None (every layer sees all
-    earlier keys) or one entry per layer, the number of last keys a query sees, itself included, or None. activation: one of
-    ACTIVATIONS. normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim). gate: on
-    each head's output or its values (sinkjax/model/heads.py), or None. residual: whether a block's input is added to what
-    attention, and then the MLP, give. qk_norm: of each query and key before the rotation, or None. head_norm: of each head's
-    output before a gate, or None. attention_bias: a key and value of no token, or a value alone (sinkjax/model/bias.py), or None.
+    context: the longest prompt in tokens.
+    norm: of the residual stream, or None. norm_place: "pre", "post" or "sandwich", as sinkjax/model/norms.py says.
+    position: rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
+    activation: one of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
+    gated_mlp=False, of the hidden units themselves.
+    tied: the unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
+    windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a query sees, itself
+    included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
+    prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. A
+    token of the prefix has no loss, since what would predict it sees it.
+    normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
+    attention_bias: a key and value of no token, or a value alone (sinkjax/model/bias.py), or None.
+    qk_norm: of each query and key before the rotation, or None. head_norm: of each head's output before a gate, or None.
+    gate: on each head's output or its values (sinkjax/model/heads.py), or None.
+    summed_heads: the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al. 2025).
+    residual: whether a block's input is added to what attention, and then the MLP, give.
     What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
     """
 
@@ -115,7 +129,7 @@ class Config:
     vocab_size: int | None
     context: int
     norm: RMSNorm | None
-    position: Rope | NoPosition
+    position: Position
     activation: str
     tied: bool
     qkv_bias: bool = False
@@ -126,6 +140,10 @@ class Config:
     score_scale: float | None = field(default=None, metadata=LATER)
     gate: Gate | None = field(default=None, metadata=LATER)
     residual: bool = field(default=True, metadata=LATER)
+    prefix: int | None = field(default=None, metadata=LATER)
+    norm_place: str = field(default="pre", metadata=LATER)
+    gated_mlp: bool = field(default=True, metadata=LATER)
+    summed_heads: bool = field(default=False, metadata=LATER)
     qk_norm: RMSNorm | None = field(default=None, metadata=LATER)
     head_norm: HeadNorm | None = field(default=None, metadata=LATER)
     attention_bias: AttentionBias | None = field(default=None, metadata=LATER)
@@ -139,6 +157,10 @@ class Config:
             raise SinkjaxError(f"vocab_size must be at least 1 or None, not {self.vocab_size}")
         if self.heads % self.kv_heads:
             raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
+        if not isinstance(self.position, Position):
+            raise SinkjaxError(f"position must be Rope, NoPosition or a record of sinkjax.model.positions, not {self.position!r}")
+        if isinstance(self.position, Sinusoidal) and self.width % 2:
+            raise SinkjaxError(f"sinusoidal positions need an even width, not {self.width}")
         if isinstance(self.position, Rope):
             if self.head_dim % 2:
                 raise SinkjaxError(f"rotary positions need an even head_dim, not {self.head_dim}")
@@ -156,6 +178,13 @@ class Config:
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
         if self.mlp_bias and self.mlp_width is None:
             raise SinkjaxError("mlp_bias is for models with an MLP, and mlp_width is None")
+        if not self.gated_mlp and self.mlp_width is None:
+            raise SinkjaxError("gated_mlp=False is for models with an MLP, and mlp_width is None")
+        one_of("norm_place", self.norm_place, NORM_PLACES)
+        if self.norm_place != "pre" and self.norm is None:
+            raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a norm, and norm is None')
+        if self.prefix is not None and self.prefix not in range(1, self.context + 1):
+            raise SinkjaxError(f"prefix must be None or an int from 1 to the context ({self.context}), not {self.prefix!r}")
         if self.windows is not None and len(self.windows) != self.layers:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):

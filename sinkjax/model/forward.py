@@ -1,12 +1,14 @@
 """The forward pass of every model here: a pure function of arrays.
 
-    h = embed(tokens)                          EMBED
+    h = embed(tokens) (+ positions)            EMBED, before the positions
     in each block
         h = h + W_O attend(norm(h))            QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS, HEAD_OUT, ATTN_OUT
-        h = h + MLP(norm(h))                   NEURON, MLP_OUT, RESID
+        h = h + mlp(norm(h))                   NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
+What may be otherwise has a file of its own: positions.py (position biases are in LOGITS), masks.py, normalisers.py, heads.py,
+mlp.py, norms.py (where norms stand elsewhere, ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets).
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
@@ -28,13 +30,14 @@ from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.measure import finish, measure
-from sinkjax.model import rope
+from sinkjax.model import norms, positions, rope
 from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.bias import SinkToken
-from sinkjax.model.config import Config, Rope
+from sinkjax.model.config import Config, NoPosition, Rope
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.linear import add_bias
+from sinkjax.model.mlp import mlp
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
@@ -43,12 +46,6 @@ from sinkjax.statistics import View
 from sinkjax.tape import Tape
 
 PRECISIONS = ("highest", "high", "default")
-ACTIVATION: dict[str, Callable] = {
-    "silu": jax.nn.silu,
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "relu": jax.nn.relu,
-}
 
 
 def forward(
@@ -101,7 +98,7 @@ def run(
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, config, precision)
-    h, start = embed(params, tokens, edits, probe, lengths)
+    h, start = embed(params, tokens, edits, config, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
     slots = empty_slots(step, params, h, config, probe)
     step = jax.checkpoint(step, prevent_cse=unroll) if remat else step
@@ -115,23 +112,21 @@ def with_sink_token(params: Params, config: Config, precision: str) -> Params:
     """The parameters, with the keys and values that a sink token has in each layer, if the model has one (see `SinkToken`)."""
     if not isinstance(config.attention_bias, SinkToken):
         return params
-    alone = dataclasses.replace(config, attention_bias=None, vocab_size=None)
+    position = NoPosition() if isinstance(config.position, positions.AddedPosition) else config.position
+    alone = dataclasses.replace(config, attention_bias=None, vocab_size=None, position=position)
     probe = Probe(capture=(Capture(Site.KEY, name="key"), Capture(Site.VALUE, name="value")))
     vector, one = params["sink_token"][None, None], jnp.ones(1, jnp.int32)
     record = run(params, vector, one, (), config=alone, probe=probe, logits=False, precision=precision).record
     return params | {"layers": params["layers"] | {"attention_bias": {name: record[name][0, :, 0] for name in ("key", "value")}}}
 
 
-def embed(params: Params, tokens: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
+def embed(
+    params: Params, tokens: jax.Array, edits: Edits, config: Config, probe: Probe, lengths: jax.Array
+) -> tuple[jax.Array, dict]:
     """The residual stream at depth 0, [B, T, d], and what was measured there."""
-    h = tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens]
-    return visit_embedding(h, edits, probe, lengths)
-
-
-def visit_embedding(h: jax.Array, edits: Edits, probe: Probe, lengths: jax.Array) -> tuple[jax.Array, dict]:
-    """EMBED: edit and measure the rows that enter the first block."""
     tape = Tape(edits, probe, lengths, layer=jnp.int32(0))
-    h = tape(Site.EMBED, h)
+    h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens])
+    h = positions.add_vectors(h, config.position, params)
     tape.record |= measure(probe, Site.RESID, h, View(lengths), depth_only=True)
     return h, {"record": finish(probe, tape.record, lengths), "counts": tape.counts}
 
@@ -142,7 +137,7 @@ def block(
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
     matmul = partial(jnp.einsum, precision=precision)
 
-    x = normed(h, w, "attn_norm", config)
+    x = norms.before(h, w, "attn_norm", config)
     q = add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias"))
     k = add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias"))
     v = add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias"))
@@ -156,17 +151,13 @@ def block(
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
     heads = gated_outputs(heads, x, w, config.gate, precision)
-    attended = tape(Site.ATTN_OUT, add_bias(matmul("BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias")))
-    h = h + attended if config.residual else attended
+    out = add_bias(matmul("BTHD,Dd->BTd" if config.summed_heads else "BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias"))
+    h = norms.add(h, tape(Site.ATTN_OUT, norms.after(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:
         return tape(Site.RESID, h), empty_rows
 
-    x = normed(h, w, "mlp_norm", config)
-    gate = add_bias(matmul("BTd,dF->BTF", x, w["gate"]), w.get("gate_bias"))
-    up = add_bias(matmul("BTd,dF->BTF", x, w["up"]), w.get("up_bias"))
-    neurons = tape(Site.NEURON, ACTIVATION[config.activation](gate) * up)
-    change = tape(Site.MLP_OUT, add_bias(matmul("BTF,Fd->BTd", neurons, w["down"]), w.get("down_bias")))
-    h = h + change if config.residual else change
+    out = mlp(norms.before(h, w, "mlp_norm", config), w, tape, config, precision)  # NEURON
+    h = norms.add(h, tape(Site.MLP_OUT, norms.after(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
     return tape(Site.RESID, h), empty_rows
 
 
@@ -242,21 +233,11 @@ def complete(
     precision: str,
 ) -> Output:
     """From the last residual stream and all that was measured to the `Output`."""
-    x = normed(h, params, "final_norm", config)
+    x = norms.before(h, params, "final_norm", config)
     if config.vocab_size is None:
         return output(None, x, None, trace, edits, probe)
     unembed = params["embed"].T if config.tied else params["unembed"]
     wide = jnp.promote_types(x.dtype, jnp.float32)
     to_logits = lambda x: jnp.einsum("...d,dV->...V", x, unembed, precision=precision, preferred_element_type=wide)  # noqa: E731
-    nll = next_token_nll(to_logits, x, tokens, lengths) if probe.nll else None
+    nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
     return output(to_logits(x) if logits else None, None, nll, trace, edits, probe)
-
-
-def normed(h: jax.Array, w: Params, gain: str, config: Config) -> jax.Array:
-    """The residual stream as the next part of the model reads it."""
-    return h if config.norm is None else rms_norm(h, w[gain], config.norm.eps)
-
-
-def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """x, with a bias if the model has one."""
-    return x if bias is None else x + bias

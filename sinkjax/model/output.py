@@ -67,8 +67,11 @@ def output(
     return Output(logits, hidden, Record(values, dims))
 
 
-def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-    """-log p(tokens[i + 1]) in nats at position i: float [B, T], NaN from length - 1 on; computed in blocks of tokens."""
+def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array, prefix: int | None) -> jax.Array:
+    """-log p(tokens[i + 1]) in nats at position i: float [B, T], in blocks of tokens.
+
+    NaN from length - 1 on, and where the token is in the prefix, so that it is seen.
+    """
     B, T = x.shape[:2]
     size = min(T, max(1, NLL_TOKENS // B))
     blocks = -(-T // size)
@@ -84,7 +87,8 @@ def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths
         return jax.nn.logsumexp(logits, axis=-1) - chosen
 
     nll = jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1).reshape(B, blocks * size)[:, :T]
-    return jnp.where(jnp.arange(T)[None, :] < lengths[:, None] - 1, nll, jnp.nan)
+    target = jnp.arange(1, T + 1)[None, :]
+    return jnp.where((target < lengths[:, None]) & (target >= (prefix or 0)), nll, jnp.nan)
 
 
 def _total(counts: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

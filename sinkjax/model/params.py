@@ -19,6 +19,7 @@ from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import bias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import ElementGate, HeadGate, ValueGate
+from sinkjax.model.positions import Learned, RelativeBias
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -45,9 +46,12 @@ def abstract(config: Config) -> Params:
     """The tree of `Leaf` for a config.
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
-    gate and up [L, d, F], down [L, F, d], and the biases the config asks for; final_norm [d]; unembed [d, V] if not tied.
-    Of variants: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records of
-    sinkjax/model/heads.py and sinkjax/model/bias.py name, and layers/q_norm and k_norm [L, D].
+    gate and up [L, d, F], down [L, F, d] (no gate if the MLP has none), and the biases the config asks for; final_norm [d];
+    unembed [d, V] if not tied.
+    Of other blocks: o [L, D, d] if heads are summed; attn_out_norm and mlp_out_norm [L, d] of a sandwich, and no final_norm
+    where norms follow the sums; positions [context, d]; layers/relative_bias [L, H, buckets].
+    Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
+    of sinkjax/model/heads.py and sinkjax/model/bias.py name, and layers/q_norm and k_norm [L, D].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -61,17 +65,20 @@ def abstract(config: Config) -> Params:
         "q": matrix(d, width=d, heads=H, head_dim=D),
         "k": matrix(d, width=d, kv_heads=K, head_dim=D),
         "v": matrix(d, width=d, kv_heads=K, head_dim=D),
-        "o": matrix(H * D, heads=H, head_dim=D, width=d),
+        "o": matrix(D, head_dim=D, width=d) if config.summed_heads else matrix(H * D, heads=H, head_dim=D, width=d),
     }
     if config.norm is not None:
         layers["attn_norm"] = vector("ones", width=d)
     if (F := config.mlp_width) is not None:
-        layers |= {"gate": matrix(d, width=d, mlp=F), "up": matrix(d, width=d, mlp=F), "down": matrix(F, mlp=F, width=d)}
+        inner = ("gate", "up") if config.gated_mlp else ("up",)
+        layers |= {name: matrix(d, width=d, mlp=F) for name in inner} | {"down": matrix(F, mlp=F, width=d)}
         if config.norm is not None:
             layers["mlp_norm"] = vector("ones", width=d)
         if config.mlp_bias:
-            layers |= {"gate_bias": vector("zeros", mlp=F), "up_bias": vector("zeros", mlp=F)}
+            layers |= {f"{name}_bias": vector("zeros", mlp=F) for name in inner}
             layers["down_bias"] = vector("zeros", width=d)
+    if isinstance(config.position, RelativeBias):
+        layers["relative_bias"] = matrix(d, heads=H, buckets=config.position.buckets)
     if learned := config.normaliser.learned():
         layers["normaliser"] = {
             name: vector("zeros", heads=H) if axes == ("heads",) else matrix(D, **dict.fromkeys(axes, D))
@@ -99,9 +106,14 @@ def abstract(config: Config) -> Params:
         layers["v_bias"] = vector("zeros", kv_heads=K, head_dim=D)
     if config.out_bias:
         layers["o_bias"] = vector("zeros", width=d)
+    if config.norm_place == "sandwich":
+        parts = ("attn", "mlp") if config.mlp_width is not None else ("attn",)
+        layers |= {f"{part}_out_norm": vector("ones", width=d) for part in parts}
     tree: Params = {"layers": layers}
-    if config.norm is not None:
+    if config.norm is not None and config.norm_place != "post":
         tree["final_norm"] = Leaf((d,), ("width",), "ones")
+    if isinstance(config.position, Learned):
+        tree["positions"] = Leaf((config.context, d), ("context", "width"), "normal", d)
     if isinstance(config.attention_bias, bias.SinkToken):
         tree["sink_token"] = Leaf((d,), ("width",), "normal", d)
     if config.vocab_size is not None:

@@ -276,7 +276,9 @@ def _describe(edits: Edits, size: int) -> str:
 
 def _block_parameters(config: Config) -> int:
     """Entries of the matrices of one block."""
-    return config.width * (config.head_dim * 2 * (config.heads + config.kv_heads) + 3 * (config.mlp_width or 0))
+    mlp = (3 if config.gated_mlp else 2) * (config.mlp_width or 0)
+    heads = config.heads + 2 * config.kv_heads + (1 if config.summed_heads else config.heads)
+    return config.width * (config.head_dim * heads + mlp)
 
 
 def block_flops(config: Config, T: int) -> int:

@@ -18,7 +18,7 @@ from flax import struct
 from sinkjax.edits.resolve import Edits
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
-from sinkjax.model.forward import block_step, complete, embed, empty_slots, visit_embedding, with_sink_token
+from sinkjax.model.forward import block_step, complete, embed, empty_slots, with_sink_token
 from sinkjax.model.output import Trace
 from sinkjax.model.params import Params
 from sinkjax.probe import Probe
@@ -57,7 +57,7 @@ def baseline(
 ) -> tuple[Base, Record]:
     """Run the model unedited, or with the one edit given: what other runs share with it, and its record."""
     params = with_sink_token(params, config, precision)
-    h, start = embed(params, tokens, edits, probe, lengths)
+    h, start = embed(params, tokens, edits, config, probe, lengths)
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
 
     def keep_input(carry: tuple, xs: tuple) -> tuple[tuple, tuple]:
@@ -105,7 +105,7 @@ def from_start(
     """The record of one edited run that takes everything before block `start` from the base."""
     params = with_sink_token(params, config, precision)
     if any(term.site == Site.EMBED for term in edits):
-        h, begin = visit_embedding(base.inputs[0], edits, probe, lengths)
+        h, begin = embed(params, tokens, edits, config, probe, lengths)
     else:
         h, begin = base.inputs[start], base.trace.start
     step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)

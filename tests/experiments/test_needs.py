@@ -14,12 +14,19 @@ from sinkjax.experiments.base import Job
 from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe, trains
 from sinkjax.model.config import Config, NoPosition
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.positions import Alibi, Learned
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),
     "rope": ({"position": NoPosition()}, "no rotary positions"),
+    "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
+    "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
+    "causal": ({"prefix": 5}, "no causal mask but a prefix of 5"),
     "norm": ({"norm": None}, "no norm"),
+    "pre": ({"norm_place": "post"}, "no pre-norm but post"),
     "mlp": ({"mlp_width": None}, "no MLP"),
+    "gate": ({"gated_mlp": False}, "no gated MLP"),
+    "heads": ({"summed_heads": True}, "no concatenated heads"),
     "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
     "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
 }
@@ -27,16 +34,16 @@ NEEDED = {
     "background/compression": {"mlp"},
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
-    "gu/angles": {"scale"},
-    "gu/repeat-bound": {"rope", "softmax"},
+    "gu/angles": {"scale", "scored"},
+    "gu/repeat-bound": {"rope", "softmax", "causal"},
     "gu/rope-positions": {"rope"},
     "kiya/after-softmax": {"softmax"},
-    "kiya/embedding": {"norm"},
-    "kiya/rope": {"rope", "norm", "softmax"},
-    "li/dominance": {"norm"},
-    "li/isolate": {"softmax"},
-    "li/super-neurons": {"mlp", "norm"},
-    "li/variance": {"softmax"},
+    "kiya/embedding": {"norm", "pre", "added"},
+    "kiya/rope": {"rope", "norm", "pre", "softmax"},
+    "li/dominance": {"norm", "pre", "added", "scored"},
+    "li/isolate": {"softmax", "causal"},
+    "li/super-neurons": {"mlp", "gate", "norm", "pre", "added"},
+    "li/variance": {"softmax", "causal", "heads"},
 }
 RECIPES = [name for name in EXPERIMENTS if name != "sweep" and not trains(name)]
 
@@ -50,6 +57,17 @@ def needed(name: str) -> set[str]:
     return NEEDED.get(name, set()) | {"vocabulary"}
 
 
+def without(architecture: Config, parts: set[str]) -> Config:
+    """A model with none but these parts; where several positions are left to choose, the last kind of LESS."""
+    lost = [part for part in LESS if part not in parts]
+    if "rope" in parts:
+        lost = [part for part in lost if part not in ("added", "scored")]
+    for whole, part in (("norm", "pre"), ("mlp", "gate")):  # of what is gone, nothing further can be said
+        if whole in lost and part in lost:
+            lost.remove(part)
+    return dataclasses.replace(architecture, **{field: value for part in lost for field, value in LESS[part][0].items()})
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_a_recipe_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
     for part in needed(name):
@@ -61,8 +79,7 @@ def test_what_a_recipe_needs_is_refused_in_one_sentence(architecture, name: str)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
     """With none of the other parts, its jobs are made, and their edits and probes fit the model."""
-    changes = {field: value for part in LESS.keys() - needed(name) for field, value in LESS[part][0].items()}
-    less, config = dataclasses.replace(architecture, **changes), choose(name).config
+    less, config = without(architecture, needed(name)), choose(name).config
     for job in recipe(name).jobs(config, less):
         if isinstance(job, Job):
             job.probe.check(less, config.length)

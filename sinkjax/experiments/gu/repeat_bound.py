@@ -52,7 +52,7 @@ CLAIM = (
 
 def jobs(config: RepeatBound, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The one calculation. Errors: layers that see fewer keys than a prompt has."""
-    needs("gu/repeat-bound", architecture, "rotary positions", "softmax")
+    needs("gu/repeat-bound", architecture, "rotary positions", "softmax", "causal mask")
     if reach(config, architecture) < config.length:
         raise SinkjaxError(f"a layer sees {min(_windows(architecture))} keys, fewer than the {config.length} tokens of a prompt")
     inputs = Inputs("repeat", bos="none")

@@ -49,7 +49,7 @@ CLAIM = (
 
 def jobs(config: Embedding, architecture: Config) -> tuple[Calculation, ...]:
     """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
-    needs("kiya/embedding", architecture, "norm")
+    needs("kiya/embedding", architecture, "norm", "pre-norm", "embedding without positions")
     bos.expect(config)
     return (Calculation("embeddings", partial(compute, config), 1, Inputs(bos="none")),)
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from sinkjax.checkpoints.load import Model
 from sinkjax.model.config import Config
-from sinkjax.model.forward import add_bias
 from sinkjax.model.heads import normed_queries_keys
+from sinkjax.model.linear import add_bias
 from sinkjax.model.norms import rms_norm
 from sinkjax.model.params import Params
 

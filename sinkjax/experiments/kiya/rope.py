@@ -49,7 +49,7 @@ CLAIM = (
 
 def jobs(config: Rope, architecture: Config) -> tuple[Calculation, ...]:
     """One calculation on the parameters; no text is read. Errors: a model without a BOS."""
-    needs("kiya/rope", architecture, "rotary positions", "norm", "softmax")
+    needs("kiya/rope", architecture, "rotary positions", "norm", "pre-norm", "softmax")
     bos.expect(config)
     return (Calculation("grid", partial(compute, config), 1, Inputs(bos="none")),)
 

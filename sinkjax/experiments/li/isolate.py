@@ -48,7 +48,7 @@ CLAIM = (
 
 def jobs(config: Isolate, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The sweep over layers on all prompts, and the controls on some."""
-    needs("li/isolate", architecture, "softmax")
+    needs("li/isolate", architecture, "softmax", "causal mask")
     L, probe = architecture.layers, Probe.of("attention_received", "resid_max", "nll")
     shown = labelled(arms(config, L), NONE, ALL, f"key 0 alone, {ALL}", f"{EVEN}, {ALL}")
     return (

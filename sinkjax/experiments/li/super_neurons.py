@@ -52,7 +52,7 @@ CLAIM = (
 
 def jobs(config: SuperNeurons, architecture: Config) -> tuple[Job | Calculation, ...]:
     """What neurons are and do, their ablation on all prompts, and that of random others on some. Errors: too few neurons."""
-    needs("li/super-neurons", architecture, "MLP", "norm")
+    needs("li/super-neurons", architecture, "MLP", "gated MLP", "norm", "pre-norm", "embedding without positions")
     layers, width, few = architecture.layers, architecture.neurons, min(config.control_prompts, config.prompts)
     if 2 * config.neurons > width:
         raise SinkjaxError(f"{config.neurons} neurons and as many controls do not fit a layer of {width}")

@@ -52,7 +52,7 @@ CLAIM = (
 
 def jobs(config: Variance, architecture: Config) -> tuple[Job | Calculation, ...]:
     """The first block on random tokens. Errors: a model without a vocabulary."""
-    needs("li/variance", architecture, "softmax")
+    needs("li/variance", architecture, "softmax", "causal mask", "concatenated heads")
     even = Arm(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
     inputs = Inputs(kind="random")
     same = sinkjax.edit("logits", "add", 0.0, layers=0)

@@ -1,0 +1,123 @@
+"""Positions that are not rotary: vectors added to the embedding, or numbers added to the scores of attention.
+
+A score's number depends on the distance back from the query to the key alone. A key ahead of its query, which only a prefix
+shows, counts as at distance 0, as in a T5 decoder.
+
+Sources. Sinusoidal: Vaswani et al. 2017; ALiBi: Press et al. 2022; buckets: Raffel et al. 2020 (T5); all of them beside each
+other: Gu et al. 2025, Table 3, whose "relative" row is `BucketIndex`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.errors import SinkjaxError
+
+
+class AddedPosition(ABC):
+    """A vector for each position, added to the embedding after the edits at EMBED."""
+
+    @abstractmethod
+    def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> Any:
+        """Vectors of the first T positions, [T, width]. params: those of the model."""
+
+
+@dataclass(frozen=True)
+class Sinusoidal(AddedPosition):
+    """Sines in the first half of the dims and cosines in the second, of i / base^(2 n / width) at position i."""
+
+    base: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        if not self.base > 1:
+            raise SinkjaxError(f"the base of sinusoidal positions must be above 1, not {self.base}")
+
+    def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> np.ndarray:
+        angles = np.arange(T)[:, None] * self.base ** -(np.arange(0, width, 2) / width)
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Learned(AddedPosition):
+    """A learned table. Parameters: positions [context, width]."""
+
+    def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> jax.Array:
+        return params["positions"][:T]
+
+
+class ScorePosition(ABC):
+    """A number for each distance (and head), added to the scaled scores before the edits at LOGITS."""
+
+    @abstractmethod
+    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> Any:
+        """The numbers at distances 0 to T - 1, [H or 1, T]. w: the parameters of the layer."""
+
+
+@dataclass(frozen=True)
+class Alibi(ScorePosition):
+    """-slope distance, with the slopes 2^(-8 / H), 2^(-16 / H), ..., 2^-8 of the H heads."""
+
+    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
+        return -(2.0 ** (-8 * np.arange(1, heads + 1) / heads))[:, None] * np.arange(T)
+
+
+@dataclass(frozen=True)
+class Buckets(ScorePosition):
+    """Distances in buckets: half of them hold one distance each, the others grow to `max_distance` by equal ratios."""
+
+    buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        if self.buckets < 2 or self.buckets % 2 or self.max_distance <= self.buckets // 2:
+            raise SinkjaxError(
+                "relative positions need an even number of buckets and a max_distance above half of it,"
+                f" not {self.buckets} and {self.max_distance}"
+            )
+
+    def numbers(self, T: int) -> np.ndarray:
+        """The bucket of each distance from 0 to T - 1, int [T]."""
+        near, distance = self.buckets // 2, np.arange(T)
+        steps = np.log(np.maximum(distance, near) / near) / np.log(self.max_distance / near) * (self.buckets - near)
+        return np.where(distance < near, distance, np.minimum(near + steps.astype(int), self.buckets - 1))
+
+
+@dataclass(frozen=True)
+class RelativeBias(Buckets):
+    """A learned number for each bucket and head, in each layer by itself (T5 shares one table among its layers).
+
+    Parameters: layers/relative_bias [L, H, buckets].
+    """
+
+    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> jax.Array:
+        return w["relative_bias"][:, self.numbers(T)]
+
+
+@dataclass(frozen=True)
+class BucketIndex(Buckets):
+    """The number of the bucket itself, so that scores grow with the distance: what Gu et al.'s code does for "relative"."""
+
+    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
+        return self.numbers(T)[None]
+
+
+def add_vectors(h: jax.Array, position: object, params: Mapping[str, Any]) -> jax.Array:
+    """Embedding rows [B, T, d] with the vectors of their positions, if the model has any."""
+    if not isinstance(position, AddedPosition):
+        return h
+    return h + jnp.asarray(position.vectors(h.shape[1], h.shape[2], params), h.dtype)
+
+
+def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: int, w: Mapping[str, Any]) -> jax.Array:
+    """Scores [B, H, Q, S] with the numbers of their distances, if the model has any. back: int, below T (more is T - 1)."""
+    if not isinstance(position, ScorePosition):
+        return scores
+    numbers = jnp.asarray(position.by_distance(T, scores.shape[1], w), scores.dtype)
+    return scores + numbers[:, jnp.clip(back_QS, 0, T - 1)]
