@@ -192,6 +192,11 @@ def test_how_a_gradient_is_computed_does_not_change_what_it_is(fields, tolerance
         {"attention_bias": "k", "bias_dims": 4, "bias_value": "ones", "bias_scale": 5.0},
         {"attention_bias": "v"},
         {"window": 7, "mlp": "reglu", "position": "none", "tied": True},
+        {"mlp": "relu", "position": "learned", "norm": "sandwich", "prefix": 3},
+        {"mlp": "gelu", "position": "alibi", "norm": "post", "summed_heads": True},
+        {"position": "relative"},
+        {"position": "bucket"},
+        {"position": "sinusoidal"},
     ],
     ids=str,
 )
