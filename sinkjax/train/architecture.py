@@ -71,6 +71,8 @@ class Architecture:
     """of activations and of the parameters as they are used; by default that of the parameters that are updated"""
     remat: bool = False
     """compute the inside of a block once more for its gradient, instead of keeping it"""
+    attention_impl: Literal["sinkjax", "fused"] = "sinkjax"
+    """how attention is computed in training: as everywhere here, or by one fused operator (softmax without variants)"""
     precision: Literal["highest", "high", "default"] = "highest"
     """of matrix products ("highest": full float32 on every device)"""
 

@@ -16,6 +16,7 @@ from sinkjax.model import params as model_params
 from sinkjax.model.bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
 from sinkjax.model.forward import forward
+from sinkjax.model.fused import check_fused
 from sinkjax.model.heads import ElementGate, Gate, HeadGate, HeadNorm, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser
 from sinkjax.model.params import Leaf, Params
@@ -93,7 +94,11 @@ class LanguageTask(ABC):
         """-log p of each target in nats, and whether it counts: float32 [B, T] each."""
         tokens, config = batch["tokens"], self.architecture
         used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
-        how: dict[str, Any] = {"precision": self.config.precision, "remat": self.config.remat}
+        how: dict[str, Any] = {
+            "precision": self.config.precision,
+            "remat": self.config.remat,
+            "attention_impl": self.config.attention_impl,
+        }
         out = forward(used, tokens[:, :-1], config, probe=Probe(), unroll=config.layers <= UNROLLED, **how)
         assert out.logits is not None
         return cross_entropy(out.logits, tokens[:, 1:]), batch["loss_mask"][:, 1:].astype(jnp.float32)
@@ -101,7 +106,7 @@ class LanguageTask(ABC):
 
 def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) -> Config:
     """The model of these fields. Errors: what `Config` refuses."""
-    return Config(
+    made = Config(
         layers=config.layers,
         width=config.width,
         heads=config.heads,
@@ -125,6 +130,9 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         qk_norm=RMSNorm(config.norm_eps) if config.qk_norm else None,
         attention_bias=_attention_bias(config),
     )
+    if config.attention_impl == "fused":
+        check_fused(made, False, Probe())
+    return made
 
 
 def _attention_bias(config: Architecture) -> AttentionBias | None:
