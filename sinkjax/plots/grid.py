@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_WIDTH = 72  # characters over the whole width of a figure
+TITLE_WIDTH = 72  # characters of titles over the whole width of a figure
+TICK_WIDTH = 90  # and of the names of cells
 NARROWEST = 0.22  # of the widest column
 MOST_TICKS = 16  # along one axis of a map
 
@@ -67,7 +68,7 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
         for panel, column, values, width in zip(axes[number], columns, row.values, widths, strict=True):
             image = panel.imshow(values.T, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
             panel.spines[:].set_visible(False)
-            _ticks(panel, "x", column.x)
+            _ticks(panel, "x", column.x, width / sum(widths) * TICK_WIDTH)
             _ticks(panel, "y", y)
             if number == 0:
                 panel.set_title(textwrap.fill(column.title, max(int(width / sum(widths) * TITLE_WIDTH), 12)))
@@ -83,10 +84,11 @@ def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylab
     return figure
 
 
-def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str]) -> None:
-    """Names at the cells; of many, only so many that they do not touch."""
+def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str], room: float = math.inf) -> None:
+    """Names at the cells; of many, only so many that they do not touch; upright where `room`, in characters, is too small."""
     places = range(0, len(names), math.ceil(len(names) / MOST_TICKS))
-    long = axis == "x" and max(len(name) for name in names) > 3
+    longest = max(len(name) for name in names)
+    upright = axis == "x" and (longest > 3 or (longest == 3 and len(places) * (longest + 1) > room))
     set_ticks = panel.set_xticks if axis == "x" else panel.set_yticks
-    set_ticks(places, [names[place] for place in places], rotation=90 if long else 0)
+    set_ticks(places, [names[place] for place in places], rotation=90 if upright else 0)
     panel.tick_params(axis=axis, length=2)

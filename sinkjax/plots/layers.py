@@ -80,6 +80,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
         if not (entries[0].log or entries[0].signed):
             # once all panels are drawn, as it ends the search for a top that they share
             axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))
+            axes[row, 0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # no halves of things that are counted
         if entries[0].log:
             _whole_decade(axes[row, 0])
         axes[row, 0].set_ylabel(entries[0].ylabel)

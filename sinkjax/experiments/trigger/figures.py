@@ -94,17 +94,20 @@ def learning(config: Lab, stores: Mapping[str, Any], labels: Mapping[str, str]) 
         ]
     )
     caption = (
-        "Loss and attention while the models learn, on held-out sequences: against steps (thin: each run; bold: median of the"
-        " runs that are still learning), and against each other. Other rows are those of all tokens but BOS and the trigger; in"
-        f" models of many heads their mean is shown. {over_runs(config, stores[next(iter(labels))])}."
+        "Loss and attention while the models learn, on held-out sequences: against steps (thin: each run; bold: the median, where"
+        " a run that is done counts on with its last value), and against each other. Other rows are those of all tokens but BOS"
+        " and the trigger; in models of many heads their mean is shown."
+        f" {over_runs(config, stores[next(iter(labels))])}."
     )
     return Drawing("learning", figure, caption)
 
 
 def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
-    """Steps, and the median over the runs that are still learning then; a run's last step may fall between those of others."""
-    found = [(step, np.median(values[:, place][steps[:, place] == step])) for place, step in enumerate(_latest(steps))]
-    return np.array([step for step, _ in found]), np.array([value for _, value in found])
+    """Steps, and the median over all runs; a run that is done keeps its last value, lest its end bend the line."""
+    kept = values.copy()
+    for place in range(1, kept.shape[1]):
+        kept[:, place] = np.where(np.isnan(kept[:, place]), kept[:, place - 1], kept[:, place])
+    return _latest(steps), np.median(kept, axis=0)
 
 
 def _latest(steps: NDArray) -> NDArray:
