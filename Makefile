@@ -6,7 +6,7 @@ JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
-CHECKS := kill or notebook or page or wheel
+CHECKS := kill or notebook or page or rows or wheel
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -22,3 +23,9 @@ def write_section(page: Path, name: str, text: str, head: str) -> None:
         raise ValueError(f"{page} must hold the markers {begin} and {end} once each, in this order, or neither")
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(new, encoding="utf-8")
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join(f"| {' | '.join(entry.replace('|', '/') for entry in row)} |" for row in rows)

@@ -9,10 +9,9 @@ The folder is that of a finished suite, or of one of its experiments. Everything
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sections import write_section
+from sections import markdown, write_section
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run, suite
@@ -65,12 +64,6 @@ def text(section: Section) -> str:
     if section.claims:
         parts.append(markdown(["claim", "verdict", "evidence"], [[c.statement, c.verdict, c.evidence] for c in section.claims]))
     return "\n\n".join(parts)
-
-
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(entry.replace('|', '/') for entry in row)} |" for row in rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sinkjax.errors import SinkjaxError
@@ -118,13 +119,16 @@ class Lesson:
 
     training: what is trained, in how many runs. architecture: of each of its models, for a plan. measure: all finished runs to a
     labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
-    checkpoint.
+    checkpoint. so_far: what the folder of a training that is not finished tells (None: nothing yet); where all lessons have it, a
+    page can be made at any moment. wanted: whether a run trains it; one that is not wanted is shown if it is there.
     """
 
     name: str
     training: Training
     architecture: Config
     measure: Callable[[Trained], xarray.Dataset]
+    so_far: Callable[[Path], xarray.Dataset | None] | None = None
+    wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,10 @@ class Recipe(Protocol):
 
 
 class Course(Protocol):
-    """What the module of a recipe that trains its own models holds; `section` reads the stores of all its lessons."""
+    """What the module of a recipe that trains its own models holds.
+
+    `section` reads the stores of all its lessons; where these have `so_far`, of those that are there.
+    """
 
     def lessons(self, config: Any) -> tuple[Lesson, ...]:
         """The trainings of a study."""

@@ -86,15 +86,13 @@ class Trains:
 
     seeds: int = 8
     """runs of each model, each with an initialisation and data of its own"""
-    steps: int = 50_000
-    """of a run, unless it is done before"""
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     seed: int = 0
     """of the first run (the others follow), of what is measured on and of the bootstrap"""
 
     def __post_init__(self) -> None:
-        at_least(self, seeds=1, steps=1, seed=0)
+        at_least(self, seeds=1, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from sinkjax.errors import SinkjaxError, unknown
 
 C = TypeVar("C")
 TAG = "type"
+CHOICE = {"choice": True}  # metadata of a field that says which part of a study is run; folders with other choices are the same
 
 
 class Loader(yaml.SafeLoader):
@@ -59,7 +60,7 @@ def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
         if key not in known:
             raise SinkjaxError(f"{what}: {unknown('key', key, known)}")
     for name, field in known.items():
-        if field.default is dataclasses.MISSING and name not in values:
+        if field.default is field.default_factory is dataclasses.MISSING and name not in values:
             raise SinkjaxError(f"{what} lacks the key {name!r}")
     typed = {key: convert(value, hints[key], f"{what}: {key}") for key, value in values.items()}
     try:
@@ -175,9 +176,10 @@ def write(name: str, config: Any, key: str = "experiment") -> str:
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """The fields in which two configs of one type differ, in words."""
+    """The fields in which two configs of one type differ, in words; but for those that choose a part of the study."""
     was, now = fields(old), fields(new)
-    return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in now if plain(was[name]) != plain(now[name])]
+    decides = [field.name for field in dataclasses.fields(new) if not field.metadata.get("choice")]
+    return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in decides if plain(was[name]) != plain(now[name])]
 
 
 def fields(config: Any) -> dict[str, Any]:

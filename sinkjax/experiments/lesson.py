@@ -3,19 +3,73 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from sinkjax import __version__
 from sinkjax.experiments import documents, results
 from sinkjax.experiments.base import Lesson
 from sinkjax.experiments.calculation import write_whole
 from sinkjax.experiments.registry import Chosen
+from sinkjax.report.plan import duration
 from sinkjax.sweeps.store import refuse_other
-from sinkjax.train import train
+from sinkjax.train import registry, train
+from sinkjax.train.log import LOG, read
+from sinkjax.train.loop import SUMMARY
+from sinkjax.train.runs import table
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def teach_all(
+    lessons: Sequence[Lesson], chosen: Chosen, out: Path, say: Callable[[str], None], show: Callable[[], object]
+) -> None:
+    """`teach` every lesson that is wanted, in turn, and say how far it is. show: makes the page, after each lesson if it can.
+
+    Errors: as for `teach`.
+    """
+    wanted = [lesson for lesson in lessons if lesson.wanted]
+    for number, lesson in enumerate(wanted, 1):
+        seconds = seconds_left(wanted, out)
+        left = "" if seconds is None else f"; about {duration(seconds)} left for all"
+        say(f"{lesson.name} ({number} of {len(wanted)}{left})")
+        teach(lesson, chosen, out, say)
+        if number < len(wanted) and all(lesson.so_far for lesson in lessons):
+            show()
+
+
+def seconds_left(lessons: Sequence[Lesson], out: Path) -> float | None:
+    """What the steps that are left will take, at the mean cost of those of finished trainings; None before the first of these."""
+    costs, steps = [], 0
+    for lesson in lessons:
+        folder = out / lesson.name
+        if (folder / SUMMARY).is_file():
+            costs.append(json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["milliseconds_per_step_of_a_run"])
+            continue
+        lines = read(folder)[1] if (folder / LOG).is_file() else []
+        made = max((line["step"] for line in lines), default=0)
+        steps += (lesson.training.steps - made) * len(table(lesson.training, registry.task(lesson.training)))
+    known = [cost for cost in costs if cost is not None]
+    return steps * float(np.mean(known)) / 1000 if known else None
+
+
+def stores_of(lessons: Sequence[Lesson], folder: Path) -> Mapping[str, xarray.Dataset]:
+    """The stores of lessons by name; of one that is not finished, what it tells so far. Errors: a store that is not there, of a
+    lesson that tells nothing before its end."""
+    found = {}
+    for lesson in lessons:
+        path = results.store_path(folder, lesson.name)
+        if path.exists() or lesson.so_far is None:
+            found[lesson.name] = results.open_store(path)
+        elif (data := lesson.so_far(folder / lesson.name)) is not None:
+            found[lesson.name] = data
+    return found
 
 
 def teach(lesson: Lesson, chosen: Chosen, out: Path, say: Callable[[str], None]) -> None:

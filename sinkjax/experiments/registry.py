@@ -50,6 +50,7 @@ EXPERIMENTS = {
     "li/isolate": ("sinkjax.experiments.li.config", "Isolate", "sinkjax.experiments.li.isolate"),
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
+    "pretrain": ("sinkjax.experiments.pretrain.config", "Ablation", "sinkjax.experiments.pretrain.ablation"),
     "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
     "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
     "trigger/bound": ("sinkjax.experiments.trigger.config", "Bound", "sinkjax.experiments.trigger.bounded"),

@@ -16,7 +16,7 @@ from sinkjax.experiments.calculation import calculate
 from sinkjax.experiments.identity import checked
 from sinkjax.experiments.illustrations import illustrated
 from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.lesson import teach
+from sinkjax.experiments.lesson import stores_of, teach_all
 from sinkjax.experiments.registry import Chosen, choose, config_type, course, recipe, trains
 from sinkjax.experiments.summary import claims_csv, to_csv
 from sinkjax.model.config import Config
@@ -57,8 +57,7 @@ def carry_out(
         pass
     results.claim(out, chosen)
     if trains(chosen.experiment):
-        for lesson in course(chosen.experiment).lessons(chosen.config):
-            teach(lesson, chosen, out, say)
+        teach_all(course(chosen.experiment).lessons(chosen.config), chosen, out, say, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, memory, say, load or sinkjax.load)
     say("summary, figures and page")
@@ -96,7 +95,8 @@ def work(
     check_dtype(config.dtype)
     if trains(chosen.experiment):
         for lesson in course(chosen.experiment).lessons(config):
-            yield lesson, lesson.architecture, None
+            if lesson.wanted:
+                yield lesson, lesson.architecture, None
         return
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
@@ -131,7 +131,7 @@ def store_job(job: Job | Calculation, model: Model, batch: Batch, store: Path, m
 
 
 def build(chosen: Chosen, folder: Path) -> Section:
-    """Rebuild the summary, figures and page of a finished run from its stores; the model is not needed."""
+    """Rebuild the summary, figures and page of a run from its stores; the model is not needed."""
     from sinkjax.report.page import page
 
     section = section_of(chosen, folder)
@@ -146,11 +146,10 @@ def build(chosen: Chosen, folder: Path) -> Section:
 
 
 def section_of(chosen: Chosen, folder: Path) -> Section:
-    """What a finished run found, from its stores; nothing is written."""
+    """What a run found, from its stores; nothing is written. Errors: a store that must be there and is not."""
     if trains(chosen.experiment):
         lab = course(chosen.experiment)
-        names = [lesson.name for lesson in lab.lessons(chosen.config)]
-        return lab.section(chosen.config, {name: results.open_store(results.store_path(folder, name)) for name in names})
+        return lab.section(chosen.config, stores_of(lab.lessons(chosen.config), folder))
     study = recipe(chosen.experiment)
     stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
     extras = {name: results.store_path(folder, name) for name in getattr(study, "EXTRAS", ())}

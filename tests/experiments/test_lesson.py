@@ -27,6 +27,8 @@ from tests.train.linear import Linear
 class Regressions(Trains):
     """Linear regressions of two batch sizes."""
 
+    steps: int = 60
+    """of a run"""
     batches: tuple[int, ...] = (8, 32)
     """sequences of a step"""
 

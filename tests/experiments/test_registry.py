@@ -16,11 +16,14 @@ from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, shipped, trains
 from sinkjax.resources import config_path
 
+TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if trains(name)])
+
+@pytest.mark.parametrize("name", TRAINING)
 def test_an_experiment_that_trains_has_lessons_with_names_of_their_own(name):
-    lessons = course(name).lessons(choose(name).config)
-    assert callable(course(name).section)
+    lab = course(TRAINING[name].experiment)
+    lessons = lab.lessons(TRAINING[name].config)
+    assert callable(lab.section)
     assert len({lesson.name for lesson in lessons}) == len(lessons) > 1
 
 

@@ -134,7 +134,8 @@ def test_the_first_parameters_have_the_papers_deviations():
 
 
 def test_the_optimiser_is_adamw_with_decay_on_everything_and_clip(rng):
-    torch = pytest.importorskip("torch")
+    import torch
+
     config = dataclasses.replace(SMALL, weight_decay=0.5, warmup=2, clip=1.0)
     start, scales = rng.normal(size=5).astype(np.float32), [0.1, 5.0, 1.0, 0.3]
     gradients = [scale * rng.normal(size=5).astype(np.float32) for scale in scales]

@@ -15,6 +15,8 @@ SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 class Trials(Trains):
     """What every experiment of the trigger lab has to state; the defaults are the paper's."""
 
+    steps: int = 50_000
+    """of a run, unless it is done before"""
     width: int = 16
     """coordinates of a token, n"""
     length: int = 16
@@ -34,7 +36,7 @@ class Trials(Trains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, width=SMALLEST, length=4, batch=1, evaluate_every=1, sequences=1)
+        at_least(self, steps=1, width=SMALLEST, length=4, batch=1, evaluate_every=1, sequences=1)
         above(self, rate=0, tolerance=0)
 
 

@@ -17,7 +17,7 @@ from sinkjax.experiments.trigger.measure import OTHERS
 from sinkjax.experiments.trigger.models import NORMALISERS, RELU, SOFTMAX, WORDS, Model
 from sinkjax.experiments.trigger.words import count_of, notes, provenance, small
 from sinkjax.experiments.words import verdict
-from sinkjax.report.table import interval, number
+from sinkjax.report.table import interval
 from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
@@ -228,5 +228,5 @@ def _solved(config: Heads, data: Any) -> NDArray:
 
 def _listed(values: NDArray, solved: NDArray) -> str:
     """A count of each run; in brackets those of runs that have not solved the task."""
-    words = ("diverged" if np.isnan(value) else number(value) for value in values)
+    words = map(_many, values)
     return ", ".join(word if good else f"({word})" for word, good in zip(words, solved, strict=True))

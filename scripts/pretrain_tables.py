@@ -1,0 +1,99 @@
+"""Write the tables of the pretraining lab into docs/pretraining.md, each between its own markers.
+
+    sinkjax run pretrain/mini --text FOLDER_OF_BOOKS
+    python scripts/pretrain_tables.py results/pretrain/mini
+
+The folders are those of studies, finished or not; everything is made anew from what is there. A study of which there is no folder
+keeps its table; one that was never run has the paper's numbers alone, and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+
+from sections import markdown, write_section
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.base import Section
+from sinkjax.experiments.pretrain import ablation
+from sinkjax.experiments.pretrain.config import Ablation
+from sinkjax.experiments.registry import choose, shipped
+from sinkjax.experiments.run import section_of
+from sinkjax.report.table import table
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
+HEAD = "# The pretraining lab"
+NONE = ("", "-")  # cells that hold nothing
+WIDTH = 130
+
+
+def main() -> None:
+    """Read the folders and write the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="*", help="the folders of studies")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    options = parser.parse_args()
+    try:
+        found = dict(read(folder) for folder in options.folders)
+    except SinkjaxError as error:
+        parser.error(str(error))
+    page = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
+    for name, config in studies().items():
+        if name not in found and f"<!-- begin {name} -->" not in page:
+            found[name] = ablation.section(config, {})
+    for name, section in found.items():
+        write_section(options.out, name, text(section), HEAD)
+    print(options.out)
+
+
+def studies() -> dict[str, Ablation]:
+    """The studies that ship, in the order of the page: what is measured at mini size first."""
+    names = [name for name in shipped() if choose(name).experiment == "pretrain"]
+    return {name: choose(name).config for name in sorted(names, key=lambda name: (name != "pretrain/mini", name))}
+
+
+def read(folder: Path) -> tuple[str, Section]:
+    """The marker of a study's table, and what its folder holds. Errors: a folder of something else."""
+    chosen = choose(str(folder))
+    if chosen.experiment != "pretrain":
+        raise SinkjaxError(f"{folder} is no study of pretraining, but of {chosen.experiment}")
+    section = section_of(chosen, folder)
+    own = {name: config.size for name, config in studies().items()}
+    larger = chosen.config.size != own.get(section.experiment, chosen.config.size)
+    return section.experiment + (f" at {chosen.config.size}" if larger else ""), section
+
+
+def text(section: Section) -> str:
+    """A study's short table with the paper's numbers, the verdicts on its claims, and what a reader has to know."""
+    shown = table(section.rows, section.featured)
+    columns = [
+        number for number, _ in enumerate(shown.columns) if any(cells[number].value not in NONE for _, cells in shown.lines)
+    ]
+    lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
+    ran = bool(section.provenance)
+    said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else "Not run."
+    parts = [
+        f"## {section.title}",
+        fill(f"`sinkjax run {section.experiment}`. {section.claim}"),
+        fill(f"{' '.join(section.findings)} Means over {section.over}, bootstrap 95 % intervals in brackets. {said}.")
+        if ran
+        else said,
+        markdown([section.subject, *(shown.columns[number].replace("_*", "_\\*") for number in columns)], lines),
+    ]
+    if ran and section.claims:
+        head = ["claim", "verdict", "evidence", "the paper's"]
+        parts.append(
+            markdown(head, [[c.statement, c.verdict, c.evidence.replace("_*", "_\\*"), c.paper] for c in section.claims])
+        )
+    return "\n\n".join([*parts, *map(fill, section.notes[: len(section.notes) - ablation.COMMON])])
+
+
+def fill(paragraph: str) -> str:
+    """A paragraph in lines, its stars as they are."""
+    return textwrap.fill(paragraph.replace("_*", "_\\*"), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    main()
