@@ -276,9 +276,8 @@ def _describe(edits: Edits, size: int) -> str:
 
 def _block_parameters(config: Config) -> int:
     """Entries of the matrices of one block."""
-    mlp = (3 if config.gated_mlp else 2) * (config.mlp_width or 0)
-    heads = config.heads + 2 * config.kv_heads + (1 if config.summed_heads else config.heads)
-    return config.width * (config.head_dim * heads + mlp)
+    leaves = jax.tree.leaves(abstract(config)["layers"])
+    return sum(math.prod(leaf.shape[1:]) for leaf in leaves if leaf.init == "normal" and "buckets" not in leaf.axes)
 
 
 def block_flops(config: Config, T: int) -> int:

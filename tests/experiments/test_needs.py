@@ -12,7 +12,8 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.resolve import resolve
 from sinkjax.experiments.base import Job
 from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe, trains
-from sinkjax.model.config import Config, NoPosition
+from sinkjax.model.bias import KeyBias
+from sinkjax.model.config import Config, NoPosition, RMSNorm
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, Learned
 
@@ -28,22 +29,25 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "gate": ({"gated_mlp": False}, "no gated MLP"),
     "heads": ({"summed_heads": True}, "no concatenated heads"),
     "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
+    "extra": ({"attention_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
+    "kernel": ({"normaliser": NAMED["elu-kernel"]}, r"no scores without a kernel but EluKernel\(\)"),
+    "keys": ({"qk_norm": RMSNorm(1e-6)}, "no keys without a norm"),
     "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
 }
 NEEDED = {
     "background/compression": {"mlp"},
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
-    "gu/angles": {"scale", "scored"},
-    "gu/repeat-bound": {"rope", "softmax", "causal"},
+    "gu/angles": {"scale", "scored", "kernel"},
+    "gu/repeat-bound": {"rope", "softmax", "extra", "causal"},
     "gu/rope-positions": {"rope"},
-    "kiya/after-softmax": {"softmax"},
+    "kiya/after-softmax": {"softmax", "extra"},
     "kiya/embedding": {"norm", "pre", "added"},
-    "kiya/rope": {"rope", "norm", "pre", "softmax"},
-    "li/dominance": {"norm", "pre", "added", "scored"},
-    "li/isolate": {"softmax", "causal"},
+    "kiya/rope": {"rope", "norm", "pre", "softmax", "extra"},
+    "li/dominance": {"norm", "pre", "added", "scored", "kernel", "keys"},
+    "li/isolate": {"softmax", "extra", "causal"},
     "li/super-neurons": {"mlp", "gate", "norm", "pre", "added"},
-    "li/variance": {"softmax", "causal", "heads"},
+    "li/variance": {"softmax", "extra", "causal", "heads"},
 }
 RECIPES = [name for name in EXPERIMENTS if name != "sweep" and not trains(name)]
 
@@ -60,6 +64,8 @@ def needed(name: str) -> set[str]:
 def without(architecture: Config, parts: set[str]) -> Config:
     """A model with none but these parts; where several positions are left to choose, the last kind of LESS."""
     lost = [part for part in LESS if part not in parts]
+    if "softmax" in parts:
+        lost.remove("kernel")
     if "rope" in parts:
         lost = [part for part in lost if part not in ("added", "scored")]
     for whole, part in (("norm", "pre"), ("mlp", "gate")):  # of what is gone, nothing further can be said

@@ -49,7 +49,7 @@ CLAIM = (
 
 def jobs(config: Angles, architecture: Config) -> tuple[Job | Calculation, ...]:
     """One unedited run for the scores, and the keys of text and of random tokens."""
-    needs("gu/angles", architecture, "usual scale", "scores without positions")
+    needs("gu/angles", architecture, "usual scale", "scores without positions", "scores without a kernel")
     if config.rank >= architecture.head_dim:
         raise SinkjaxError(f"rank {config.rank} must be below the width of a head, {architecture.head_dim}")
     probe = Probe(attention_received=True, query_key_cosine=True, extra=(geometry.ANGLE_PART, geometry.NORM_PART))

@@ -44,6 +44,7 @@ CLAIM = (
 def jobs(config: Dominance, architecture: Config) -> tuple[Job | Calculation, ...]:
     """Hidden states, keys and queries of the unedited model, and its maps."""
     needs("li/dominance", architecture, "norm", "pre-norm", "embedding without positions", "scores without positions")
+    needs("li/dominance", architecture, "scores without a kernel", "keys without a norm")
     return Calculation("dominance", lock_in.measure, config.prompts), maps(config, architecture, unedited())
 
 
