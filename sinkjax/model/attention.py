@@ -18,6 +18,7 @@ from sinkjax.model import products
 from sinkjax.model.bias import SinkToken, ValueBias
 from sinkjax.model.config import Config
 from sinkjax.model.extra_key import extra_key, weigh
+from sinkjax.model.fused import attend_fused
 from sinkjax.model.masks import visible_keys
 from sinkjax.model.positions import add_to_scores
 from sinkjax.statistics import PairView
@@ -35,6 +36,7 @@ def attend(
     tape: Tape,
     config: Config,
     precision: str,
+    attention_impl: str = "sinkjax",
 ) -> tuple[jax.Array, jax.Array]:
     """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
@@ -43,6 +45,8 @@ def attend(
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
     B, T, H, D = q_BTHD.shape
+    if attention_impl == "fused":
+        return attend_fused(q_BTHD, k_BSKD, v_BSKD, config), jnp.zeros(B, jnp.int32)
     K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
     q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))

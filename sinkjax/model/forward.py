@@ -35,6 +35,7 @@ from sinkjax.model.attention import attend
 from sinkjax.model.batch import check_batch
 from sinkjax.model.bias import SinkToken
 from sinkjax.model.config import Config, NoPosition, Rope
+from sinkjax.model.fused import IMPLEMENTATIONS, check_fused
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
 from sinkjax.model.linear import add_bias
 from sinkjax.model.mlp import mlp
@@ -59,6 +60,7 @@ def forward(
     precision: str = "highest",
     unroll: bool = False,
     remat: bool = False,
+    attention_impl: str = "sinkjax",
 ) -> Output:
     """Run a model on a batch of right-padded prompts, edited and measured.
 
@@ -67,22 +69,26 @@ def forward(
     logits: whether to compute them. precision: of every matrix product ("highest": full float32 on every device).
     unroll: compile the blocks one after the other and not as a loop, which copies what the gradient needs of each: for training
     a few small blocks. remat: compute what is inside a block once more for its gradient, instead of keeping it.
+    attention_impl: "sinkjax", or "fused", faster on GPUs, which refuses edits and what needs scores and weights (model/fused.py).
     May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
     Errors: parameters that do not fit the config; a token outside of the vocabulary; a prompt empty or longer than the context;
     a probe or edits that do not fit (`Probe.check`, `resolve`); an unknown precision.
     """
     one_of("precision", precision, PRECISIONS)
+    one_of("attention_impl", attention_impl, IMPLEMENTATIONS)
     if not isinstance(probe, Probe):
         raise SinkjaxError(f"probe must be a Probe, not {probe!r}; Probe.of(*names) makes one from names")
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
     resolved = resolve(edits, config, known_lengths, tokens.shape[1])
-    how: dict[str, Any] = {"precision": precision, "unroll": unroll, "remat": remat}
+    if attention_impl == "fused":
+        check_fused(config, bool(resolved), probe)
+    how: dict[str, Any] = {"precision": precision, "unroll": unroll, "remat": remat, "attention_impl": attention_impl}
     return run(params, tokens, lengths, resolved, config=config, probe=probe, logits=logits, **how)
 
 
-@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision", "unroll", "remat"))
+@partial(jax.jit, static_argnames=("config", "probe", "logits", "precision", "unroll", "remat", "attention_impl"))
 def run(
     params: Params,
     tokens: jax.Array,
@@ -95,11 +101,12 @@ def run(
     precision: str,
     unroll: bool = False,
     remat: bool = False,
+    attention_impl: str = "sinkjax",
 ) -> Output:
     """The jitted core of `forward`: arrays in, arrays out."""
     params = with_sink_token(params, config, precision)
     h, start = embed(params, tokens, edits, config, probe, lengths)
-    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
+    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision, attention_impl)
     slots = empty_slots(step, params, h, config, probe)
     step = jax.checkpoint(step, prevent_cse=unroll) if remat else step
     (h, slots), layers = jax.lax.scan(
@@ -132,7 +139,14 @@ def embed(
 
 
 def block(
-    h: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape, config: Config, precision: str
+    h: jax.Array,
+    w: Params,
+    window: jax.Array | None,
+    rotate: Callable,
+    tape: Tape,
+    config: Config,
+    precision: str,
+    attention_impl: str,
 ) -> tuple[jax.Array, jax.Array]:
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
     matmul = partial(jnp.einsum, precision=precision)
@@ -146,7 +160,7 @@ def block(
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
-    heads, empty_rows = attend(q, k, v, window, w, tape, config, precision)  # LOGITS, WEIGHTS
+    heads, empty_rows = attend(q, k, v, window, w, tape, config, precision, attention_impl)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
@@ -162,7 +176,14 @@ def block(
 
 
 def block_step(
-    config: Config, probe: Probe, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, precision: str
+    config: Config,
+    probe: Probe,
+    lengths: jax.Array,
+    edits: Edits,
+    T: int,
+    dtype: jnp.dtype,
+    precision: str,
+    attention_impl: str = "sinkjax",
 ) -> Callable[[jax.Array, dict, jax.Array, Params], tuple[tuple[jax.Array, dict], dict]]:
     """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and what was measured in this block.
 
@@ -173,7 +194,7 @@ def block_step(
 
     def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params) -> tuple[tuple[jax.Array, dict], dict]:
         tape = Tape(edits, probe, lengths, layer)
-        h, empty_rows = block(h, w, None if windows is None else windows[layer], rotate, tape, config, precision)
+        h, empty_rows = block(h, w, None if windows is None else windows[layer], rotate, tape, config, precision, attention_impl)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
             if capture.name in record:

@@ -9,6 +9,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import above, at_least
 from sinkjax.model.names import NormaliserName
 
+Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
@@ -26,16 +28,19 @@ class Architecture:
     """of one head, by default width / heads"""
     mlp_width: int = 384
     """hidden units of the MLP"""
-    mlp: Literal["swiglu", "geglu", "reglu"] = "swiglu"
-    """the MLP: gated by SiLU, GELU or ReLU"""
+    mlp: Literal["swiglu", "geglu", "reglu", "silu", "gelu", "relu"] = "swiglu"
+    """the MLP: three matrices, gated by SiLU, GELU or ReLU, or two with one of these between them"""
+    summed_heads: bool = False
+    """the outputs of heads are added and share one output matrix, instead of standing side by side"""
     tied: bool = False
     """whether the unembedding is the embedding"""
-    position: Literal["rope", "none"] = "rope"
-    """how positions enter: rotary, or not at all"""
+    position: Position = "rope"
+    """how positions enter: rotary; not at all; vectors added to embeddings (sinusoidal, learned); numbers added to scores (alibi;
+    relative: learned, by T5's buckets; bucket: the number of the bucket itself)"""
     rope_theta: float = 10_000.0
     """base of rotary positions"""
-    norm: Literal["pre", "none"] = "pre"
-    """RMSNorm before attention, before the MLP and at the end, or none"""
+    norm: Literal["pre", "post", "sandwich", "none"] = "pre"
+    """where RMSNorms stand: before attention and MLP and at the end, after each sum, before and after each part, or nowhere"""
     norm_eps: float = 1e-5
     """epsilon of the norms"""
     normaliser: NormaliserName = "softmax"
@@ -66,6 +71,8 @@ class Architecture:
     """of activations and of the parameters as they are used; by default that of the parameters that are updated"""
     remat: bool = False
     """compute the inside of a block once more for its gradient, instead of keeping it"""
+    attention_impl: Literal["sinkjax", "fused"] = "sinkjax"
+    """how attention is computed in training: as everywhere here, or by one fused operator (softmax without variants)"""
     precision: Literal["highest", "high", "default"] = "highest"
     """of matrix products ("highest": full float32 on every device)"""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from sinkjax.data.config import Backcopy
 from sinkjax.train.architecture import Architecture
@@ -37,8 +36,6 @@ class BackcopyTraining(Schedule, Backcopy, Architecture):
     """query heads of a block"""
     mlp_width: int = 1024
     """hidden units of the MLP"""
-    position: Literal["rope", "none"] = "rope"
-    """how positions enter: rotary, or not at all"""
 
     def __post_init__(self) -> None:
         for part in (Schedule, Backcopy, Architecture):

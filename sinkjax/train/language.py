@@ -14,16 +14,26 @@ import numpy as np
 
 from sinkjax.model import params as model_params
 from sinkjax.model.bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
-from sinkjax.model.config import Config, NoPosition, RMSNorm, Rope
+from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
 from sinkjax.model.forward import forward
+from sinkjax.model.fused import check_fused
 from sinkjax.model.heads import ElementGate, Gate, HeadGate, HeadNorm, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser
 from sinkjax.model.params import Leaf, Params
+from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
 from sinkjax.probe import Probe
 from sinkjax.train import pretrain_measure
 from sinkjax.train.architecture import Architecture
 
-ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+POSITIONS: dict[str, Position] = {
+    "none": NoPosition(),
+    "sinusoidal": Sinusoidal(),
+    "learned": Learned(),
+    "alibi": Alibi(),
+    "relative": RelativeBias(),
+    "bucket": BucketIndex(),
+}
 GATES: dict[str, Gate | None] = {"none": None, "head": HeadGate(), "element": ElementGate(), "value": ValueGate()}
 HEAD_NORMS = {
     "none": None,
@@ -84,15 +94,19 @@ class LanguageTask(ABC):
         """-log p of each target in nats, and whether it counts: float32 [B, T] each."""
         tokens, config = batch["tokens"], self.architecture
         used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
-        how: dict[str, Any] = {"precision": self.config.precision, "remat": self.config.remat}
+        how: dict[str, Any] = {
+            "precision": self.config.precision,
+            "remat": self.config.remat,
+            "attention_impl": self.config.attention_impl,
+        }
         out = forward(used, tokens[:, :-1], config, probe=Probe(), unroll=config.layers <= UNROLLED, **how)
         assert out.logits is not None
         return cross_entropy(out.logits, tokens[:, 1:]), batch["loss_mask"][:, 1:].astype(jnp.float32)
 
 
-def build(config: Architecture, vocab_size: int, context: int) -> Config:
+def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) -> Config:
     """The model of these fields. Errors: what `Config` refuses."""
-    return Config(
+    made = Config(
         layers=config.layers,
         width=config.width,
         heads=config.heads,
@@ -102,8 +116,12 @@ def build(config: Architecture, vocab_size: int, context: int) -> Config:
         vocab_size=vocab_size,
         context=context,
         norm=None if config.norm == "none" else RMSNorm(config.norm_eps),
-        position=Rope(config.rope_theta) if config.position == "rope" else NoPosition(),
-        activation=ACTIVATIONS[config.mlp],
+        norm_place="pre" if config.norm == "none" else config.norm,
+        position=Rope(config.rope_theta) if config.position == "rope" else POSITIONS[config.position],
+        activation=GATED.get(config.mlp, config.mlp),
+        gated_mlp=config.mlp in GATED,
+        summed_heads=config.summed_heads,
+        prefix=prefix or None,
         tied=config.tied,
         windows=None if config.window is None else (config.window,) * config.layers,
         normaliser=_normaliser(config),
@@ -112,6 +130,9 @@ def build(config: Architecture, vocab_size: int, context: int) -> Config:
         qk_norm=RMSNorm(config.norm_eps) if config.qk_norm else None,
         attention_bias=_attention_bias(config),
     )
+    if config.attention_impl == "fused":
+        check_fused(made, False, Probe())
+    return made
 
 
 def _attention_bias(config: Architecture) -> AttentionBias | None:

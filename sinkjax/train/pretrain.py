@@ -33,4 +33,4 @@ def task(config: Pretrain) -> PretrainTask:
 
 def model(config: Pretrain) -> Config:
     """The architecture that is trained."""
-    return build(config, config.model_vocabulary, config.context)
+    return build(config, config.model_vocabulary, config.context, config.prefix)

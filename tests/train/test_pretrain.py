@@ -169,7 +169,12 @@ def gradient(config, params, batch):
 
 @pytest.mark.parametrize(
     ("fields", "tolerance"),
-    [({"micro_batch": 2}, 1e-5), ({"remat": True}, 1e-5), ({"compute_dtype": "bfloat16"}, 3e-2)],
+    [
+        ({"micro_batch": 2}, 1e-5),
+        ({"remat": True}, 1e-5),
+        ({"attention_impl": "fused"}, 1e-5),
+        ({"compute_dtype": "bfloat16"}, 3e-2),
+    ],
     ids=str,
 )
 def test_how_a_gradient_is_computed_does_not_change_what_it_is(fields, tolerance, done):
@@ -193,6 +198,11 @@ def test_how_a_gradient_is_computed_does_not_change_what_it_is(fields, tolerance
         {"attention_bias": "k", "bias_dims": 4, "bias_value": "ones", "bias_scale": 5.0},
         {"attention_bias": "v"},
         {"window": 7, "mlp": "reglu", "position": "none", "tied": True},
+        {"mlp": "relu", "position": "learned", "norm": "sandwich", "prefix": 3},
+        {"mlp": "gelu", "position": "alibi", "norm": "post", "summed_heads": True},
+        {"position": "relative"},
+        {"position": "bucket"},
+        {"position": "sinusoidal"},
     ],
     ids=str,
 )
@@ -259,6 +269,7 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"micro_batch": 3}, r"micro_batch must divide batch \(4\), not 3"),
         ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
+        ({"attention_impl": "fused", "window": 5}, "so it cannot do windows"),
         ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
     ],
     ids=str,
