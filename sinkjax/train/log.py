@@ -48,9 +48,13 @@ class Log:
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The first line of a log, and its evaluations in the order in which they were made. Errors: no log."""
+    """The first line of a log, and its evaluations in the order in which they were made. Errors: no log.
+
+    A last line that is not whole, as a kill or a training that is writing it leaves it, is left out.
+    """
     try:
-        first, *lines = (folder / LOG).read_text(encoding="utf-8").splitlines()
+        text = (folder / LOG).read_text(encoding="utf-8")
+        first, *lines = text[: text.rfind("\n") + 1].splitlines()
         return json.loads(first), [json.loads(line) for line in lines]
     except (OSError, ValueError):
         raise SinkjaxError(f"{folder} holds no log of a training; begin it first") from None

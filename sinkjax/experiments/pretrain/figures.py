@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from sinkjax.experiments.pretrain.summary import Stores
 from sinkjax.plots.bands import Band, Column, bands
 from sinkjax.plots.points import Point, points
 
-TOGETHER = 6  # rows of a table in one row of panels, so that their colours can be told apart
+TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be told apart
 HERE, PAPER = "here", "paper"
 SINKS = ("sink", "sink_2", "sink_3", "sink_4", "sink_5", "sink_bias")
 # quantity with its unit -> of a training: float[run, point]
@@ -36,7 +37,7 @@ def drawings(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
 def learning(config: Ablation, stores: Stores, there: Sequence[Form]) -> Drawing:
     """Loss, sink and norm ratio against steps; the first row of the table stands in every row of panels."""
     first, others = there[0], there[1:]
-    groups = [[first, *others[at : at + TOGETHER]] for at in range(0, max(len(others), 1), TOGETHER)]
+    groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
     grid = [[[_band(form.title, stores[form.name], of) for form in group] for of in CURVES.values()] for group in groups]
     columns = [Column("valid loss\n(nats)", limits=_losses(grid)), Column("Sink$_1$\n(% of heads)", limits=_percent(grid))]
     columns.append(Column("norm of token 1\nover others", log=True))

@@ -71,7 +71,7 @@ OF: dict[str, Callable[[Any], NDArray]] = {
     "gradient_norm": lambda data: end(data, data["gradient_norm"].values),
     "perplexity": lambda data: np.exp(end(data, data["loss"].values)),
     "strongest": lambda data: end(data, data["share" if by_shares(data) else "received"].values).max(axis=(1, 2)),
-    "first_share": _over("share", np.mean),
+    "first_share": lambda data: _over("share" if by_shares(data) else "received", np.mean)(data),
     "column_sum": _over("received", np.mean),
     "norm_ratio": _over("norm_ratio", np.max),
     "largest": _over("largest", np.mean),
@@ -210,13 +210,13 @@ def unfinished(config: Ablation, stores: Stores) -> tuple[str, ...]:
         if form.name not in stores:
             continue
         data = stores[form.name]
-        others = [
-            f"seed {seed} {outcome} at step {int(steps):,}"
-            for seed, outcome, steps in zip(data["run"].values, data["outcome"].values, data["steps"].values, strict=True)
-            if outcome != ALL_STEPS
-        ]
-        if others:
-            said.append(f"{form.title}: {'; '.join(others)}. Its means leave these runs out.")
+        where: dict[str, list[str]] = {}
+        for seed, outcome, steps in zip(data["run"].values, data["outcome"].values, data["steps"].values, strict=True):
+            if outcome != ALL_STEPS:
+                where.setdefault(f"{outcome} at step {int(steps):,}", []).append(str(seed))
+        if where:
+            others = "; ".join(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {state}" for state, seeds in where.items())
+            said.append(f"{form.title}: {others}. Its means leave {'them' if len(data['run']) > 1 else 'it'} out.")
     return tuple(said)
 
 

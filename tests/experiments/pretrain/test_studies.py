@@ -11,6 +11,8 @@ import numpy as np
 import optax
 import pytest
 
+from sinkjax.experiments import suite
+from sinkjax.experiments.config import All, AllTrained
 from sinkjax.experiments.pretrain import forms
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.experiments.pretrain.sizes import SIZES
@@ -48,6 +50,11 @@ def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
         trainings = [forms.training(found, form) for form in found.here]
         assert size != config(name).size or len({*trainings}) == len(trainings)  # no two rows are the same
         assert len({form.title for form in found.forms}) == len(found.forms)
+
+
+def test_no_suite_runs_them():
+    for config_of_suite in (All(), AllTrained()):
+        assert not any(name.startswith("pretrain") for name in suite.names(config_of_suite))
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -9,6 +9,7 @@ from sinkjax.experiments.pretrain import ablation, summary
 from sinkjax.experiments.pretrain.config import MEASURES, Ablation
 from sinkjax.experiments.pretrain.measure import GOING, of_log, so_far
 from sinkjax.train.config import ALL_STEPS, DIVERGED
+from sinkjax.train.log import LOG
 from tests.experiments.pretrain.logs import curve, line, log
 
 ROWS = (
@@ -49,13 +50,20 @@ def test_a_training_that_goes_on_is_read_up_to_where_it_is(tmp_path):
     assert np.isnan(summary.OF["loss"](data)).all()  # no run that goes on is in a mean
 
 
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
+    folder = log(tmp_path / "killed", curve(0, [5.0, 4.0, 3.0]))
+    text = (folder / LOG).read_text()
+    (folder / LOG).write_text(text[:-10])
+    assert so_far(folder).sizes["point"] == 2
+
+
 def test_means_are_over_the_seeds_that_finished(stores):
     config = study()
     assert summary.mean(stores, config, config.forms[0], "loss").mean == pytest.approx(3.1)
     found = summary.mean(stores, config, config.forms[1], "sink")
     assert (found.mean, found.n) == (pytest.approx(10.0), 1)
     assert summary.finished(stores, config.forms[1]) == (1, 2)
-    assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave these runs out.",)
+    assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave them out.",)
 
 
 def test_a_difference_is_between_the_same_seeds(stores):
