@@ -282,7 +282,7 @@ def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.nda
     for layer, head in np.argwhere(hit.any(axis=(2, 3))):
         window = config.windows[layer] if config.windows else None
         patterns.setdefault((window, hit[layer, head].tobytes()), (int(layer), int(head)))
-    for layer, head in patterns.values():
+    for (window, _), (layer, head) in patterns.items():
         for start in range(0, T, 256):
             rows = np.arange(start, min(start + 256, T))
             visible = visible_keys(rows, T, window, config.prefix, lengths)
