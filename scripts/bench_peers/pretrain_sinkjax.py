@@ -20,7 +20,7 @@ from sinkjax.train.pretrain_config import Pretrain
 
 
 def config(shape: dict[str, Any], **fields: Any) -> Pretrain:
-    """The settings of a size: its shape, and the optimisation of configs/pretrain/mini.yaml."""
+    """The settings of a size: its shape, and the optimisation of configs/pretrain/baseline.yaml."""
     return Pretrain(**shape, weight_decay=0.5, **fields)
 
 

@@ -14,6 +14,7 @@ from sinkjax.model import params
 from sinkjax.report.terminal import in_words, show
 from sinkjax.sweeps.plan import block_flops
 from sinkjax.train import registry
+from sinkjax.train.memory import training_bytes
 from sinkjax.train.runs import table
 
 if TYPE_CHECKING:
@@ -59,13 +60,15 @@ def show_calculation(title: str, calculation: Calculation, config: Config, lengt
 def show_lesson(title: str, lesson: Lesson, config: Config) -> None:
     """Print what is trained: runs, steps, parameters and FLOPs. config: of one of its models."""
     training, count, length = lesson.training, params.count(config), config.context
-    runs = len(table(training, registry.task(training)))
+    task = registry.task(training)
+    runs = len(table(training, task))
     flops = BACKWARD * config.layers * block_flops(config, length) * length * training.batch * training.steps * runs
     lines = [
         ("what", _first_sentence(lesson.measure)),
         ("runs", f"{runs}, seeds from {training.seed}"),
         ("steps", f"at most {training.steps:,} of {training.batch} sequences of {length} tokens"),
         ("parameters", f"{count:,} a run, {in_words(count * jnp.dtype(training.dtype).itemsize)} in {training.dtype}"),
+        *((f"memory of a run: {part}", in_words(size)) for part, size in training_bytes(task, training).items()),
         ("FLOPs", f"{flops:.3g} at most, {flops / training.steps / runs:.3g} a step: of matrix products"),
     ]
     show(title, ("", ""), lines, "a training: a run that reaches its goal stops before its last step")

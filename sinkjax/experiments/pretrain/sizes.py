@@ -36,6 +36,7 @@ GU = {
     "warmup": 100,
     "clip": 1.0,
     "compute_dtype": "bfloat16",
+    "together": "map",
 }
 
 SIZES: dict[str, Size] = {
@@ -100,7 +101,8 @@ SIZES: dict[str, Size] = {
             "clip": 1.0,
             "steps": 38_147,
             "compute_dtype": "bfloat16",
-            "micro_batch": 32,
+            "together": "map",
+            "micro_batch": 16,
         },
         "Li et al. 2026: 152M parameters in the style of Llama-2, 20B tokens of OpenWebText. They state no more that we know of."
         " Chosen here: 12 layers of width 768, 12 heads, MLP 2688 and the 32,000 tokens of Llama-2, which make 152M; blocks of"

@@ -1,0 +1,42 @@
+"""What one run of a training needs of a device's memory, by shapes alone: nothing is computed and no data are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.train.config import Training
+from sinkjax.train.optimiser import optimiser_of
+from sinkjax.train.task import Makes, Task
+
+
+def training_bytes(task: Task, config: Training) -> dict[str, int]:
+    """Part -> bytes, of a run that no mesh divides.
+
+    What is kept for the gradient is what the loss of a (micro-)batch hands to its derivative; the compiler may keep less, and
+    needs room of its own.
+    """
+    rows = getattr(config, "micro_batch", None) or config.batch
+    params = jax.eval_shape(task.init, 0)
+    optimiser = jax.eval_shape(lambda params: optimiser_of(config, jnp.float32(0)).init(params), params)
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), _batch(task, config))
+    kept = jax.eval_shape(lambda params, batch: jax.vjp(lambda p: task.loss(p, batch, jnp.int32(0))[0], params)[1], params, batch)
+    return {
+        "weights and optimiser": _size(params) + _size(optimiser),
+        "gradient": _size(params),
+        f"kept for the gradient of {rows} sequences": _size(kept),
+    }
+
+
+def _batch(task: Task, config: Any) -> Any:
+    """The shapes of a batch: of one that is made, or of blocks of text (`sinkjax/data/batches.py`)."""
+    if isinstance(task, Makes):
+        return jax.eval_shape(task.batch, jax.random.key(0))
+    shape, whole = (config.batch, config.context + 1), jax.ShapeDtypeStruct
+    return {"tokens": whole(shape, jnp.int32), "loss_mask": whole(shape, jnp.bool_), "prefix": whole(shape[:1], jnp.int32)}
+
+
+def _size(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
