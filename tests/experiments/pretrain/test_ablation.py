@@ -80,10 +80,10 @@ def test_rows_and_sizes_that_do_not_exist_are_refused(file, capsys):
 def test_a_plan_has_the_rows_that_are_wanted(file, capsys):
     assert cli.main(["plan", str(file), "--only", "other", "--steps", "7"]) == 0
     shown = capsys.readouterr().out
-    assert "other" in shown
+    assert ": other" in shown
     assert "plain" not in shown
-    assert "at most 7 of 2 sequences of 12 tokens" in shown
-    assert "kept for the gradient of 2 sequences" in " ".join(shown.split())
+    assert "at most 7 of 2" in shown  # sequences
+    assert "weights and optimiser" in " ".join(shown.split())
 
 
 def test_a_shipped_study_is_found_by_its_name():
