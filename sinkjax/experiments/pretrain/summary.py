@@ -146,7 +146,7 @@ def finished(stores: Stores, form: Form) -> tuple[int, int]:
 
 
 def rows(config: Ablation, stores: Stores) -> list[Row]:
-    """For each row: how many seeds it rests on, its measures, each beside the paper's; and then every run by its seed."""
+    """For each row: how many seeds it rests on, its measures, each beside the paper's; and then every finished run by its seed."""
     table, runs = [], []
     first = config.forms[0]
     for form in config.forms:
@@ -154,7 +154,7 @@ def rows(config: Ablation, stores: Stores) -> list[Row]:
         seeds = f"{done} of {of}" if of else NOT_RUN if form in config.here else f"not at size {config.size}"
         table.append(Row(form.title, ROWS, SEEDS, alone(seeds)))
         for measure in config.shown:
-            if form.name in stores:
+            if done:
                 effect = NOT_COMPARED
                 if measure in COMPARED and form != first and first.name in stores:
                     effect = difference(stores, config, form.name, first.name, measure)
@@ -171,6 +171,7 @@ def rows(config: Ablation, stores: Stores) -> list[Row]:
                 runs += [
                     Row(f"{form.title}, seed {seed}", RUNS, MEASURES[measure], alone(value))
                     for seed, value in zip(seeds_of, each, strict=True)
+                    if not np.isnan(value)
                 ]
     return table + runs
 
@@ -183,7 +184,7 @@ def claims(config: Ablation, stores: Stores) -> tuple[Claim, ...]:
 def claim(config: Ablation, stores: Stores, said: Statement) -> Claim:
     """Confirmed where the interval of the difference lies above 0, which takes two seeds at least."""
     titles = {form.name: form.title for form in config.forms}
-    sides = [titles.get(str(side), f"{side:g}" if not isinstance(side, str) else "") for side in (said.more, said.less)]
+    sides = [f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (said.more, said.less)]
     missing = [titles[side] for side in (said.more, said.less) if isinstance(side, str) and side not in stores]
     if missing:
         return Claim(said.statement, "not applicable", f"not run: {', '.join(missing)}", said.paper)
