@@ -146,7 +146,7 @@ def finished(stores: Stores, form: Form) -> tuple[int, int]:
 
 
 def rows(config: Ablation, stores: Stores) -> list[Row]:
-    """For each row: how many seeds it rests on, its measures, each beside the paper's; and then every finished run by its seed."""
+    """For each row: how many seeds it rests on, and its measures beside the paper's; then every finished run by its seed."""
     table, runs = [], []
     first = config.forms[0]
     for form in config.forms:
@@ -169,7 +169,7 @@ def rows(config: Ablation, stores: Stores) -> list[Row]:
                 each = values(stores, form.name, measure, first.name)
                 seeds_of = stores[form.name]["run"].values
                 runs += [
-                    Row(f"{form.title}, seed {seed}", RUNS, MEASURES[measure], alone(value))
+                    Row(f"{form.title}, seed {seed}", RUNS, MEASURES[measure], alone("never" if np.isinf(value) else value))
                     for seed, value in zip(seeds_of, each, strict=True)
                     if not np.isnan(value)
                 ]
