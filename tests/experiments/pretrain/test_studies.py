@@ -22,7 +22,7 @@ from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.task import Reads
 
 STUDIES = [name for name in shipped() if choose(name).experiment == "pretrain"]
-TINY = {"layers": 2, "width": 32, "head_dim": 32, "mlp_width": 8, "context": 24, "batch": 2, "eval_batch": 2, "eval_every": 2}
+TINY = {"layers": 2, "width": 32, "head_dim": 64, "mlp_width": 8, "context": 24, "batch": 2, "eval_batch": 2, "eval_every": 2}
 
 
 def config(name: str, **fields: Any) -> Ablation:
