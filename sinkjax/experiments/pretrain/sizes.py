@@ -54,7 +54,7 @@ SIZES: dict[str, Size] = {
             "warmup": 100,
             "weight_decay": 0.5,
             "clip": 1.0,
-            "steps": 2500,
+            "steps": 3000,
         },
         "A model for two CPU cores: 4 layers of width 128, 2 heads of 64, 8 blocks of 256 tokens a step, BOS first in"
         " each, decay 0.5 on everything. Chosen so that a softmax model grows a sink soon; no paper has it.",
