@@ -21,13 +21,21 @@ ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys
 from sinkjax.train import train
+from sinkjax.train.pretrain_config import Pretrain
 from tests.train import linear
 
 linear.register()
-config = linear.Linear(seeds=3, steps=6000, learning_rates=(5e-4, 2e-2), eval_every=20, batch=256, together=sys.argv[2])
+config = {}
 print("ready", flush=True)
 train(config, sys.argv[1], save_every=0.15, tensorboard=True, progress=False)
 """
+REGRESSION = "linear.Linear(seeds=3, steps=6000, learning_rates=(5e-4, 2e-2), eval_every=20, batch=256, together='{}')"
+CONFIGS = {
+    "map": REGRESSION.format("map"),
+    "vmap": REGRESSION.format("vmap"),
+    "text": "Pretrain(seeds=3, steps=1200, eval_every=10, limit=60_000, vocabulary=300, context=24, batch=4, eval_batch=4,"
+    " layers=2, width=16, heads=2, mlp_width=24)",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +49,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-def start(out: Path, together: str, cache: Path) -> subprocess.Popen:
+def start(out: Path, kind: str, cache: Path) -> subprocess.Popen:
     """The command, up to where the training begins."""
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
@@ -49,14 +57,16 @@ def start(out: Path, together: str, cache: Path) -> subprocess.Popen:
         "JAX_NUM_CPU_DEVICES": "2",
         "PYTHONPATH": str(ROOT),
     }
-    process = subprocess.Popen([sys.executable, "-c", COMMAND, str(out), together], env=environment, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(CONFIGS[kind]), str(out)], env=environment, stdout=subprocess.PIPE
+    )
     assert process.stdout.readline() == b"ready\n"
     return process
 
 
-def finish(out: Path, together: str, cache: Path) -> None:
+def finish(out: Path, kind: str, cache: Path) -> None:
     """The command, to its end."""
-    with start(out, together, cache) as process:
+    with start(out, kind, cache) as process:
         assert process.wait(timeout=900) == 0
 
 
@@ -65,13 +75,13 @@ def lines(out: Path) -> int:
     return (out / "log.jsonl").read_bytes().count(b"\n") if (out / "log.jsonl").exists() else 0
 
 
-@pytest.mark.parametrize(("together", "kills"), [("map", 5), ("vmap", 2)])
-def test_a_training_killed_many_times_ends_with_the_same_bits_and_log(together, kills, tmp_path, cache):
-    finish(tmp_path / "undisturbed", together, cache)
+@pytest.mark.parametrize(("kind", "kills"), [("map", 5), ("vmap", 2), ("text", 3)])
+def test_a_training_killed_many_times_ends_with_the_same_bits_and_log(kind, kills, tmp_path, cache):
+    finish(tmp_path / "undisturbed", kind, cache)
     out, rng = tmp_path / "killed", np.random.default_rng(0)
     total, resumed = lines(tmp_path / "undisturbed"), set()
     for number in range(kills):
-        with start(out, together, cache) as process:
+        with start(out, kind, cache) as process:
             target = total * (number + 1) // (kills + 2)
             while lines(out) < target and process.poll() is None:
                 time.sleep(0.001)
@@ -81,10 +91,10 @@ def test_a_training_killed_many_times_ends_with_the_same_bits_and_log(together, 
         steps = [int(path.name) for path in (out / "checkpoints").glob("*") if path.name.isdigit()]
         resumed |= {*steps}
     assert len(resumed) > kills // 2  # it did go on from checkpoints
-    finish(out, together, cache)
+    finish(out, kind, cache)
     assert (out / "log.jsonl").read_bytes() == (tmp_path / "undisturbed" / "log.jsonl").read_bytes()
     killed, whole = load_runs(out), load_runs(tmp_path / "undisturbed")
     assert killed.runs == whole.runs
-    assert {ended.outcome for ended in whole.runs} == {"converged", "all steps"}
+    assert {ended.outcome for ended in whole.runs} == {"all steps"} | ({"converged"} if kind != "text" else set())
     for got, want in zip(jax.tree.leaves(killed.params), jax.tree.leaves(whole.params), strict=True):
         assert np.asarray(got).tobytes() == np.asarray(want).tobytes()

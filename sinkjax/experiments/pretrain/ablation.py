@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.experiments.base import Section
@@ -77,7 +78,7 @@ def _provenance(config: Ablation, data: Mapping[str, Any]) -> dict[str, Any]:
         "size": config.size,
         "steps": about["config"]["steps"],
         "parameters": f"{about['parameters']:,}",
-        "text": about["config"].get("text"),
+        "text": Path(about["config"].get("text") or "").name,  # of a folder, not where it lies
         "text sha256": str(text.get("corpus", ""))[:12],
         "tokens": f"{text['tokens']:,}" if "tokens" in text else None,
         "dtype": about["config"]["dtype"],
