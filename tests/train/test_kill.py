@@ -53,6 +53,7 @@ def start(out: Path, kind: str, cache: Path) -> subprocess.Popen:
     """The command, up to where the training begins."""
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "XDG_CACHE_HOME": str(cache),  # where the tokens of a text are kept
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_NUM_CPU_DEVICES": "2",
         "PYTHONPATH": str(ROOT),
