@@ -37,6 +37,7 @@ WRONG = {
     "li/isolate": ({"position": 0}, {"position": 63}, {"eps": 1.0}),
     "li/super-neurons": ({"neurons": 1}, {"controls": 0}, {"eps": 1.0}),
     "li/variance": ({"prompts": 2}, {"permutations": 1}, {"length": 4}),
+    "pretrain/mini": ({"steps": 0}, {"seeds": 0}, {"rows": []}),
     "trigger/assumptions": ({"sinks": 0.0}, {"seeds": 0}, {"width": 3}),
     "trigger/bound": ({"caps": [0.5, 0.1]}, {"cap_steps": 0}, {"shifts": []}),
     "trigger/heads": ({"sizes": ["2 by 2"]}, {"sinks": 1.0}, {"rate": 0.0}),
@@ -46,7 +47,7 @@ WRONG = {
 
 
 def test_every_experiment_has_its_wrong_inputs():
-    assert set(WRONG) == set(EXPERIMENTS) - {"sweep"}
+    assert {choose(name).experiment for name in WRONG} == set(EXPERIMENTS) - {"sweep"}
 
 
 @pytest.mark.parametrize(("name", "fields"), [(name, fields) for name, each in WRONG.items() for fields in each], ids=str)
@@ -54,7 +55,7 @@ def test_a_wrong_input_is_one_sentence_that_names_it(name, fields):
     ((field, value),) = fields.items()
     values = {**documents.fields(choose(name).config), field: value}
     with pytest.raises(SinkjaxError, match=field) as refused:
-        documents.build(config_type(name), values, name)
+        documents.build(config_type(choose(name).experiment), values, name)
     assert "\n" not in str(refused.value)
     assert str(refused.value).startswith(f"{name}: ")
 

@@ -39,8 +39,9 @@ def test_every_kind_of_block_gives_what_a_loop_gives(tiny_config, changes: dict)
 
 
 def test_a_sandwich_is_that_of_gemma_2() -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     stated = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
     stated |= {"intermediate_size": 40, "vocab_size": 61, "rms_norm_eps": 1e-5, "query_pre_attn_scalar": 6}
     stated |= {"attn_logit_softcapping": None, "final_logit_softcapping": None, "tie_word_embeddings": False}

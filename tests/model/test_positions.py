@@ -50,8 +50,9 @@ def test_blocks_of_queries_give_the_numbers_of_one_block(tiny_config, monkeypatc
 @pytest.mark.parametrize("heads", [1, 2, 8, 16])
 def test_alibi_is_that_of_bloom(heads: int) -> None:
     """Bloom adds slope j to the score of key j, which is the same but for a number for each row."""
-    torch = pytest.importorskip("torch")
-    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    import torch
+    from transformers.models.bloom import modeling_bloom as bloom
+
     want = bloom.build_alibi_tensor(torch.ones(1, 12), heads, torch.float32).reshape(heads, 12)
     found = Alibi().by_distance(12, heads, {})
     np.testing.assert_allclose(found[:, ::-1] - found[:, -1:], want, rtol=1e-6)
@@ -60,8 +61,9 @@ def test_alibi_is_that_of_bloom(heads: int) -> None:
 
 
 def test_buckets_are_those_of_t5_and_of_the_paper() -> None:
-    torch = pytest.importorskip("torch")
-    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    import torch
+    from transformers.models.t5 import modeling_t5 as t5
+
     for buckets, most in ((32, 128), (6, 50)):
         want = t5.T5Attention._relative_position_bucket(-torch.arange(600), False, buckets, most)
         np.testing.assert_array_equal(RelativeBias(buckets, most).numbers(600), want)

@@ -74,6 +74,10 @@ class CappedTask(TriggerTask):
     def variants(self) -> tuple[str, ...]:
         return tuple(str(cap) for cap in self.config.caps)
 
+    def model(self, variant: str) -> Config:
+        """The layer itself; its mass is held by an edit, which is no part of it."""
+        return model(self.config)
+
     def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
         x, _, j = batch
         mass = jnp.asarray(self.config.caps, jnp.float32)[variant]
