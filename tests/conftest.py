@@ -17,9 +17,14 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # measured: workers that share the cores run torch 1.6 times as fast on one thread each
 
+import hypothesis
 import jax
 import numpy as np
 import pytest
+
+# A slow machine fails no test: how long an example takes, or is drawn, says nothing of the code.
+hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any machine")
 
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
