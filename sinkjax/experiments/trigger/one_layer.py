@@ -84,9 +84,9 @@ def _edit_rows(config: OneLayer, data: Mapping[str, Any]) -> list[Row]:
     """The loss under each edit, in millionths."""
     found = []
     for name, label in LABELS.items():
-        for rows in (TRIGGER, OTHERS):
+        for rows, words in ((TRIGGER, "trigger row"), (OTHERS, "other rows")):
             for edit, value in figures.edits_summary(config, data[name], rows, summary.MILLION).items():
-                found.append(Row(f"{label}, {edit}", "edits", f"loss, {rows} row{'s' * (rows == OTHERS)} (millionths)", value))
+                found.append(Row(f"{label}, {edit}", "edits", f"loss, {words} (millionths)", value))
     return found
 
 
