@@ -37,7 +37,7 @@ from sinkjax.model.bias import SinkToken
 from sinkjax.model.config import Config, NoPosition, Rope
 from sinkjax.model.fused import IMPLEMENTATIONS, check_fused
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
-from sinkjax.model.linear import add_bias
+from sinkjax.model.linear import add_bias, project
 from sinkjax.model.mlp import mlp
 from sinkjax.model.output import Output, Trace, next_token_nll, output
 from sinkjax.model.params import Params
@@ -149,12 +149,10 @@ def block(
     attention_impl: str,
 ) -> tuple[jax.Array, jax.Array]:
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
-    matmul = partial(jnp.einsum, precision=precision)
-
     x = norms.before(h, w, "attn_norm", config)
-    q = add_bias(matmul("BTd,dHD->BTHD", x, w["q"]), w.get("q_bias"))
-    k = add_bias(matmul("BTd,dKD->BTKD", x, w["k"]), w.get("k_bias"))
-    v = add_bias(matmul("BTd,dKD->BTKD", x, w["v"]), w.get("v_bias"))
+    q = add_bias(project(x, w["q"], precision), w.get("q_bias"))
+    k = add_bias(project(x, w["k"], precision), w.get("k_bias"))
+    v = add_bias(project(x, w["v"], precision), w.get("v_bias"))
     if config.qk_norm is not None:
         q, k = normed_queries_keys(q, k, w, config.qk_norm.eps)
     v = gated_values(v, x, w, config.gate, precision)
@@ -165,7 +163,8 @@ def block(
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
     heads = gated_outputs(heads, x, w, config.gate, precision)
-    out = add_bias(matmul("BTHD,Dd->BTd" if config.summed_heads else "BTHD,HDd->BTd", heads, w["o"]), w.get("o_bias"))
+    heads = heads.sum(axis=2) if config.summed_heads else heads
+    out = add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias"))
     h = norms.add(h, tape(Site.ATTN_OUT, norms.after(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:
         return tape(Site.RESID, h), empty_rows
@@ -259,6 +258,6 @@ def complete(
         return output(None, x, None, trace, edits, probe)
     unembed = params["embed"].T if config.tied else params["unembed"]
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    to_logits = lambda x: jnp.einsum("...d,dV->...V", x, unembed, precision=precision, preferred_element_type=wide)  # noqa: E731
+    to_logits = lambda x: project(x, unembed, precision, preferred_element_type=wide)  # noqa: E731
     nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
     return output(to_logits(x) if logits else None, None, nll, trace, edits, probe)

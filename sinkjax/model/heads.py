@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.linear import project
 from sinkjax.model.norms import rms_norm
 
 Weights = Mapping[str, jax.Array]
@@ -72,7 +72,7 @@ def gated_values(v_BTKD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | N
     """Values, behind a value gate if the model has one."""
     if not isinstance(gate, ValueGate):
         return v_BTKD
-    return v_BTKD * jax.nn.sigmoid(jnp.einsum("BTd,dKD->BTKD", x_BTd, w["value_gate"], precision=precision))
+    return v_BTKD * jax.nn.sigmoid(project(x_BTd, w["value_gate"], precision))
 
 
 def normed_outputs(o_BTHD: jax.Array, w: Weights, norm: HeadNorm) -> jax.Array:
@@ -84,7 +84,7 @@ def normed_outputs(o_BTHD: jax.Array, w: Weights, norm: HeadNorm) -> jax.Array:
 def gated_outputs(o_BTHD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
     """Outputs of heads, behind a gate on them if the model has one."""
     if isinstance(gate, HeadGate):
-        return o_BTHD * jax.nn.sigmoid(jnp.einsum("BTd,dH->BTH", x_BTd, w["head_gate"], precision=precision))[..., None]
+        return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["head_gate"], precision))[..., None]
     if isinstance(gate, ElementGate):
-        return o_BTHD * jax.nn.sigmoid(jnp.einsum("BTd,dHD->BTHD", x_BTd, w["element_gate"], precision=precision))
+        return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["element_gate"], precision))
     return o_BTHD

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
-from sinkjax.model.linear import add_bias
+from sinkjax.model.linear import add_bias, project
 from sinkjax.model.params import Params
 from sinkjax.tape import Tape
 
@@ -24,11 +23,11 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 def mlp(x: jax.Array, w: Params, tape: Tape, config: Config, precision: str) -> jax.Array:
     """W_down (act(W_gate x) * W_up x), or W_down act(W_up x) without a gate: [B, T, d] to [B, T, d]; NEURON in between."""
-    matmul, activation = partial(jnp.einsum, precision=precision), ACTIVATION[config.activation]
+    activation = ACTIVATION[config.activation]
     if config.gated_mlp:
-        gate = add_bias(matmul("BTd,dF->BTF", x, w["gate"]), w.get("gate_bias"))
-        up = add_bias(matmul("BTd,dF->BTF", x, w["up"]), w.get("up_bias"))
+        gate = add_bias(project(x, w["gate"], precision), w.get("gate_bias"))
+        up = add_bias(project(x, w["up"], precision), w.get("up_bias"))
         neurons = activation(gate) * up
     else:
-        neurons = activation(add_bias(matmul("BTd,dF->BTF", x, w["up"]), w.get("up_bias")))
-    return add_bias(matmul("BTF,Fd->BTd", tape(Site.NEURON, neurons), w["down"]), w.get("down_bias"))
+        neurons = activation(add_bias(project(x, w["up"], precision), w.get("up_bias")))
+    return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
