@@ -4,7 +4,7 @@
     python scripts/pretrain_tables.py results/pretrain/mini
 
 The folders are those of studies, finished or not; everything is made anew from what is there. A study of which there is no folder
-keeps its table; one that was never run has the paper's numbers alone, and says so.
+keeps its table; one that was never run has the paper's numbers alone, made anew from its file, and says so.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sinkjax.report.table import table
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
 HEAD = "# The pretraining lab"
 NONE = ("", "-")  # cells that hold nothing
+NOT_RUN = "Not run."
 WIDTH = 130
 
 
@@ -41,7 +42,7 @@ def main() -> None:
         parser.error(str(error))
     page = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     for name, config in studies().items():
-        if name not in found and f"<!-- begin {name} -->" not in page:
+        if name not in found and not was_run(page, name):
             found[name] = ablation.section(config, {})
     for name, section in found.items():
         write_section(options.out, name, text(section), HEAD)
@@ -52,6 +53,12 @@ def studies() -> dict[str, Ablation]:
     """The studies that ship, in the order of the page: what is measured at mini size first."""
     names = [name for name in shipped() if choose(name).experiment == "pretrain"]
     return {name: choose(name).config for name in sorted(names, key=lambda name: (name != "pretrain/mini", name))}
+
+
+def was_run(page: str, name: str) -> bool:
+    """Whether a page has numbers of our own in a study's table."""
+    section = page.partition(f"<!-- begin {name} -->")[2].partition(f"<!-- end {name} -->")[0]
+    return bool(section) and f"\n{NOT_RUN}\n" not in section
 
 
 def read(folder: Path) -> tuple[str, Section]:
@@ -73,7 +80,7 @@ def text(section: Section) -> str:
     ]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
     ran = bool(section.provenance)
-    said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else "Not run."
+    said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else NOT_RUN
     parts = [
         f"## {section.title}",
         fill(f"`sinkjax run {section.experiment}`. {section.claim}"),

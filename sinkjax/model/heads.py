@@ -60,7 +60,28 @@ class ValueGate:
     """
 
 
-Gate = HeadGate | ElementGate | ValueGate
+@dataclass(frozen=True)
+class SharedGate:
+    """Every head's output times the same sigmoid(x W), a number for each query and dim (Qiu et al. 2025, head-shared).
+
+    x as for `HeadGate`. Parameters: layers/shared_gate [L, d, D].
+    """
+
+
+@dataclass(frozen=True)
+class ConstantGate:
+    """Each head's output times sigmoid(w), a learned number for each head and dim, whatever the input (input-independent).
+
+    Qiu et al. 2025. Parameters: layers/constant_gate [L, H, D], 0 at first, as in the paper: a gate of one half.
+    """
+
+
+@dataclass(frozen=True)
+class NonSparseGate:
+    """As `ElementGate`, with its parameters, but times 0.5 + 0.5 sigmoid(x W), never below one half (Qiu et al. 2025)."""
+
+
+Gate = HeadGate | ElementGate | ValueGate | SharedGate | ConstantGate | NonSparseGate
 
 
 def normed_queries_keys(q: jax.Array, k: jax.Array, w: Weights, eps: float) -> tuple[jax.Array, jax.Array]:
@@ -83,8 +104,15 @@ def normed_outputs(o_BTHD: jax.Array, w: Weights, norm: HeadNorm) -> jax.Array:
 
 def gated_outputs(o_BTHD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:
     """Outputs of heads, behind a gate on them if the model has one."""
-    if isinstance(gate, HeadGate):
-        return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["head_gate"], precision))[..., None]
-    if isinstance(gate, ElementGate):
-        return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["element_gate"], precision))
+    match gate:
+        case HeadGate():
+            return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["head_gate"], precision))[..., None]
+        case ElementGate():
+            return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["element_gate"], precision))
+        case SharedGate():
+            return o_BTHD * jax.nn.sigmoid(project(x_BTd, w["shared_gate"], precision))[:, :, None]
+        case ConstantGate():
+            return o_BTHD * jax.nn.sigmoid(w["constant_gate"])
+        case NonSparseGate():
+            return o_BTHD * (0.5 + 0.5 * jax.nn.sigmoid(project(x_BTd, w["element_gate"], precision)))
     return o_BTHD

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import bias
 from sinkjax.model.config import Config
-from sinkjax.model.heads import ElementGate, HeadGate, ValueGate
+from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.positions import Learned, RelativeBias
 
 Params = dict[str, Any]
@@ -96,10 +96,14 @@ def abstract(config: Config) -> Params:
     match config.gate:
         case HeadGate():
             layers["head_gate"] = matrix(d, width=d, heads=H)
-        case ElementGate():
+        case ElementGate() | NonSparseGate():
             layers["element_gate"] = matrix(d, width=d, heads=H, head_dim=D)
         case ValueGate():
             layers["value_gate"] = matrix(d, width=d, kv_heads=K, head_dim=D)
+        case SharedGate():
+            layers["shared_gate"] = matrix(d, width=d, head_dim=D)
+        case ConstantGate():
+            layers["constant_gate"] = vector("zeros", heads=H, head_dim=D)
     if config.qkv_bias:
         layers["q_bias"] = vector("zeros", heads=H, head_dim=D)
         layers["k_bias"] = vector("zeros", kv_heads=K, head_dim=D)

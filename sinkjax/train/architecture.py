@@ -49,8 +49,10 @@ class Architecture:
     """what the rows of the normaliser "scaled" sum to, by default 0.1"""
     p: float | None = None
     """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
-    gate: Literal["none", "head", "element", "value"] = "none"
-    """a sigmoid gate: one number for each head's output, one for each of its dims, or one for each dim of the values"""
+    gate: Literal["none", "head", "element", "value", "shared", "constant", "non-sparse"] = "none"
+    """a sigmoid gate: one number for each head's output (head), for each of its dims (element), for each dim of the values
+    (value), or for each dim of all heads (shared); as element, but whatever the input (constant), or never below one half
+    (non-sparse)"""
     head_norm: Literal["none", "shared", "head", "head-offset"] = "none"
     """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
     qk_norm: bool = False

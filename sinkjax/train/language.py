@@ -17,7 +17,7 @@ from sinkjax.model.bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, 
 from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
 from sinkjax.model.forward import forward
 from sinkjax.model.fused import check_fused
-from sinkjax.model.heads import ElementGate, Gate, HeadGate, HeadNorm, ValueGate
+from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser
 from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
@@ -34,7 +34,15 @@ POSITIONS: dict[str, Position] = {
     "relative": RelativeBias(),
     "bucket": BucketIndex(),
 }
-GATES: dict[str, Gate | None] = {"none": None, "head": HeadGate(), "element": ElementGate(), "value": ValueGate()}
+GATES: dict[str, Gate | None] = {
+    "none": None,
+    "head": HeadGate(),
+    "element": ElementGate(),
+    "value": ValueGate(),
+    "shared": SharedGate(),
+    "constant": ConstantGate(),
+    "non-sparse": NonSparseGate(),
+}
 HEAD_NORMS = {
     "none": None,
     "shared": HeadNorm(),

@@ -86,7 +86,8 @@ def test_every_record_that_a_config_can_hold_comes_back(tiny_config, tmp_path):
             model = drawn(config)
             assert_same(sinkjax.load(sinkjax.save(model, tmp_path)), model)
             came_back.add(name)
-    assert came_back >= {"NoPosition", "HeadGate", "ElementGate", "ValueGate", "HeadNorm", "Sigmoid", "SinkLogit"}
+    gates = {"HeadGate", "ElementGate", "ValueGate", "SharedGate", "ConstantGate", "NonSparseGate"}
+    assert came_back >= {"NoPosition", "HeadNorm", "Sigmoid", "SinkLogit", *gates}
 
 
 def test_a_model_of_vectors_comes_back(tmp_path):

@@ -17,7 +17,7 @@ from sinkjax import Capture, Config, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm, Rope
-from sinkjax.model.heads import ElementGate, HeadGate, HeadNorm, ValueGate
+from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
 from tests.model.variants import bare, draw
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 5}
@@ -30,6 +30,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "head gate": {"gate": HeadGate()},
     "element gate": {"gate": ElementGate()},
     "value gate": {"gate": ValueGate()},
+    "shared gate": {"gate": SharedGate()},
+    "constant gate": {"gate": ConstantGate()},
+    "non-sparse gate": {"gate": NonSparseGate()},
+    "a shared gate on summed heads": {"gate": SharedGate(), "summed_heads": True},
     "norms and a gate": {"head_norm": HeadNorm(), "qk_norm": RMSNorm(1e-6), "gate": ElementGate()},
 }
 
@@ -63,7 +67,13 @@ def by_numpy(weights: dict, x: np.ndarray, config: Config) -> np.ndarray:
             o = o * sigmoid(x @ w["head_gate"]).T[..., None]
         if isinstance(config.gate, ElementGate):
             o = o * sigmoid(np.einsum("td,dhn->htn", x, w["element_gate"]))
-        x = x + np.einsum("htn,hnd->td", o, w["o"])
+        if isinstance(config.gate, SharedGate):
+            o = o * sigmoid(x @ w["shared_gate"])
+        if isinstance(config.gate, ConstantGate):
+            o = o * sigmoid(w["constant_gate"])[:, None]
+        if isinstance(config.gate, NonSparseGate):
+            o = o * (1 + sigmoid(np.einsum("td,dhn->htn", x, w["element_gate"]))) / 2
+        x = x + (o.sum(0) @ w["o"] if config.summed_heads else np.einsum("htn,hnd->td", o, w["o"]))
     return x
 
 
@@ -93,9 +103,12 @@ def test_a_new_norm_starts_as_one_and_its_parameters_have_the_shapes_of_their_re
     assert all((layers[name] == 1).all() for name in ("head_norm", "q_norm", "k_norm"))
     assert params.abstract(bare(head_norm=HeadNorm()))["layers"]["head_norm"].shape == (2, 7)
     gates = {HeadGate(): ("head_gate", (2, 7, 4)), ElementGate(): ("element_gate", (2, 7, 4, 5))}
-    gates[ValueGate()] = ("value_gate", (2, 7, 2, 5))
+    gates |= {ValueGate(): ("value_gate", (2, 7, 2, 5)), SharedGate(): ("shared_gate", (2, 7, 5))}
+    gates |= {ConstantGate(): ("constant_gate", (2, 4, 5)), NonSparseGate(): ("element_gate", (2, 7, 4, 5))}
     for gate, (name, shape) in gates.items():
-        assert params.abstract(bare(**SHAPE, gate=gate))["layers"][name].shape == shape
+        leaf = params.init(bare(**SHAPE, gate=gate), seed=0)["layers"][name]
+        assert leaf.shape == shape
+        assert leaf.any() == (gate != ConstantGate())  # which begins as a gate of one half
 
 
 def test_a_head_norm_makes_the_size_of_a_heads_output_nothing(rng: np.random.Generator) -> None:

@@ -55,6 +55,15 @@ def test_a_study_that_was_not_run_says_so(script, tmp_path, monkeypatch):
     assert "| batch / 2 | not run | 17.19 | 3.78 |" in page.read_text()
 
 
+def test_a_study_that_was_not_run_follows_its_file(script, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    run(script, monkeypatch, "--out", str(page))
+    whole = page.read_text()
+    page.write_text(whole.replace("| batch / 2 | not run | 17.19 | 3.78 |\n", ""))
+    run(script, monkeypatch, "--out", str(page))
+    assert page.read_text() == whole
+
+
 def test_another_size_has_a_table_of_its_own(script, folder):
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("size: mini", "size: 60m"))
