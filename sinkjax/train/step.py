@@ -55,7 +55,7 @@ def update(
     if batch is None:
         assert isinstance(task, Makes)
         batch = task.batch(data_key(config, run.seed, state.step))
-    (loss, reached), gradient = _gradient(state.params, batch, run.variant, task, config)
+    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, config)
     squared = optax.tree.norm(gradient, squared=True)
     finite = jnp.isfinite(loss) & jnp.isfinite(squared)
 
@@ -69,14 +69,15 @@ def update(
     return jax.lax.cond(finite & ~reached, move, stop, state), (loss.astype(jnp.float32), squared.astype(jnp.float32))
 
 
-def _gradient(
+def gradient_of(
     params: Params, batch: Any, variant: jax.Array, task: Task, config: Training
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
     """((loss, reached), gradient) of a batch, as the mean over its micro-batches if the config has them."""
     of = jax.value_and_grad(task.loss, has_aux=True)
     if not isinstance(config, Schedule) or config.micro_batch in (None, config.batch):
         return of(params, batch, variant)
-    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, config.micro_batch, *leaf.shape[1:]), batch)
+    # Every n-th row is one group's, so that what a mesh gave to each device (neighbours) is in every group.
+    groups = jax.tree.map(lambda leaf: leaf.reshape(config.micro_batch, -1, *leaf.shape[1:]).swapaxes(0, 1), batch)
 
     def add(sums: Any, group: Any) -> tuple[Any, jax.Array]:
         (loss, reached), gradient = of(params, group, variant)

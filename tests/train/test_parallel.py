@@ -7,12 +7,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.data.batches import Batch
 from sinkjax.errors import SinkjaxError
 from sinkjax.train import pretrain
 from sinkjax.train.pretrain_config import Pretrain
 from sinkjax.train.spread import Spread
+from sinkjax.train.step import gradient_of
 from sinkjax.train.trained import begin_all
 
 SMALL = Pretrain(
@@ -55,6 +57,24 @@ def test_on_a_mesh_a_run_learns_what_it_learns_on_one_device(rng):
     assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state.params)} == {8}
     up = state.params["layers"]["up"]
     assert up.addressable_shards[0].data.shape[-1] == up.shape[-1] // 2
+
+
+def test_the_rows_of_a_micro_batch_are_divided_among_devices():
+    config = dataclasses.replace(SMALL, micro_batch=4)
+    task = pretrain.task(config)
+    tokens = np.zeros((8, 17), np.int32)
+    batch = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool), "prefix": np.zeros(8, np.int32)}
+    params = jax.eval_shape(task.init, 0)
+
+    def work(devices: int) -> float:
+        mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
+        place = lambda spec: lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))  # noqa: E731
+        given = jax.tree.map(place(PartitionSpec()), params), jax.tree.map(place(PartitionSpec("data")), batch)
+        step = jax.jit(lambda params, batch: gradient_of(params, batch, 0, task, config))
+        return step.lower(*given).compile().cost_analysis()["flops"]  # of one device
+
+    alone, shared = work(1), work(4)
+    assert shared < 0.4 * alone
 
 
 @pytest.mark.parametrize("mesh", [(3, 1), (0, 1)])
