@@ -27,15 +27,18 @@ from bench_sweep import HEAD, PAGE, cpu_name, say
 from bench_trigger import span
 from sections import write_section
 
+from sinkjax.experiments.pretrain.sizes import SIZES
+
 OURS, EAGER, COMPILED = "sinkjax", "PyTorch", "PyTorch, compiled"
 GOAL = 1.5  # times as fast as the faster PyTorch, for "mini"
 TOLERANCE = 1e-4
 EVALUATIONS = 1
 
-MINI = {"layers": 4, "width": 128, "heads": 4, "mlp_width": 384, "batch": 16, "eval_batch": 64}
-SMALL = {"layers": 10, "width": 768, "heads": 8, "mlp_width": 1536, "batch": 4, "eval_batch": 4}
+ON_TWO_CORES = {"mini": {"eval_batch": 64}, "60m": {"batch": 4, "eval_batch": 4}}  # what is otherwise than in a study
 SHAPES: dict[str, dict[str, int]] = {
-    size: {**shape, "context": 256, "vocabulary": 2048} for size, shape in (("mini", MINI), ("60m", SMALL))
+    size: {name: SIZES[size].fields[name] for name in ("layers", "width", "heads", "mlp_width", "batch")}
+    | {"context": 256, "vocabulary": 2048, **otherwise}
+    for size, otherwise in ON_TWO_CORES.items()
 }
 
 
