@@ -22,20 +22,24 @@ MEASURED = 64  # T of the sink rate, as in Gu et al. 2025
 EPS = 0.3  # of the sink rate, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
 STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "resid_max", "resid_norm")
-PROBE = dataclasses.replace(Probe.of(*STATISTICS), capture=(Capture(Site.RESID, name="resid"),))
+PROBE = dataclasses.replace(Probe.of(*STATISTICS, "value_norm"), capture=(Capture(Site.RESID, name="resid"),))
 
 
 def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -> dict[str, jax.Array]:
-    """The statistics of the first tokens of each block, and of the residual stream after each block of the model:
+    """The statistics of the first tokens of each sequence; of values, and of the residual stream after each block of the model:
 
-    spectrum float32 [layer, d], the eigenvalues of its second moments over all tokens, ascending; disparity float32 [layer], the
-    mean over prompts of max |h| / mean |h| at position 0 (Li et al. 2026).
+    value_ratio float32 [layer], the norm of a head's value at position 0 over the mean of the others', mean over prompts and
+    key-value heads (the value drain of Guo et al. 2024); spectrum float32 [layer, d], the eigenvalues of the stream's second
+    moments over all tokens, ascending; disparity float32 [layer], the mean over prompts of max |h| / mean |h| at position 0 (Li
+    et al. 2026).
     """
     record = forward(params, tokens[:, : min(MEASURED, tokens.shape[1] - 1)], config, probe=PROBE, logits=False).record
     h = record["resid"].astype(jnp.float32)  # [prompt, layer, position, d]
     moments = jnp.einsum("plti,pltj->lij", h, h, precision="highest")
     first = jnp.abs(h[:, :, 0])
+    values = record["value_norm"]  # [prompt, layer, kv_head, position]
     return {name: record[name] for name in STATISTICS} | {
+        "value_ratio": (values[..., 0] / values[..., 1:].mean(axis=-1)).mean(axis=(0, 2)),
         "spectrum": jnp.linalg.eigvalsh(moments),
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
     }
@@ -48,7 +52,7 @@ def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
     the model gives to no key. received, share [layer, head]: mean weight on the first key, or its share. norm_ratio [depth]: of
     the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|. effective_rank [layer]: exp of
     the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy and Vetterli 2007).
-    disparity [layer]. All else as it is.
+    value_ratio, disparity [layer]. All else as it is.
     """
     record = Record({name: measured[name] for name in STATISTICS}, PROBE.dims())
     rest = {name: value for name, value in measured.items() if name not in (*STATISTICS, "spectrum")}

@@ -232,6 +232,21 @@ def test_a_sink_is_measured_on_the_first_tokens_of_held_out_blocks(done):
     assert found["sink_bias"] == 0
 
 
+def test_a_value_drain_is_the_norm_of_the_first_value_over_the_others(done):
+    task = done.task
+    tokens = jnp.asarray(task.open(lambda line: None).held_out()["tokens"])
+    found = pretrain_measure.measure(done.of(0), tokens, task.architecture, "highest")["value_ratio"]
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.VALUE),))
+    values = np.asarray(sinkjax.forward(done.of(0), tokens[:, :-1], task.architecture, probe=probe).record["values"])
+    norms = np.linalg.norm(values, axis=-1)
+    assert norms.shape == (6, 2, 24, 2)  # prompt, layer, position, head
+    np.testing.assert_allclose(found, (norms[:, :, 0] / norms[:, :, 1:].mean(axis=2)).mean(axis=(0, 2)), rtol=1e-5)
+    drained = jax.tree.map(jnp.copy, done.of(0))
+    drained["embed"] = drained["embed"].at[0].set(0)  # of BOS, whose value is then 0 in the first block
+    assert pretrain_measure.measure(drained, tokens, task.architecture, "highest")["value_ratio"][0] == 0
+    assert len(read(done.folder)[1][-1]["value_ratio"]) == 2
+
+
 @pytest.mark.parametrize(("count", "d"), [(1, 8), (5, 8), (8, 8)])
 def test_the_effective_rank_of_equal_singular_values_is_their_number(count, d):
     assert pretrain_measure.effective_rank(np.array([0.0] * (d - count) + [3.0] * count)) == pytest.approx(count)

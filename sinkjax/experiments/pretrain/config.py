@@ -30,6 +30,7 @@ MEASURES = {
     "first_share": "share of token 1, mean over heads",
     "column_sum": "weight on token 1, mean over heads",
     "norm_ratio": "norm of token 1 over others, largest over depths",
+    "value_ratio": "norm of token 1's value over others', smallest over layers",
     "largest": "largest activation, mean over depths",
     "effective_rank": "effective rank, mean over layers",
     "disparity": "dimension disparity, mean over layers",

@@ -26,6 +26,7 @@ DIMS = {  # of what has more than one number at each evaluation
     "share": ("layer", "head"),
     "received_bias": ("layer", "head"),
     "norm_ratio": ("depth",),
+    "value_ratio": ("layer",),
     "largest": ("depth",),
     "effective_rank": ("layer",),
     "disparity": ("layer",),

@@ -52,6 +52,8 @@ def _key(place: int) -> Callable[[Any], NDArray]:
 
 def _over(name: str, reduce: Callable[..., NDArray]) -> Callable[[Any], NDArray]:
     def of(data: Any) -> NDArray:
+        if name not in data:  # its log was written before this was measured
+            return np.full(data.sizes["run"], np.nan)
         values = end(data, data[name].values)
         return reduce(values, axis=tuple(range(1, values.ndim)))
 
@@ -74,6 +76,7 @@ OF: dict[str, Callable[[Any], NDArray]] = {
     "first_share": lambda data: _over("share" if by_shares(data) else "received", np.mean)(data),
     "column_sum": _over("received", np.mean),
     "norm_ratio": _over("norm_ratio", np.max),
+    "value_ratio": _over("value_ratio", np.min),
     "largest": _over("largest", np.mean),
     "effective_rank": _over("effective_rank", np.mean),
     "disparity": _over("disparity", np.mean),

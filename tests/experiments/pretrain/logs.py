@@ -28,6 +28,7 @@ def line(run: int, step: int, loss: float | None, sink: float, **fields: Any) ->
         "received": [[sink, 0.1], [0.1, 0.1]],
         "share": [[sink / 2, 0.1], [0.1, 0.1]],
         "norm_ratio": [1.0, 1.0 + 10 * sink, 1.0],
+        "value_ratio": [1.0, 1.0 - sink],
         "largest": [1.0, 2.0, 3.0],
         "effective_rank": [4.0, 6.0],
         "disparity": [2.0, 4.0],

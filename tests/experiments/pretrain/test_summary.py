@@ -85,6 +85,17 @@ def test_every_measure_has_a_number_for_a_finished_run(stores):
         assert np.isfinite(summary.values(stores, "a", measure, "a")).all(), measure
 
 
+def test_a_log_of_before_a_measure_has_no_number_of_it(stores):
+    old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
+    assert np.isnan(summary.values(old, "a", "value_ratio", "a")).all()
+    config = study(measures=("value_ratio",), claims=({"statement": "So.", "more": 1.0, "less": "a", "measure": "value_ratio"},))
+    rows = {(row.arm, row.measure): row.value.mean for row in summary.rows(config, old)}
+    assert rows["row a", MEASURES["value_ratio"]] is None
+    assert rows["row a", MEASURES["loss"]] == pytest.approx(3.1)
+    assert summary.claims(config, old)[0].verdict == "not applicable"
+    assert summary.claims(config, stores)[0].verdict == "confirmed"
+
+
 def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
     steps = summary.steps_to(stores["b"], stores["a"])
     assert steps[0] == 50  # 3.0 at the second of three evaluations
