@@ -23,6 +23,8 @@ from sinkjax.report.files import write
 from sinkjax.train import load_runs
 from sinkjax.train.folder import save_run
 from sinkjax.train.log import read
+from sinkjax.train.pretrain import PretrainTask
+from sinkjax.train.pretrain_config import Pretrain
 
 DTYPE = "float16"
 TOLERANCE = 2e-3  # nats, between the loss in the log and that of the stored weights
@@ -44,10 +46,13 @@ def main() -> None:
 
 
 def package(training: Path, run: int, folder: Path) -> Path:
-    """Save the run in `folder`. Errors: those of `save_run`; stored weights of another loss than the training ended with."""
+    """Save the run in `folder`. Errors: a training of something else; those of `save_run`; stored weights of another loss than the training ended with."""
     trained = load_runs(training)
+    config, task = trained.config, trained.task
+    if not (isinstance(config, Pretrain) and isinstance(task, PretrainTask)):
+        raise SinkjaxError(f"{training} is no training of a language model on text")
     save_run(trained, run, folder, DTYPE)
-    stored, task = sinkjax.load(folder), trained.task
+    stored = sinkjax.load(folder)
     held_out = task.open(lambda line: None).held_out()
     found = jax.jit(task.evaluate)(stored.params, held_out, jnp.int32(0))
     measured = task.summarise({name: np.asarray(value) for name, value in found.items()})
@@ -58,9 +63,11 @@ def package(training: Path, run: int, folder: Path) -> Path:
     said = (
         f"The weights are stored as {DTYPE} and computed with in float32. As stored: loss {measured['loss']:.4f} nats, where the"
         f" training ended with {ended['loss']:.4f}; Sink_1 {100 * measured['sink'][0]:.1f} and {100 * ended['sink'][0]:.1f} % of"
-        f" heads and sequences; share of token 1 in the strongest head {max(map(max, measured['share'])):.3f}.\n"
+        f" heads and sequences; share of token 1 in the strongest head {max(map(max, measured['share'])):.3f}."
     )
-    write(card, f"{card.read_text(encoding='utf-8').rstrip()}\n\n{said}")
+    files = sorted(file.stem for file in Path(config.text).glob("*.txt"))
+    text = f"The text, {config.text}: {', '.join(files)}.\n" if files else ""
+    write(card, "\n\n".join([card.read_text(encoding="utf-8").rstrip(), said, text]).rstrip() + "\n")
     return folder
 
 
