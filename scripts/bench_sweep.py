@@ -9,9 +9,7 @@ give the same numbers before any time counts.
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -23,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_peers import command
+from bench_peers.command import cpu_name, say
 from bench_peers.report import FLOOR, OURS, TASKS, Measured, section
 from bench_peers.worker import CORES, ROOT, Worker
-from sections import write_section
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-HEAD = "# Benchmarks\n\nEvery number here was measured and written by a script in `scripts/`; none is typed by hand."
 TRANSFORMERLENS = ROOT / ".venv-transformerlens"
 LAYERS = 30  # of SmolLM2-135M
 DEPTHS = (4, 32)  # layers for which compilation is timed
@@ -54,26 +51,14 @@ class Case:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    options = parser().parse_args(arguments)
-    rounds = {"forward": options.forward_rounds, "sweep": options.sweep_rounds}
-    if options.quick:
-        print(section(measure(Case(2, 16, (0, 12, LAYERS - 1), dict.fromkeys(rounds, 1)), options.skip_transformerlens)))
-    else:
-        measured = measure(Case(16, 64, tuple(range(LAYERS)), rounds), options.skip_transformerlens)
-        write_section(options.page, options.section, section(measured), HEAD)
-        print(f"written: {options.page}")
-
-
-def parser() -> argparse.ArgumentParser:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="2 prompts of 16 tokens, 3 edits, 1 round; nothing is written")
+    parser = command.parser(__doc__, "bench_sweep", "2 prompts of 16 tokens, 3 edits, 1 round")
     parser.add_argument("--skip-transformerlens", action="store_true", help="leave TransformerLens out")
     parser.add_argument("--forward-rounds", type=int, default=5, metavar="N", help="rounds of one forward (default 5)")
     parser.add_argument("--sweep-rounds", type=int, default=3, metavar="N", help="rounds of the sweep (default 3)")
-    parser.add_argument("--section", default="bench_sweep", metavar="NAME", help="of the page; one for each machine")
-    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
-    return parser
+    options = parser.parse_args(arguments)
+    rounds = {"forward": options.forward_rounds, "sweep": options.sweep_rounds}
+    full, quick = Case(16, 64, tuple(range(LAYERS)), rounds), Case(2, 16, (0, 12, LAYERS - 1), dict.fromkeys(rounds, 1))
+    command.publish(section(measure(quick if options.quick else full, options.skip_transformerlens)), options)
 
 
 def measure(case: Case, skip_transformerlens: bool) -> Measured:
@@ -234,18 +219,6 @@ def transformerlens_python() -> Path:
         for requirement in (f"torch=={version('torch').partition('+')[0]}", "transformer-lens==4.3.*"):
             subprocess.run([str(python), "-m", "pip", "install", "--quiet", requirement], check=True)
     return python
-
-
-def cpu_name() -> str:
-    """The processor as Linux names it, else the architecture."""
-    info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def say(text: str) -> None:
-    """Progress, on the error stream."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ any time counts.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
@@ -21,11 +20,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from bench_peers import command
+from bench_peers.command import cpu_name, say, span
 from bench_peers.report import table
 from bench_peers.worker import CORES, Worker
-from bench_sweep import HEAD, PAGE, cpu_name, say
-from bench_trigger import span
-from sections import write_section
 
 from sinkjax.experiments.pretrain.sizes import SIZES
 
@@ -56,17 +54,8 @@ QUICK = Effort(1, {"mini": 2})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the smallest size, a few steps, 1 round; nothing is written")
-    parser.add_argument("--section", default="bench_train", metavar="NAME", help="of the page; one for each machine")
-    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
-    options = parser.parse_args(arguments)
-    text = section(*measure(QUICK if options.quick else FULL))
-    if options.quick:
-        print(text)
-    else:
-        write_section(options.page, options.section, text, HEAD)
-        print(f"written: {options.page}")
+    options = command.parser(__doc__, "bench_train", "the smallest size, a few steps, 1 round").parse_args(arguments)
+    command.publish(section(*measure(QUICK if options.quick else FULL)), options)
 
 
 def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str], list[float]]]:

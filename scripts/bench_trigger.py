@@ -8,7 +8,6 @@ It needs the extra `test`. Both sides must give the same loss and gradient befor
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from bench_peers import command
+from bench_peers.command import cpu_name, say, span
 from bench_peers.worker import CORES, Worker
-from bench_sweep import HEAD, PAGE, cpu_name, say
-from sections import write_section
 
 REFERENCE, FAIR, OURS = "PyTorch, sequences one by one", "PyTorch, batches at once", "sinkjax"
 SIZES = {"1 x 1": (1, 1), "2 x 2": (2, 2), "4 x 4": (4, 4)}  # layers x heads
@@ -48,17 +47,8 @@ QUICK = Effort(1, {(1, 1): 300, (2, 2): 200, (4, 4): 200}, 2)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write or print the section."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="2 seeds, 1 round; nothing is written")
-    parser.add_argument("--section", default="bench_trigger", metavar="NAME", help="of the page; one for each machine")
-    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
-    options = parser.parse_args(arguments)
-    text = section(*measure(QUICK if options.quick else FULL))
-    if options.quick:
-        print(text)
-    else:
-        write_section(options.page, options.section, text, HEAD)
-        print(f"written: {options.page}")
+    options = command.parser(__doc__, "bench_trigger", "2 seeds, 1 round").parse_args(arguments)
+    command.publish(section(*measure(QUICK if options.quick else FULL)), options)
 
 
 def measure(effort: Effort) -> tuple[dict[str, Any], dict[tuple[str, str, str], list[float]]]:
@@ -162,11 +152,6 @@ def section(about: Mapping[str, Any], times: Mapping[tuple[str, str, str], Seque
     )
     title = "## Training on the trigger task, against PyTorch"
     return "\n\n".join((title, setting, "\n".join(rows), ways, "\n".join(goals), limits))
-
-
-def span(taken: Sequence[float]) -> str:
-    """Median, smallest and largest."""
-    return f"{median(taken):.3g} ({min(taken):.3g} to {max(taken):.3g})"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""What the commands of all benchmarks share: their options, what they say, and the page on which a section is written."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from sections import write_section
+
+from bench_peers.worker import ROOT
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+HEAD = "# Benchmarks\n\nEvery number here was measured and written by a script in `scripts/`; none is typed by hand."
+
+
+def parser(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
+    """The options of every benchmark. about: the script's docstring. name: of its section. quick: what --quick does."""
+    found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--quick", action="store_true", help=f"{quick}; nothing is written")
+    found.add_argument("--section", default=name, metavar="NAME", help="of the page; one for each machine")
+    found.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where to write (default docs/benchmarks.md)")
+    return found
+
+
+def publish(text: str, options: argparse.Namespace) -> None:
+    """Print the section of a quick run; write any other one into its page."""
+    if options.quick:
+        print(text)
+    else:
+        write_section(options.page, options.section, text, HEAD)
+        print(f"written: {options.page}")
+
+
+def cpu_name() -> str:
+    """The processor as Linux names it, else the architecture."""
+    info = Path("/proc/cpuinfo")
+    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def say(text: str) -> None:
+    """Progress, on the error stream."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def span(taken: Sequence[float]) -> str:
+    """Median, smallest and largest, in three digits."""
+    return f"{median(taken):.3g} ({min(taken):.3g} to {max(taken):.3g})"
