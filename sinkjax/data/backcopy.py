@@ -67,8 +67,8 @@ def chain(config: Backcopy) -> Chain:
 def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]:
     """`count` sequences, as a batch of `data/batches.py` with one more entry; T = context + 1. Traceable; config is static.
 
-    tokens int32 [B, T], loss_mask bool [B, T], prefix int32 [B] (zeros), copied bool [B, T]: targets that a trigger before them
-    determines, so that their loss and that of the chain's can be told apart.
+    tokens int32 [B, T], loss_mask bool [B, T], copied bool [B, T]: targets that a trigger before them determines,
+    so that their loss and that of the chain's can be told apart.
     """
     T = config.context + 1
     below = jnp.asarray(np.cumsum(chain(config).transitions, 1)[:, :-1], jnp.float32)  # the last token takes what is left
@@ -84,7 +84,7 @@ def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]
     tokens = jnp.concatenate([start[None], rest]).T
     mask = jnp.broadcast_to(jnp.arange(T) > 0, tokens.shape)
     copied = jnp.pad(tokens[:, :-1] < config.triggers, ((0, 0), (1, 0)))
-    return {"tokens": tokens, "loss_mask": mask, "prefix": jnp.zeros(count, jnp.int32), "copied": copied}
+    return {"tokens": tokens, "loss_mask": mask, "copied": copied}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 A batch is a dict of numpy arrays, T = context + 1:
     tokens     int32 [B, T]  inputs are tokens[:, :-1], targets tokens[:, 1:]
     loss_mask  bool [B, T]   whether a token counts as a target; never the first one of a row
-    prefix     int32 [B]     how many first positions see each other both ways (0: causal)
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ class Batches:
 
     def _batch(self, blocks: np.ndarray) -> Batch:
         """The batch of the blocks of these numbers."""
-        config, B = self.config, len(blocks)
+        config = self.config
         tokens = self.tokens.ids[self._starts[blocks][:, None] + np.arange(config.context + 1)].astype(np.int32)
         if config.bos == "first":
             tokens[:, 1:] = tokens[:, :-1].copy()
@@ -131,7 +130,7 @@ class Batches:
             bits = _draw(self._seed, f"random tokens of {self.split}", blocks[:, None], where)
             tokens[:, where] = (bits >> np.uint64(32)) * np.uint64(self.vocab_size) >> np.uint64(32)
         mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
-        return {"tokens": tokens, "loss_mask": mask.copy(), "prefix": np.full(B, config.prefix, np.int32)}
+        return {"tokens": tokens, "loss_mask": mask.copy()}
 
 
 class _Steps:

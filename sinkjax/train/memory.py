@@ -35,7 +35,7 @@ def _batch(task: Task, config: Any) -> Any:
     if isinstance(task, Makes):
         return jax.eval_shape(task.batch, jax.random.key(0))
     shape, whole = (config.batch, config.context + 1), jax.ShapeDtypeStruct
-    return {"tokens": whole(shape, jnp.int32), "loss_mask": whole(shape, jnp.bool_), "prefix": whole(shape[:1], jnp.int32)}
+    return {"tokens": whole(shape, jnp.int32), "loss_mask": whole(shape, jnp.bool_)}
 
 
 def _size(tree: Any) -> int:

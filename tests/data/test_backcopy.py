@@ -51,10 +51,8 @@ def test_shapes_and_types(batch):
     assert {name: (array.shape, array.dtype) for name, array in batch.items()} == {
         "tokens": ((4000, 41), np.int32),
         "loss_mask": ((4000, 41), np.bool_),
-        "prefix": ((4000,), np.int32),
         "copied": ((4000, 41), np.bool_),
     }
-    assert not batch["prefix"].any()
     assert not batch["loss_mask"][:, 0].any()
     assert batch["loss_mask"][:, 1:].all()
 

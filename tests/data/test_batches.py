@@ -50,10 +50,8 @@ def test_shapes_and_types(prose):
     assert {name: (array.shape, array.dtype) for name, array in batch.items()} == {
         "tokens": ((8, WIDTH), np.int32),
         "loss_mask": ((8, WIDTH), np.bool_),
-        "prefix": ((8,), np.int32),
     }
     assert batch["loss_mask"].tolist() == [[False] + [True] * (WIDTH - 1)] * 8
-    assert batch["prefix"].tolist() == [0] * 8
 
 
 @settings(max_examples=25, deadline=None)
@@ -175,7 +173,6 @@ def test_random_tokens_belong_to_their_block_and_are_uniform(counted):
 
 def test_a_prefix_is_not_predicted(prose):
     batch = Batches(prose, small(prefix=5)).at(0)
-    assert batch["prefix"].tolist() == [5] * 8
     assert batch["loss_mask"].tolist() == [[False] * 5 + [True] * (WIDTH - 5)] * 8
     one = Batches(prose, small(prefix=1)).at(0)["loss_mask"]
     assert one[:, 1:].all()

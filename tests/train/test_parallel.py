@@ -47,7 +47,7 @@ def trained(config: Pretrain, batches: Batch):
 
 def test_on_a_mesh_a_run_learns_what_it_learns_on_one_device(rng):
     tokens = rng.integers(0, 300, (2, 3, 8, 17)).astype(np.int32)
-    batches = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool), "prefix": np.zeros(tokens.shape[:3], np.int32)}
+    batches = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool)}
     alone, measured = trained(SMALL, batches)
     state, found = trained(dataclasses.replace(SMALL, mesh=(4, 2), micro_batch=4), batches)
     assert np.asarray(state.step).tolist() == np.asarray(alone.step).tolist() == [3, 6]
@@ -63,7 +63,7 @@ def test_the_rows_of_a_micro_batch_are_divided_among_devices():
     config = dataclasses.replace(SMALL, micro_batch=4)
     task = pretrain.task(config)
     tokens = np.zeros((8, 17), np.int32)
-    batch = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool), "prefix": np.zeros(8, np.int32)}
+    batch = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool)}
     params = jax.eval_shape(task.init, 0)
 
     def work(devices: int) -> float:
