@@ -73,8 +73,7 @@ def write_model(
             raise SinkjaxError(f"{folder} holds a model of type {kind!r}, which is left alone: choose another folder")
         config.unlink()
     write(folder / CARD, card if card is not None else default_card(model))
-    if model.tokenizer is not None:
-        write_folder_tokenizer(model.tokenizer, folder)
+    write_folder_tokenizer(model.tokenizer, folder)
     write_safetensors(folder / WEIGHTS, arrays)
     write(config, json.dumps(values, indent=2, allow_nan=False) + "\n")
     return folder

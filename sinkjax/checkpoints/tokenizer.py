@@ -15,6 +15,7 @@ from sinkjax.errors import SinkjaxError
 if TYPE_CHECKING:
     import tokenizers
 
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Vocabulary files that only `transformers` knows how to turn into a tokenizer.
 SLOW_FILES = ("tokenizer.model", "vocab.json")
 
@@ -75,19 +76,23 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
         return None
     backend.no_truncation()
     backend.no_padding()
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
 
 
-def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write a tokenizer as a Hugging Face folder has it."""
+def write_folder_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> None:
+    """Write a tokenizer as a Hugging Face folder has it, in the place of another; None: take that away."""
+    if tokenizer is None:
+        for name in (TOKENIZER, SETTINGS):
+            (folder / name).unlink(missing_ok=True)
+        return
     names = {
         f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
     }
-    (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
+    (folder / TOKENIZER).write_text(tokenizer.backend.to_str(), encoding="utf-8")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -104,13 +109,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _backend(folder: Path) -> tokenizers.Tokenizer | None:
-    if (folder / "tokenizer.json").is_file():
+    if (folder / TOKENIZER).is_file():
         import tokenizers
 
         try:
-            return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            return tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # the package raises a bare Exception
-            raise SinkjaxError(f"{folder / 'tokenizer.json'} is not a tokenizer: {error}") from None
+            raise SinkjaxError(f"{folder / TOKENIZER} is not a tokenizer: {error}") from None
     found = [name for name in SLOW_FILES if (folder / name).is_file()]
     if not found:
         return None
@@ -140,5 +145,5 @@ def _special(
         return None
     found = backend.token_to_id(text) if isinstance(text, str) else None
     if found is None:
-        raise SinkjaxError(f"{folder / 'tokenizer_config.json'} names the {key} {text!r}, which is not in the vocabulary")
+        raise SinkjaxError(f"{folder / SETTINGS} names the {key} {text!r}, which is not in the vocabulary")
     return found

@@ -6,6 +6,7 @@ are options of the command. A field's default is written here and nowhere else; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -140,17 +141,19 @@ class AllTrained:
 
 
 def at_least(config: Any, **bounds: int) -> None:
-    """Raise an error that names a field below its bound; one that is None has no bound."""
+    """Raise an error that names a field that is no number from its bound on; one that is None has no bound."""
     for name, bound in bounds.items():
-        if getattr(config, name) is not None and getattr(config, name) < bound:
-            raise SinkjaxError(f"{name} must be at least {bound}, not {getattr(config, name)}")
+        value = getattr(config, name)
+        if value is not None and not bound <= value < math.inf:
+            raise SinkjaxError(f"{name} must be at least {bound}{', and finite' * (value == math.inf)}, not {value}")
 
 
 def above(config: Any, **bounds: float) -> None:
-    """Raise an error that names a field unless it is above its bound."""
+    """Raise an error that names a field that is no number above its bound."""
     for name, bound in bounds.items():
-        if not getattr(config, name) > bound:
-            raise SinkjaxError(f"{name} must be above {bound}, not {getattr(config, name)}")
+        value = getattr(config, name)
+        if not bound < value < math.inf:
+            raise SinkjaxError(f"{name} must be above {bound}{', and finite' * (value == math.inf)}, not {value}")
 
 
 def below(config: Any, name: str, limit: str) -> None:

@@ -113,7 +113,9 @@ class LanguageTask(ABC):
 
 
 def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) -> Config:
-    """The model of these fields. Errors: what `Config` refuses."""
+    """The model of these fields. Errors: what `Config` refuses; a dtype that is not enabled here."""
+    if config.compute_dtype is not None:
+        model_params.check_dtype(config.compute_dtype)
     made = Config(
         layers=config.layers,
         width=config.width,

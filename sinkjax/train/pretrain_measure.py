@@ -33,7 +33,8 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     moments over all tokens, ascending; disparity float32 [layer], the mean over prompts of max |h| / mean |h| at position 0 (Li
     et al. 2026).
     """
-    record = forward(params, tokens[:, : min(MEASURED, tokens.shape[1] - 1)], config, probe=PROBE, logits=False).record
+    tokens = tokens[:, : min(MEASURED, tokens.shape[1] - 1)]
+    record = forward(params, tokens, config, probe=PROBE, logits=False, precision=precision).record
     h = record["resid"].astype(jnp.float32)  # [prompt, layer, position, d]
     moments = jnp.einsum("plti,pltj->lij", h, h, precision="highest")
     first = jnp.abs(h[:, :, 0])

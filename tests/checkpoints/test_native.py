@@ -104,6 +104,7 @@ def test_a_tokenizer_comes_back(tiny_config, tmp_path):
     assert (found.tokenizer.bos, found.tokenizer.eos) == (0, 1) == (found.source["bos"], found.source["eos"])
     without = dataclasses.replace(model, tokenizer=dataclasses.replace(tokenizer, bos=None))
     assert sinkjax.load(sinkjax.save(without, tmp_path)).tokenizer.bos is None
+    assert sinkjax.load(sinkjax.save(dataclasses.replace(model, tokenizer=None), tmp_path)).tokenizer is None
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -227,7 +227,7 @@ def test_a_sink_is_measured_on_the_first_tokens_of_held_out_blocks(done):
     uniform = np.mean(1 / np.arange(1, 25))
     assert found["received"][1, 0] == pytest.approx(uniform, rel=1e-4)
     assert found["share"][1, 0] == pytest.approx(uniform, rel=1e-4)
-    assert found["sink"][0] == pytest.approx((found["received"] > 0.3).mean(), abs=0.3)
+    assert found["sink"][0] == (measured["attention_received"][..., 0] > 0.3).mean()
     assert len(found["norm_ratio"]) == len(found["largest"]) == 3
     assert found["sink_bias"] == 0
 
@@ -282,6 +282,10 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
         ({"width": 6}, "rotary positions need an even head_dim, not 3"),
         ({"clip": 0.0}, "clip must be above 0"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"weight_decay": float("nan")}, "weight_decay must be at least 0, not nan"),
+        ({"weight_decay": float("inf")}, "weight_decay must be at least 0, and finite, not inf"),
+        ({"rope_theta": float("inf")}, "rope_theta must be above 0, and finite, not inf"),
+        ({"compute_dtype": "float64"}, 'dtype "float64" needs'),
         ({"micro_batch": 3}, r"micro_batch must divide batch \(4\), not 3"),
         ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
         ({"attention_impl": "fused", "window": 5}, "so it cannot do windows"),
