@@ -46,7 +46,10 @@ def main() -> None:
 
 
 def package(training: Path, run: int, folder: Path) -> Path:
-    """Save the run in `folder`. Errors: a training of something else; those of `save_run`; stored weights of another loss than the training ended with."""
+    """Save the run in `folder`.
+
+    Errors: a training of something else; those of `save_run`; stored weights of another loss than the training ended with.
+    """
     trained = load_runs(training)
     config, task = trained.config, trained.task
     if not (isinstance(config, Pretrain) and isinstance(task, PretrainTask)):

@@ -12,7 +12,7 @@ import optax
 
 import sinkjax
 from bench_peers.trigger_sinkjax import milliseconds, products
-from bench_peers.worker import serve, versions
+from bench_peers.worker import CORES, serve, versions
 from sinkjax.model import params
 from sinkjax.train import registry, train
 from sinkjax.train.optimiser import optimiser_of
@@ -24,10 +24,10 @@ def config(shape: dict[str, Any], **fields: Any) -> Pretrain:
     return Pretrain(**shape, weight_decay=0.5, **fields)
 
 
-def run(shape: dict[str, Any], steps: int, evaluations: int) -> dict[str, Any]:
-    """Milliseconds of a step, compilation aside, in a training of `steps` steps with so many evaluations."""
+def run(shape: dict[str, Any], steps: int, evaluations: int, seeds: int = 1) -> dict[str, Any]:
+    """Milliseconds of a step of one run, compilation aside, in trainings of `steps` steps with so many evaluations."""
     with tempfile.TemporaryDirectory() as folder:
-        trained = train(config(shape, steps=steps, eval_every=steps // evaluations), folder, progress=False)
+        trained = train(config(shape, steps=steps, eval_every=steps // evaluations, seeds=seeds), folder, progress=False)
     return {"milliseconds": trained.milliseconds}
 
 
@@ -77,6 +77,7 @@ def _begun(shape: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", CORES)  # as the command line does for trainings
     found = {"sinkjax": sinkjax.__version__} | versions("jax", "jaxlib")
     jobs = {"run": run, "example": example, "about": about, "parts": parts, "products": products}
     serve({**jobs, "versions": lambda: {"versions": found, "device": jax.devices()[0].device_kind}})

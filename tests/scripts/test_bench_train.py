@@ -27,13 +27,13 @@ def about(bench):
 
 def test_rates_and_ratios_are_taken_within_a_round_and_the_goal_from_the_faster_peer(bench, about):
     times = {
-        ("mini", bench.OURS): [4096 / 50, 8192 / 50],  # of 4096 tokens: 50,000 and 25,000 tokens a second
-        ("mini", bench.EAGER): [3 * 4096 / 50, 3 * 8192 / 50],
-        ("mini", bench.COMPILED): [2 * 4096 / 50, 2 * 8192 / 50],
+        ("mini", bench.OURS): [2048 / 50, 4096 / 50],  # of 2048 tokens: 50,000 and 25,000 tokens a second
+        ("mini", bench.EAGER): [3 * 2048 / 50, 3 * 4096 / 50],
+        ("mini", bench.COMPILED): [2 * 2048 / 50, 2 * 4096 / 50],
     }
     text = bench.section(about, times)
-    assert "| mini, sinkjax | 123 (81.9 to 164) | 33,333 | 33% |  |" in text
-    assert "| mini, PyTorch | 369 (246 to 492) | 11,111 | 11% | 3.00 |" in text
+    assert "| mini, sinkjax | 61.4 (41 to 81.9) | 33,333 | 33% |  |" in text
+    assert "| mini, PyTorch | 184 (123 to 246) | 11,111 | 11% | 3.00 |" in text
     assert "measured 2.00: met" in text
     times["mini", bench.COMPILED] = [1.4 * taken for taken in times["mini", bench.OURS]]
     assert "measured 1.40: missed" in bench.section(about, times)
