@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import importlib.metadata
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import documents
 from sinkjax.experiments.registry import CONFIG_FILE
 from sinkjax.experiments.results import take
@@ -67,7 +69,7 @@ def train(
 
     say: told in one line what happens. tensorboard: write event files too. save_every: seconds between checkpoints. progress:
     show a bar. None of these changes a number. Errors: what the task refuses; a folder with other content or of another config
-    (each field that differs).
+    (each field that differs), or in which another process trains.
     """
     folder = Path(folder)
     check_dtype(config.dtype)
@@ -76,6 +78,7 @@ def train(
     state, runs = begin_all(task, config)
     claim(folder, config)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(alone(folder))
         checkpoints = stack.enter_context(Checkpoints(folder))
         found = checkpoints.restore(state)
         if found:
@@ -173,6 +176,19 @@ def claim(folder: Path, config: Training) -> None:
         return documents.differences(other.config, config)
 
     take(folder, registry.write(config), differences, "training")
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in `folder` meanwhile; a kill frees it. Errors: another one trains there."""
+    with (folder / CONFIG_FILE).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SinkjaxError(f"another process trains in {folder}; wait for it, or choose another folder") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread, source: Source | None) -> dict[str, Any]:

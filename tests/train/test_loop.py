@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -151,6 +153,17 @@ def test_another_config_is_refused_by_the_fields_that_differ(done, tmp_path):
         train(SMALL, tmp_path / "file", progress=False)
     with pytest.raises(SinkjaxError, match="is not the folder of a training"):
         load_runs(tmp_path)
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(done):
+    hold = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(done.folder / "config.yaml")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(SinkjaxError, match="another process trains in"):
+            train(SMALL, done.folder, progress=False)
+        other.kill()
+    assert train(SMALL, done.folder, progress=False).runs == done.runs
 
 
 def test_what_was_changed_behind_its_back_is_refused(done, tmp_path):
