@@ -19,7 +19,8 @@ from sinkjax.errors import SinkjaxError, unknown
 
 C = TypeVar("C")
 TAG = "type"
-CHOICE = {"choice": True}  # metadata of a field that says which part of a study is run; folders with other choices are the same
+# Metadata of a field that says which part of a study is run, or in which words it is shown: folders may differ in it.
+CHOICE = {"choice": True}
 
 
 class Loader(yaml.SafeLoader):

@@ -116,19 +116,19 @@ class Ablation(Trains):
     """names of the rows to be trained, by default all; others are shown if they are there"""
     name: tyro.conf.Suppress[str]
     """of the study, as it is called on pages"""
-    title: tyro.conf.Suppress[str]
+    title: tyro.conf.Suppress[str] = field(metadata=documents.CHOICE)
     """what is compared, in a few words"""
-    claim: tyro.conf.Suppress[str]
+    claim: tyro.conf.Suppress[str] = field(metadata=documents.CHOICE)
     """what the paper found, in a sentence, with its source"""
     changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
     """fields of the trainings of all rows, over those of the size"""
     rows: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]]
     """the rows (`Form`); the first one is what the others are compared with"""
-    claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = ()
+    claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = field(default=(), metadata=documents.CHOICE)
     """what the paper says of them (`Statement`)"""
-    measures: tyro.conf.Suppress[tuple[str, ...]] = ()
+    measures: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
     """further measures of the short table"""
-    notes: tyro.conf.Suppress[tuple[str, ...]] = ()
+    notes: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
     """what a reader has to know of this study"""
 
     def __post_init__(self) -> None:

@@ -40,7 +40,8 @@ def measure(trained: Trained) -> xarray.Dataset:
 
 def so_far(folder: Path) -> xarray.Dataset | None:
     """The evaluations of a training that is not finished; None before the first."""
-    if not (folder / LOG).is_file() or not read(folder)[1]:
+    log = folder / LOG
+    if not log.is_file() or b"\n" not in log.read_bytes() or not read(folder)[1]:  # it may be there and empty still
         return None
     return of_log(folder)
 

@@ -36,6 +36,14 @@ def test_times_multiply_the_numbers_of_the_size_and_a_window_is_part_of_the_cont
     assert (found.steps, found.window) == (round(101 / 2), SIZES["mini"].fields["context"] // 8)
 
 
+def test_a_study_in_other_words_is_the_same_study():
+    one = study({"name": "a"})
+    said = {"title": "Another", "claim": "Another.", "notes": ["A note."], "measures": ["perplexity"]}
+    other = study({"name": "a"}, **said, claims=[{"statement": "It sinks.", "more": "a", "less": 1}])
+    assert documents.differences(one, other) == []
+    assert len(documents.differences(one, study({"name": "a", "changes": {"layers": 1}}))) == 1
+
+
 def test_another_task_has_its_own_fields():
     assert training({"changes": {"triggers": 5}}, size="backcopy").triggers == 5
     with pytest.raises(SinkjaxError, match="made-up, row a: unknown key 'triggers'"):

@@ -44,7 +44,10 @@ def test_a_log_becomes_arrays_that_end_where_a_run_ends(stores):
 
 def test_a_training_that_goes_on_is_read_up_to_where_it_is(tmp_path):
     assert so_far(tmp_path / "nothing") is None
-    assert so_far(log(tmp_path / "begun", [])) is None
+    begun = log(tmp_path / "begun", [])
+    assert so_far(begun) is None
+    (begun / LOG).write_text('{"training": "pre')  # of a training that is writing its first line
+    assert so_far(begun) is None
     data = so_far(log(tmp_path / "half", curve(0, [5.0, 4.0, 3.0])[:2]))
     assert list(data["outcome"].values) == [GOING]
     assert np.isnan(summary.OF["loss"](data)).all()  # no run that goes on is in a mean
