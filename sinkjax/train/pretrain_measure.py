@@ -41,7 +41,8 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     values = record["value_norm"]  # [prompt, layer, kv_head, position]
     return {name: record[name] for name in STATISTICS} | {
         "value_ratio": (values[..., 0] / values[..., 1:].mean(axis=-1)).mean(axis=(0, 2)),
-        "spectrum": jnp.linalg.eigvalsh(moments),
+        # One layer at a time: LAPACK's batches wait for threads of the pool that devices of one CPU share, and two wait for ever.
+        "spectrum": jax.lax.map(jnp.linalg.eigvalsh, moments),
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
     }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -55,3 +58,29 @@ def key(config):
     from sinkjax.train import bits
 
     return bits.key(config.data_seed, "held-out data", config.random_bits)
+
+
+WIDE = """
+import jax
+jax.config.update("jax_num_cpu_devices", 4)
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from sinkjax.model import params
+from sinkjax.model.config import Config, NoPosition
+from sinkjax.train.pretrain_measure import measure
+
+shape = {"layers": 4, "width": 128, "heads": 1, "kv_heads": 1, "head_dim": 8, "mlp_width": None, "vocab_size": 16, "context": 8}
+config = Config(**shape, norm=None, position=NoPosition(), activation="silu", tied=True)
+specs = {"in_specs": (PartitionSpec(), PartitionSpec("run")), "out_specs": PartitionSpec("run"), "check_vma": False}
+on_device = lambda p, rows: jax.lax.map(lambda tokens: measure(p, tokens, config, "highest"), rows)
+each = jax.jit(jax.shard_map(on_device, mesh=Mesh(jax.devices(), ("run",)), **specs))
+for _ in range(20):
+    found = jax.block_until_ready(each(params.init(config, 0), jnp.zeros((4, 2, 9), jnp.int32)))
+print(found["spectrum"].shape)
+"""
+
+
+def test_devices_of_one_cpu_that_measure_at_once_do_not_wait_for_each_other():
+    """They did, for ever, on two cores: LAPACK took the layers' decompositions as a batch."""
+    done = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.strip() == "(4, 4, 128)"
