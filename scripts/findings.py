@@ -51,14 +51,15 @@ def main() -> None:
 
 
 def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
-    """The model of a run, and what its experiments found. Errors: a folder that is not that of a run."""
+    """A run's model, and whether BOS stood first; and what its experiments found. Errors: a folder that is not that of a run."""
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
+    column = f"{chosen.config.model}, after BOS" if chosen.config.bos == "model" else chosen.config.model
     if not chosen.suite:
-        return chosen.config.model, {chosen.experiment: run.section_of(chosen, folder)}
+        return column, {chosen.experiment: run.section_of(chosen, folder)}
     report = suite.gather(chosen, folder)
-    return chosen.config.model, {**{section.experiment: section for section in report.sections}, **report.skipped}
+    return column, {**{section.experiment: section for section in report.sections}, **report.skipped}
 
 
 def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:

@@ -109,11 +109,13 @@ class All:
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     text: str | None = None
-    """text, prompts, length and seed of all experiments, instead of those that their own configs state"""
+    """text, prompts, length, BOS and seed of all experiments, instead of those that their own configs state"""
     prompts: int | None = None
     """passages of text"""
     length: int | None = None
     """tokens of each passage"""
+    bos: Literal["model", "none"] | int | None = None
+    """what stands before each passage: "model" for one that learned with its BOS there"""
     seed: int | None = None
     """of the choice of passages, the random controls and the bootstrap"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,13 @@ def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(cho
         "it is 4.2 nats",
     ):
         assert words in page
+
+
+def test_a_suite_states_the_bos_of_all_its_experiments(chosen):
+    own = suite.member(chosen.config, "made-up/sweep").config
+    stated = suite.member(dataclasses.replace(chosen.config, bos="model"), "made-up/sweep").config
+    assert (own.bos, stated.bos) == ("none", "model")
+    assert dataclasses.replace(stated, bos="none") == own
 
 
 def test_a_claim_is_kept_beside_the_page_of_its_experiment(chosen, tmp_path):
