@@ -7,9 +7,7 @@ A batch is a dict of numpy arrays, T = context + 1:
 
 from __future__ import annotations
 
-import sys
 import zlib
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -19,8 +17,6 @@ from sinkjax.data.tokens import Split, Tokens
 from sinkjax.errors import SinkjaxError
 
 Batch = dict[str, np.ndarray]
-
-PREFETCH = 4  # batches made ahead of their use
 
 
 class Batches:
@@ -61,17 +57,6 @@ class Batches:
             last = "" if self.count is None else f" and end with {self.count - 1}"
             raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
         return self._batch(self._chosen(k))
-
-    def iterate(self, first: int = 0) -> Iterator[Batch]:
-        """Batches first, first + 1, ...: those of `at`, made ahead by one thread."""
-        import grain
-
-        steps = grain.MapDataset.source(_Steps(self)).slice(slice(first, None))
-        return iter(steps.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=PREFETCH)))
-
-    def epoch(self, k: int) -> float:
-        """How often each of the blocks that are not repeated has been seen before batch k, on average."""
-        return k * (self.rows - self._repeated_rows) / max(1, len(self._fresh))
 
     @property
     def _repeated_rows(self) -> int:
@@ -131,19 +116,6 @@ class Batches:
             tokens[:, where] = (bits >> np.uint64(32)) * np.uint64(self.vocab_size) >> np.uint64(32)
         mask = np.broadcast_to(np.arange(config.context + 1) >= max(1, config.prefix), tokens.shape)
         return {"tokens": tokens, "loss_mask": mask.copy()}
-
-
-class _Steps:
-    """All batches, as a source of random access."""
-
-    def __init__(self, batches: Batches):
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return sys.maxsize if self.batches.count is None else self.batches.count
-
-    def __getitem__(self, k: int) -> Batch:
-        return self.batches.at(k)
 
 
 @lru_cache(maxsize=8)

@@ -1,9 +1,10 @@
-"""Batches from the host, a call's worth at a time, made by a thread while the device computes the call before."""
+"""Batches from the host, a call's worth at a time, made ahead by a thread of grain while the device computes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +16,50 @@ from sinkjax.experiments import documents
 from sinkjax.train.log import read
 from sinkjax.train.task import Source
 
+AHEAD = 1  # calls made ahead of their use
+
 
 class Feed:
     """The data of runs: `seeds` by the number of a run, `count` batches a call."""
 
     def __init__(self, source: Source, seeds: Sequence[int], count: int):
         self._source, self._seeds, self._count = source, seeds, count
-        self._pool = ThreadPoolExecutor(1, "batches")
-        self._ahead: dict[tuple[tuple[int, ...], int], Future] = {}
+        self._next: tuple[tuple[int, ...], int] | None = None  # what the iterator gives next
+        self._calls: Iterator[Any] = iter(())
+        self._made: tuple[tuple[tuple[int, ...], int], Any] | None = None
         self.held_out = source.held_out()
 
     def at(self, runs: Sequence[int], first: int) -> Any:
         """The batches `first` to `first + count - 1` of some runs: leaves [runs, count, ...]."""
+        import grain
+
         wanted = (tuple(runs), first)
-        made = self._ahead.get(wanted) or self._begin(wanted)
-        self._ahead = {wanted: made}  # asked for once more after the very first call, which makes no step
-        self._begin((wanted[0], first + self._count))
-        return made.result()
+        if self._made and self._made[0] == wanted:  # asked for once more after the very first call, which makes no step
+            return self._made[1]
+        if self._next != wanted:
+            calls = Calls(self._source, tuple(self._seeds[run] for run in runs), first, self._count)
+            ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=AHEAD)
+            self._calls = iter(grain.MapDataset.source(calls).to_iter_dataset(ahead))
+        self._made, self._next = (wanted, next(self._calls)), (wanted[0], first + self._count)
+        return self._made[1]
 
-    def close(self) -> None:
-        """End the thread."""
-        self._pool.shutdown(cancel_futures=True)
 
-    def _begin(self, wanted: tuple[tuple[int, ...], int]) -> Future:
-        self._ahead[wanted] = made = self._pool.submit(self._make, *wanted)
-        return made
+@dataclass(frozen=True)
+class Calls:
+    """Batches of runs of these seeds, with random access: item n has `count` of each run, from `first + n count` on."""
 
-    def _make(self, runs: tuple[int, ...], first: int) -> Any:
-        steps = range(first, first + self._count)
-        seeds = [self._seeds[run] for run in runs]
-        of_seed = {seed: _stack([self._source.batch(seed, k) for k in steps]) for seed in {*seeds}}
-        return _stack([of_seed[seed] for seed in seeds])
+    source: Source
+    seeds: tuple[int, ...]
+    first: int
+    count: int
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __getitem__(self, n: int) -> Any:
+        steps = range(self.first + n * self.count, self.first + (n + 1) * self.count)
+        of_seed = {seed: _stack([self.source.batch(seed, k) for k in steps]) for seed in {*self.seeds}}
+        return _stack([of_seed[seed] for seed in self.seeds])
 
 
 def same_data(folder: Path, source: Source) -> None:

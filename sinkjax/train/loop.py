@@ -88,7 +88,6 @@ def train(
         spread = Spread(task, config, len(every))
         source = task.open(say) if isinstance(task, Reads) and going(state, config) else None
         feed = Feed(source, [run.seed for run in every], config.eval_every) if source else None
-        stack.callback(feed.close if feed else lambda: None)
         if not done.log_bytes:
             log.write([header(config, every, state, spread, source)])
         elif source:

@@ -59,36 +59,21 @@ def test_shapes_and_types(prose):
 def test_a_batch_depends_on_its_number_and_not_on_what_was_read_before(prose, seed, first, order):
     config = small(data_seed=seed, random_positions=(3,), repeated_blocks=5, repeated_rows=2)
     steps = list(range(first, first + 6))
-    straight = dict(zip(steps, Batches(prose, config).iterate(first), strict=False))
+    whole = Batches(prose, config)
+    straight = {k: whole.at(k) for k in steps}
     order.shuffle(steps)
     other = Batches(prose, config)
     for k in steps:
         same(other.at(k), straight[k])
 
 
-def test_an_interrupted_iterator_goes_on_where_it_stopped_across_epochs(prose):
-    config = small(batch=16)
-    whole = Batches(prose, config)
-    steps = 2 * whole.blocks // 16 + 3  # beyond two epochs
-    assert whole.epoch(steps) > 2
-    straight = [whole.at(k) for k in range(steps)]
-    for stop in (0, 1, steps // 2, steps - 2):
-        running = whole.iterate()
-        for k in range(stop):
-            same(next(running), straight[k])
-        del running
-        for k, batch in zip(range(stop, steps), Batches(prose, config).iterate(stop), strict=False):
-            same(batch, straight[k])
-
-
-def test_another_process_reads_the_same_batches_and_may_stop_in_the_middle(prose):
+def test_another_process_reads_the_same_batches(prose):
     script = (
         "import hashlib; from pathlib import Path; from sinkjax.data.batches import Batches;"
         "from sinkjax.data.config import Blocks; from sinkjax.data.tokens import open_tokens;"
         f"tokens = open_tokens(Path({str(prose.folder)!r}));"
         "batches = Batches(tokens, Blocks(context=32, batch=8, data_seed=5, random_positions=(2,)));"
-        "running = batches.iterate(77);"
-        "print(hashlib.sha256(b''.join(batch['tokens'].tobytes() for batch in (batches.at(0), next(running)))).hexdigest())"
+        "print(hashlib.sha256(b''.join(batches.at(k)['tokens'].tobytes() for k in (0, 77))).hexdigest())"
     )
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     here = Batches(prose, small(data_seed=5, random_positions=(2,)))
@@ -132,10 +117,12 @@ def test_training_and_validation_share_no_token_whatever_the_context(counted):
 
 def test_validation_is_the_same_for_every_seed_and_ends(counted):
     one, other = (Batches(counted, small(data_seed=seed, random_positions=(4,)), "validation") for seed in (0, 9))
-    read = list(one.iterate())
-    assert len(read) == one.count == one.blocks // 8
-    for a, b in zip(read, other.iterate(), strict=True):
-        same(a, b)
+    read = [one.at(k) for k in range(one.count)]
+    assert len(read) == one.blocks // 8
+    for k, batch in enumerate(read):
+        same(batch, other.at(k))
+    with pytest.raises(SinkjaxError, match="there is no batch"):
+        one.at(one.count)
     starts = [start for batch in read for start in batch["tokens"][:, 1].tolist()]
     assert len(set(starts)) == len(starts)
     assert Batches(counted, small(batch=1000), "validation").at(0)["tokens"].shape == (one.blocks, WIDTH)

@@ -118,10 +118,20 @@ def test_seeds_see_data_of_their_own_or_the_same():
         source = pretrain.task(config).open(lambda line: None)
         batches = feed.Feed(source, [0, 1], 3)
         tokens = batches.at([0, 1], 6)["tokens"]
-        batches.close()
         assert tokens.shape == (2, 3, 4, 25)
         assert np.array_equal(tokens[0], tokens[1]) == shared
         assert np.array_equal(tokens[1, 2], source.batch(1, 8)["tokens"])
+
+
+def test_a_feed_gives_the_batches_of_each_step_whoever_goes_on_and_wherever_it_begins():
+    source = pretrain.task(SMALL).open(lambda line: None)
+    for first in (0, 5):
+        fed = feed.Feed(source, [0, 1, 2], 3)
+        asked = [((0, 1, 2), first), ((0, 1, 2), first), ((0, 1, 2), first + 3), ((0, 2), first + 6), ((0, 2), first + 9)]
+        for runs, step in asked:  # the first is asked for twice, then run 1 has ended
+            tokens = fed.at(runs, step)["tokens"]
+            for run, rows in zip(runs, tokens, strict=True):
+                np.testing.assert_array_equal(rows, [source.batch(run, step + k)["tokens"] for k in range(3)])
 
 
 def test_the_first_parameters_have_the_papers_deviations():
@@ -161,9 +171,9 @@ def test_a_learning_rate_warms_up_and_stays_or_falls_as_a_cosine():
 
 
 def gradient(config, params, batch):
-    from sinkjax.train.step import _gradient
+    from sinkjax.train.step import gradient_of
 
-    (loss, _), found = jax.jit(lambda params: _gradient(params, batch, 0, pretrain.task(config), config))(params)
+    (loss, _), found = jax.jit(lambda params: gradient_of(params, batch, 0, pretrain.task(config), config))(params)
     return float(loss), found
 
 
