@@ -22,6 +22,8 @@ class Size:
     about: str
 
 
+EVAL_EVERY = 20  # steps of a large model: what an interruption costs at most, as each evaluation has a checkpoint
+
 GU = {
     "text": "sail/regmix-data-sample",
     "tokenizer": "EleutherAI/gpt-neox-20b",
@@ -31,6 +33,7 @@ GU = {
     "context": 2048,
     "batch": 512,
     "eval_batch": 100,
+    "eval_every": EVAL_EVERY,
     "weight_decay": 0.1,
     "learning_rates": (4e-4,),
     "warmup": 100,
@@ -90,6 +93,7 @@ SIZES: dict[str, Size] = {
             "context": 2048,
             "batch": 256,
             "eval_batch": 100,
+            "eval_every": EVAL_EVERY,
             "layers": 12,
             "width": 768,
             "heads": 12,
