@@ -2,7 +2,8 @@
 
     sinkjax run all
     sinkjax run all --model untrained:smollm2-135m --out results/all-untrained
-    python scripts/findings.py results/all results/all-untrained
+    sinkjax run all --model mini-sink --bos model --prompts 32 --out results/all-mini-sink
+    python scripts/findings.py results/all results/all-untrained results/all-mini-sink
 
 Each folder is that of a finished run, of one experiment or of a suite. A column is a model, a row a claim. Everything is made
 anew from the stores; nothing is computed on a model.
