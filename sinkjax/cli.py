@@ -6,30 +6,25 @@ A mistake is one sentence on standard error and exit code 2; an interruption is 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
-import itertools
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar
 
 import tyro
 
 from sinkjax import __version__
+from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments import documents
 from sinkjax.experiments.registry import Chosen, choose, config_type, shipped, trains
-from sinkjax.resources import cache_folder, configs
+from sinkjax.options import read
+from sinkjax.resources import configs
 
 C = TypeVar("C")
 GIGABYTE = 10**9
-CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
-SHORTEST_COMPILATION = 0.1  # seconds; what compiled faster is not worth a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,62 +268,9 @@ def _listed(verb: str) -> dict[str, str]:
     }
 
 
-def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
-    """Options of a command, typed by `cls`, over `defaults`. Errors: an unknown option, a value of another type."""
-    fields = _option_types(cls, defaults)
-    known = [*(f"--{name}" for name in fields), *(f"--no-{name}" for name, hint in fields.items() if hint is bool)]
-    for argument in arguments:
-        option = argument.partition("=")[0].replace("_", "-")
-        if option.startswith("--") and option not in (*known, "--help"):
-            raise unknown("option", argument.partition("=")[0], known)
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(
-                cls,
-                args=[*arguments],
-                prog=f"sinkjax {command}",
-                default=cls(**defaults) if defaults else None,
-                config=(tyro.conf.OmitArgPrefixes,),
-            )
-    except SystemExit as exit:
-        if exit.code:
-            raise SinkjaxError(_misfit(arguments, fields) or _sentence(complaint.getvalue())) from None
-        raise
-
-
 def over(options: Any, chosen: Chosen) -> Any:
     """The type of a command's options together with the fields of the chosen config."""
     return options[config_type(chosen.experiment)]
-
-
-def start_jax(backend: str, dtype: str) -> None:
-    """Choose the device, and keep compiled programs for the next process. Errors: a back end that is not here."""
-    import jax
-
-    if not os.environ.get(CACHE_VARIABLE):
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
-    if dtype == "float64":
-        jax.config.update("jax_enable_x64", True)
-    if backend == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-    found = jax.default_backend()
-    if backend not in ("auto", found):
-        raise SinkjaxError(
-            f"back end {backend!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda] and sinkjax[tpu] bring others"
-        )
-    print(f"back end: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
-
-
-def use_all_cores() -> None:
-    """Let JAX see each CPU core as a device, so that runs are divided among them; the environment may say how many instead."""
-    import jax
-
-    if "JAX_NUM_CPU_DEVICES" not in os.environ:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        with contextlib.suppress(RuntimeError):  # the back end runs already, in a notebook say, and keeps its devices
-            jax.config.update("jax_num_cpu_devices", cores)
 
 
 def default_folder(name: str) -> Path:
@@ -384,43 +326,6 @@ def _bytes(gigabytes: float | None) -> int | None:
     if gigabytes is not None and gigabytes <= 0:
         raise SinkjaxError(f"--memory must be above 0 gigabytes, not {gigabytes}")
     return None if gigabytes is None else int(gigabytes * GIGABYTE)
-
-
-def _option_types(cls: Any, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The types of a command's long options: the fields of `cls` and of its config that carry no marker of tyro's."""
-    types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
-    hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
-    marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return {name.replace("_", "-"): hint for name, hint in hints.items() if name not in marked and name not in defaults}
-
-
-def _misfit(arguments: Sequence[str], fields: Mapping[str, Any]) -> str:
-    """The first option whose values do not fit its type, in one sentence; "" if there is none."""
-    given: list[tuple[str, list[str]]] = []
-    for argument in arguments:
-        if argument.startswith("--"):
-            name, equals, value = argument[2:].partition("=")
-            given.append((name.replace("_", "-"), [value] if equals else []))
-        elif given:
-            given[-1][1].append(argument)
-    for name, values in given:
-        hint = fields.get(name, bool if name.removeprefix("no-") in fields else None)
-        complaint = None if hint is None else documents.misfit(values, hint)
-        if complaint:
-            return f"--{name} {complaint}"
-    return ""
-
-
-def _sentence(complaint: str) -> str:
-    """What tyro says in a box under a title, up to the rule below which it repeats the help."""
-    lines = [line.strip("╭╮╰╯│ ") for line in complaint.strip().splitlines()]
-    body = itertools.takewhile(lambda line: not _is_rule(line), itertools.dropwhile(_is_rule, lines[1:]))
-    sentence = " ".join(" ".join(body).split("Got errors:")[0].removeprefix("Error parsing config: ").split())
-    return re.sub("^Unrecognized options: (.*)", r"unexpected '\1': options are written --NAME VALUE", sentence)
-
-
-def _is_rule(line: str) -> bool:
-    return set(line) in ({"─"}, {"-"})
 
 
 def _first_line(cls: type) -> str:

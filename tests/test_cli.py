@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import sinkjax
-from sinkjax import cli
+from sinkjax import backend, cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.plan import duration
 from tests.experiments.tiny import write_both
@@ -289,18 +289,18 @@ def test_a_closed_pipe_ends_a_command_quietly():
 def test_compiled_programs_are_kept_where_the_user_says(tmp_path, monkeypatch):
     kept = jax.config.jax_compilation_cache_dir
     try:
-        cli.start_jax("auto", "float32")
+        backend.start_jax("auto", "float32")
         assert jax.config.jax_compilation_cache_dir == kept
-        monkeypatch.delenv(cli.CACHE_VARIABLE)
+        monkeypatch.delenv(backend.CACHE_VARIABLE)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        cli.start_jax("auto", "float32")
+        backend.start_jax("auto", "float32")
         assert Path(jax.config.jax_compilation_cache_dir) == tmp_path / "sinkjax" / "jax"
     finally:
         jax.config.update("jax_compilation_cache_dir", kept)
 
 
 def test_float64_is_enabled_where_it_is_asked_for():
-    script = "import jax, sinkjax.cli as cli; cli.start_jax('cpu', 'float64'); print(jax.numpy.ones(1).dtype)"
+    script = "import jax, sinkjax.backend as backend; backend.start_jax('cpu', 'float64'); print(jax.numpy.ones(1).dtype)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ})
     assert done.stdout == "float64\n"
 
