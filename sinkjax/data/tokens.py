@@ -21,6 +21,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import filelock
 import numpy as np
 
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
@@ -241,13 +242,10 @@ def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Other processes wait here while one makes a folder. Errors: no permission."""
-    import fcntl
-
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f".{folder.name}.lock").open("w")
+        lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock")).acquire()
     except OSError as error:
         raise SinkjaxError(f"cannot write {folder}: {error.strerror}") from None
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield

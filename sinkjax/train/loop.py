@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import importlib.metadata
 import json
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import jax
 import numpy as np
 
@@ -40,7 +40,7 @@ from sinkjax.train.state import RUNNING, STATUS, TrainState
 from sinkjax.train.task import Models, Reads, Source, Summarises
 from sinkjax.train.trained import Trained, begin_all, going, trained
 
-SUMMARY, MODELS = "summary.json", "models"
+SUMMARY, MODELS, LOCK = "summary.json", "models", ".lock"
 SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
@@ -180,13 +180,14 @@ def claim(folder: Path, config: Training) -> None:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Keep other processes from training in `folder` meanwhile; a kill frees it. Errors: another one trains there."""
-    with (folder / CONFIG_FILE).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SinkjaxError(f"another process trains in {folder}; wait for it, or choose another folder") from None
-        except OSError:  # a file system without locks
-            pass
+    lock: contextlib.AbstractContextManager[Any]
+    try:
+        lock = filelock.FileLock(folder / LOCK, timeout=0).acquire()
+    except filelock.Timeout:
+        raise SinkjaxError(f"another process trains in {folder}; wait for it, or choose another folder") from None
+    except NotImplementedError:  # a file system without locks
+        lock = contextlib.nullcontext()
+    with lock:
         yield
 
 

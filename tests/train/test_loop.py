@@ -156,8 +156,8 @@ def test_another_config_is_refused_by_the_fields_that_differ(done, tmp_path):
 
 
 def test_a_folder_in_which_another_process_trains_is_left_alone(done):
-    hold = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", hold, str(done.folder / "config.yaml")]
+    hold = "with alone(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", f"import sys; from sinkjax.train.loop import Path, alone\n{hold}", str(done.folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         with pytest.raises(SinkjaxError, match="another process trains in"):
