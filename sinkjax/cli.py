@@ -262,7 +262,7 @@ def _listed(verb: str) -> dict[str, str]:
         return {name: registry.choose(name).config.summary for name in shipped(registry.KIND)}
     names = {name: choose(name) for name in shipped()}
     return {
-        name: _first_line(config_type(chosen.experiment))
+        name: getattr(chosen.config, "summary", None) or _first_line(config_type(chosen.experiment))
         for name, chosen in names.items()
         if verb != "sweep" or chosen.experiment == "sweep"
     }

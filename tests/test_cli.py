@@ -93,6 +93,8 @@ def test_the_overview_names_every_verb_and_the_listing_every_config(capsys):
     listing = capsys.readouterr().out
     assert "kiya/mask" in listing
     assert "sweep/first-key" in listing
+    says = [line.split(maxsplit=1)[1] for line in listing.splitlines() if line.startswith("  pretrain/")]
+    assert len({*says}) == len(says) > 1  # each study in its own words
 
 
 def test_help_of_an_experiment_lists_its_fields_with_their_values(capsys):

@@ -71,8 +71,7 @@ class Streaming(Background):
 
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere(Background):
-    """Sinks and massive activations on other tokens than the first, and which of the two comes first (Sun et al., Kiya et"
-    " al.)."""
+    """Sinks and massive activations on other tokens than the first, and which of the two comes first (Sun et al. 2024)."""
 
     delimiters: tuple[str, ...] = (".", "\n", ",", ";", ":")
     """tokens of which it is claimed; each must be one token of the model"""

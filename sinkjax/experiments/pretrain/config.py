@@ -148,6 +148,11 @@ class Ablation(Trains):
                 if isinstance(row, str) and row not in names:
                     raise unknown("row", row, names)
 
+    @property
+    def summary(self) -> str:
+        """What is compared, in a line."""
+        return f"Pretraining: {self.title}"
+
     @cached_property
     def forms(self) -> tuple[Form, ...]:
         """All rows. Errors: one that is none."""
