@@ -68,9 +68,9 @@ class Capture:
 class Probe:
     """Which statistics a forward returns; the axes are in `sinkjax/statistics.py` and in `record.dims`.
 
-    attention_received, attention_share, row_entropy: of the attention weights actually used. attention_received_bias: the mean
-    over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention bias). query_key_cosine: of rotated
-    queries with each key they come after.
+    attention_received, attention_share, row_entropy: of the attention weights actually used. attention_received_bias,
+    attention_share_bias: the mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention bias),
+    and of its share. query_key_cosine: of rotated queries with each key they come after.
     resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
     query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.
     attention: layers whose full maps are returned. capture, extra: raw values and further reductions.
@@ -89,6 +89,7 @@ class Probe:
     value_norm: bool = False
     nll: bool = False
     attention_received_bias: bool = field(default=False, metadata=LATER)
+    attention_share_bias: bool = field(default=False, metadata=LATER)
     attention: tuple[int, ...] = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()

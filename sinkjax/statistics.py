@@ -84,10 +84,15 @@ def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
     return jnp.einsum("BHQ,BHQS->BHS", real, weights, precision="highest")  # a product: a masked sum would copy the weights
 
 
+def row_sizes(weights: jax.Array, view: PairView) -> jax.Array:
+    """Each row's absolute weight, what goes to no key included (Gu et al. 2025, with their 1e-8): [B, H, Q]."""
+    keys = jnp.abs(weights).sum(axis=-1) + 1e-8
+    return keys if view.bias is None else keys + jnp.abs(view.bias)
+
+
 def share_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries of each key's share of the row's absolute weight, for any normaliser (Gu et al. 2025): [B, H, S]."""
-    size = jnp.abs(weights)
-    return column_sums(size / (size.sum(axis=-1, keepdims=True) + 1e-8), view)
+    return column_sums(jnp.abs(weights) / row_sizes(weights, view)[..., None], view)
 
 
 def mean_over_later_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -101,6 +106,14 @@ def bias_sums(weights: jax.Array, view: PairView) -> jax.Array:
     if view.bias is None:
         return jnp.zeros(weights.shape[:2], weights.dtype)
     return jnp.where(view.real_rows[..., 0], view.bias, 0).sum(axis=-1)
+
+
+def bias_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
+    """`bias_sums` of the share of each row's absolute weight: [B, H]."""
+    if view.bias is None:
+        return jnp.zeros(weights.shape[:2], weights.dtype)
+    share = jnp.abs(view.bias) / row_sizes(weights, view)
+    return jnp.where(view.real_rows[..., 0], share, 0).sum(axis=-1)
 
 
 def mean_over_queries(sums: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -122,8 +135,7 @@ def share_above(sums: jax.Array, lengths: jax.Array, *, eps: float) -> jax.Array
 
 def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """`later_sums` of each key's share of the row's absolute weight, for rows that do not sum to 1: [B, H, S]."""
-    size = jnp.abs(weights)
-    return later_sums(size / (size.sum(axis=-1, keepdims=True) + 1e-8), view)
+    return later_sums(jnp.abs(weights) / row_sizes(weights, view)[..., None], view)
 
 
 @functools.cache
@@ -212,6 +224,7 @@ BUILT_IN: dict[str, Statistic] = {
         Statistic("attention_received", Site.WEIGHTS, column_sums, KEYS, mean_over_later_queries),
         Statistic("attention_share", Site.WEIGHTS, share_sums, KEYS, mean_over_later_queries),
         Statistic("attention_received_bias", Site.WEIGHTS, bias_sums, ("prompt", "layer", "head"), mean_over_queries),
+        Statistic("attention_share_bias", Site.WEIGHTS, bias_share_sums, ("prompt", "layer", "head"), mean_over_queries),
         Statistic("row_entropy", Site.WEIGHTS, row_entropy, ("prompt", "layer", "head", "query")),
         Statistic("query_key_cosine", Site.LOGITS, cosine_sums, KEYS, mean_over_later_queries),
         Statistic("resid_max", Site.RESID, abs_max, DEPTHS),

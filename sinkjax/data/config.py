@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.experiments.config import above, at_least, each_once
+from sinkjax.experiments.config import above, at_least, each_once, only_for
 
 C = TypeVar("C")
 
@@ -37,7 +37,8 @@ class Corpus:
     limit: int | None = None
     """bytes of text at most, the first ones"""
     tokenizer: str = BPE
-    """"bpe" (byte-level, trained on this text), or that of a preset, a folder, a .gguf file or a model on the hub"""
+    """"bpe" (byte-level, trained on this text, its held-out parts included), or that of a preset, a folder, a .gguf file or a
+    model on the hub"""
     vocabulary: int = 2048
     """tokens of a trained tokenizer; 0 is its BOS, 1 its EOS"""
     separator: Literal["none", "bos", "eos"] = "none"
@@ -97,6 +98,7 @@ class Blocks:
                     raise SinkjaxError(f"{name} has {position}, but a block has the positions 0 to {self.context}")
             if getattr(self, name):
                 each_once(self, name)
+        only_for(self, "fixed_token", bool(self.fixed_positions), "fixed_positions, and there are none")
         both = sorted(set(self.fixed_positions) & set(self.random_positions))
         if both:
             raise SinkjaxError(f"position {both[0]} cannot hold a fixed and a random token at once")

@@ -158,6 +158,12 @@ def above(config: Any, **bounds: float) -> None:
             raise SinkjaxError(f"{name} must be above {bound}{', and finite' * (value == math.inf)}, not {value}")
 
 
+def only_for(config: Any, name: str, here: bool, what: str) -> None:
+    """Raise an error that names a field that has another value than its default where nothing reads it."""
+    if not here and getattr(config, name) != type(config).__dataclass_fields__[name].default:
+        raise SinkjaxError(f"{name} is for {what}")
+
+
 def below(config: Any, name: str, limit: str) -> None:
     """Raise unless the field `name` is below the field `limit`."""
     if getattr(config, name) >= getattr(config, limit):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import above, at_least
+from sinkjax.experiments.config import above, at_least, only_for
 from sinkjax.model.names import NormaliserName
 
 Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
@@ -81,6 +81,7 @@ class Architecture:
     def __post_init__(self) -> None:
         at_least(self, layers=1, width=1, heads=1, kv_heads=1, head_dim=1, mlp_width=1, window=1)
         above(self, rope_theta=0, norm_eps=0)
+        only_for(self, "rope_theta", self.position == "rope", f"the position 'rope', not for {self.position!r}")
         for name, of in (("alpha", ("scaled",)), ("p", ("softmax-p", "sigmoid-p"))):
             if getattr(self, name) is not None and self.normaliser not in of:
                 raise SinkjaxError(f"{name} is for the normaliser {' or '.join(map(repr, of))}, not for {self.normaliser!r}")

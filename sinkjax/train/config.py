@@ -45,7 +45,7 @@ class Training:
     together: Literal["auto", "vmap", "map"] = "auto"
     """how the runs of one device are computed: at once (vmap), one after the other (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"
-    """of the parameters and activations"""
+    """of the parameters and activations; not float16, in which Adam's epsilon is 0"""
 
     @property
     def summary(self) -> str:
@@ -54,6 +54,8 @@ class Training:
 
     def __post_init__(self) -> None:
         at_least(self, seed=0, seeds=1, steps=1, batch=1, eval_every=1, eval_batch=1, data_seed=0)
+        if self.dtype == "float16":
+            raise SinkjaxError('dtype "float16" cannot be trained: Adam\'s epsilon is 0 in it; choose bfloat16 or float32')
         each_once(self, "learning_rates")
         for rate in self.learning_rates:
             if not 0 < rate < float("inf"):
@@ -88,6 +90,8 @@ class Schedule(Training):
         super().__post_init__()
         at_least(self, weight_decay=0, warmup=0, lowest=0)
         at_least(self, micro_batch=1)
+        if self.lowest > 1:
+            raise SinkjaxError(f"lowest must be at most 1, not {self.lowest}")
         if self.clip is not None:
             above(self, clip=0)
         if min(self.mesh) < 1 or (self.micro_batch or self.batch) % self.mesh[0]:

@@ -14,13 +14,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.train.config import Schedule, Training
-from sinkjax.train.task import Models, Task
+from sinkjax.train.task import Models, Reads, Task
 
 T = TypeVar("T")
 
 
 def mesh_of(config: Training, task: Task) -> Mesh | None:
-    """The mesh that a config asks for, or None. Errors: too few devices; a task whose models are not those of this library."""
+    """The mesh that a config asks for, or None.
+
+    Errors: too few devices; a task whose models are not those of this library, or whose batches each device would make whole.
+    """
     if not isinstance(config, Schedule) or config.mesh == (1, 1):
         return None
     count = config.mesh[0] * config.mesh[1]
@@ -28,6 +31,8 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
         raise SinkjaxError(f"mesh {list(config.mesh)} needs {count} devices, and there are {jax.device_count()}")
     if not isinstance(task, Models):
         raise SinkjaxError("mesh is for models of this library")
+    if config.mesh[0] > 1 and not isinstance(task, Reads):
+        raise SinkjaxError(f"mesh divides batches that are read, and these are made on the device; choose [1, {config.mesh[1]}]")
     return Mesh(np.array(jax.devices()[:count]).reshape(config.mesh), ("data", "model"))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sinkjax.data.config import BPE, Blocks, Corpus
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import at_least
+from sinkjax.experiments.config import at_least, only_for
 from sinkjax.train.architecture import Architecture
 from sinkjax.train.config import Schedule
 
@@ -18,7 +18,7 @@ from sinkjax.train.config import Schedule
 class Pretrain(Schedule, Corpus, Blocks, Architecture):
     """A decoder-only model that learns to predict the next token of a text.
 
-    Evaluated on the first `eval_batch` held-out blocks, sinks on the first 64 tokens of each.
+    Evaluated on `eval_batch` held-out blocks, the same for every seed, sinks on the first 64 tokens of each.
     """
 
     learning_rates: tuple[float, ...] = (4e-3,)
@@ -40,6 +40,7 @@ class Pretrain(Schedule, Corpus, Blocks, Architecture):
         at_least(self, vocab_size=1)
         if self.vocab_size is None and self.tokenizer != BPE:
             raise SinkjaxError(f"vocab_size must be stated for the tokenizer {self.tokenizer!r}, which has a size of its own")
+        only_for(self, "random_bits", False, "data that are made on the device, not for a text")
 
     @property
     def summary(self) -> str:

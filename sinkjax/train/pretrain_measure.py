@@ -21,7 +21,8 @@ from sinkjax.record import Record
 MEASURED = 64  # T of the sink rate, as in Gu et al. 2025
 EPS = 0.3  # of the sink rate, as in Gu et al. 2025
 KEYS = 5  # first positions whose sink rate is logged
-STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "resid_max", "resid_norm")
+BIAS = ("attention_received_bias", "attention_share_bias")
+STATISTICS = ("attention_received", "attention_share", *BIAS, "resid_max", "resid_norm")
 PROBE = dataclasses.replace(Probe.of(*STATISTICS, "value_norm"), capture=(Capture(Site.RESID, name="resid"),))
 
 
@@ -50,20 +51,21 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
 def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """What is logged.
 
-    sink, sink_share: Sink_k^0.3 of the first positions, by the weights used and by each row's shares; sink_bias: the same of what
-    the model gives to no key. received, share [layer, head]: mean weight on the first key, or its share. norm_ratio [depth]: of
-    the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|. effective_rank [layer]: exp of
-    the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy and Vetterli 2007).
-    value_ratio, disparity [layer]. All else as it is.
+    sink, sink_share: Sink_k^0.3 of the first positions, by the weights used and by each row's shares; sink_bias, sink_bias_share:
+    the same of what the model gives to no key. received, share [layer, head]: mean weight on the first key, or its share.
+    norm_ratio [depth]: of the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|.
+    effective_rank [layer]: exp of the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy
+    and Vetterli 2007). value_ratio, disparity [layer]. All else as it is.
     """
     record = Record({name: measured[name] for name in STATISTICS}, PROBE.dims())
     rest = {name: value for name, value in measured.items() if name not in (*STATISTICS, "spectrum")}
     keys = range(min(KEYS, measured["attention_received"].shape[-1]))
-    bias = measured["attention_received_bias"]
+    bias, bias_share = (measured[name] for name in BIAS)
     return rest | {
         "sink": [float(metrics.sink_rate(record, key, EPS).mean()) for key in keys],
         "sink_share": [float(metrics.sink_rate(record, key, EPS, statistic="attention_share").mean()) for key in keys],
         "sink_bias": float((bias > EPS).mean()),
+        "sink_bias_share": float((bias_share > EPS).mean()),
         "received": measured["attention_received"][..., 0].mean(axis=0),
         "share": measured["attention_share"][..., 0].mean(axis=0),
         "received_bias": bias.mean(axis=0),

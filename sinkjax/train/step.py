@@ -81,7 +81,7 @@ def gradient_of(
 
     def add(sums: Any, group: Any) -> tuple[Any, jax.Array]:
         (loss, reached), gradient = of(params, group, variant)
-        return jax.tree.map(jnp.add, sums, (loss, gradient)), reached
+        return jax.tree.map(jnp.add, sums, (loss.astype(jnp.float32), gradient)), reached
 
     zeros = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
     (loss, gradient), reached = jax.lax.scan(add, zeros, groups)

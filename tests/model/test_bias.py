@@ -20,6 +20,7 @@ from sinkjax.model.normalisers import NAMED
 from tests.model.variants import bare, draw
 
 T = 9
+STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "attention_share_bias")
 SHAPE: dict[str, Any] = {"heads": 4, "kv_heads": 2, "head_dim": 6, "position": Rope(100.0), "score_scale": None}
 OPTIONS: dict[str, dict[str, Any]] = {
     "key": {"attention_bias": KeyBias()},
@@ -73,7 +74,7 @@ def by_numpy(weights: dict, x: np.ndarray, config: Config) -> tuple[np.ndarray, 
 def test_a_bias_is_one_more_column_that_is_measured_apart(name: str, rng: np.random.Generator) -> None:
     config = bare(**SHAPE, **OPTIONS[name])
     weights, x = draw(config), rng.standard_normal((2, T, 7))
-    probe = Probe(attention=(0, 1), attention_received=True, attention_received_bias=True)
+    probe = dataclasses.replace(Probe.of(*STATISTICS), attention=(0, 1))
 
     def loss(weights: dict) -> tuple:
         out = sinkjax.forward(weights, x, config, sinkjax.add_logit(0, 0.0), probe, [T, 5])
@@ -86,12 +87,11 @@ def test_a_bias_is_one_more_column_that_is_measured_apart(name: str, rng: np.ran
             np.testing.assert_allclose(out.output[prompt, :length], want, rtol=1e-7, atol=1e-7)
             found = np.nan_to_num(out.record["attention"][prompt, ..., :length, :length])
             np.testing.assert_allclose(found, maps[..., 1:], rtol=1e-7, atol=1e-7)
-            np.testing.assert_allclose(
-                out.record["attention_received_bias"][prompt], maps[..., 0].mean(axis=-1), rtol=1e-7, atol=1e-7
-            )
-            np.testing.assert_allclose(
-                out.record["attention_received"][prompt, ..., 0], maps[..., 1].mean(axis=-1), rtol=1e-7, atol=1e-7
-            )
+            shares = np.abs(maps) / (np.abs(maps).sum(axis=-1, keepdims=True) + 1e-8)
+            for statistic, entry in zip(STATISTICS, (maps, shares, maps, shares), strict=True):
+                column = out.record[statistic][prompt]
+                column, key = (column, 0) if statistic.endswith("bias") else (column[..., 0], 1)
+                np.testing.assert_allclose(column, entry[..., key].mean(axis=-1), rtol=1e-7, atol=1e-7)
     assert all(np.isfinite(leaf).all() and np.asarray(leaf).any() for leaf in jax.tree.leaves(slopes))
 
 

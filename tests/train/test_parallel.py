@@ -11,7 +11,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.data.batches import Batch
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import pretrain
+from sinkjax.train import backcopy, pretrain
+from sinkjax.train.backcopy_config import BackcopyTraining
 from sinkjax.train.pretrain_config import Pretrain
 from sinkjax.train.spread import Spread
 from sinkjax.train.step import gradient_of
@@ -81,6 +82,13 @@ def test_the_rows_of_a_micro_batch_are_divided_among_devices():
 def test_a_mesh_must_divide_the_batch(mesh):
     with pytest.raises(SinkjaxError, match="mesh must hold two numbers"):
         dataclasses.replace(SMALL, mesh=mesh)
+
+
+def test_a_mesh_does_not_divide_batches_that_each_device_would_make():
+    config = BackcopyTraining(layers=1, width=16, mlp_width=16, batch=8, context=8, text="packaged", mesh=(2, 1))
+    with pytest.raises(SinkjaxError, match=r"these are made on the device; choose \[1, 1\]"):
+        Spread(backcopy.task(config), config, 1)
+    Spread(backcopy.task(config), dataclasses.replace(config, mesh=(1, 2)), 1)
 
 
 def test_a_mesh_needs_its_devices():

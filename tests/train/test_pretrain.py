@@ -300,6 +300,11 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
         ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
         ({"attention_impl": "fused", "window": 5}, "so it cannot do windows"),
         ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
+        ({"dtype": "float16"}, 'dtype "float16" cannot be trained'),
+        ({"lowest": 3.0}, "lowest must be at most 1, not 3"),
+        ({"rope_theta": 500.0, "position": "none"}, "rope_theta is for the position 'rope', not for 'none'"),
+        ({"fixed_token": 7}, "fixed_token is for fixed_positions, and there are none"),
+        ({"random_bits": "threefry"}, "random_bits is for data that are made on the device"),
     ],
     ids=str,
 )

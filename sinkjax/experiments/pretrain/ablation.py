@@ -79,7 +79,7 @@ def _provenance(config: Ablation, data: Mapping[str, Any]) -> dict[str, Any]:
         "steps": about["config"]["steps"],
         "parameters": f"{about['parameters']:,}",
         "text": Path(about["config"].get("text") or "").name,  # of a folder, not where it lies
-        "text sha256": str(text.get("corpus", ""))[:12],
+        "tokens' sha256": str(text.get("corpus", ""))[:12],
         "tokens": f"{text['tokens']:,}" if "tokens" in text else None,
         "dtype": about["config"]["dtype"],
         "device": about["devices"],

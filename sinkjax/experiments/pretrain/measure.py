@@ -63,7 +63,8 @@ def of_log(folder: Path) -> xarray.Dataset:
         shape = np.shape(lines[0][name])
         values = np.full((len(runs), points, *shape), np.nan)
         for number, evaluations in enumerate(runs):
-            values[number, : len(evaluations)] = [np.array(line[name], float) for line in evaluations]
+            if evaluations:  # none of a run whose first line was cut off
+                values[number, : len(evaluations)] = [np.array(line[name], float) for line in evaluations]
         dims = DIMS.get(name, ())
         more = dims if len(dims) == len(shape) else tuple(f"{name}_{axis}" for axis in range(len(shape)))
         data[name] = (("run", "point", *more), values)

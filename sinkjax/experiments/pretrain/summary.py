@@ -67,7 +67,7 @@ OF: dict[str, Callable[[Any], NDArray]] = {
     "sink_3": _key(2),
     "sink_4": _key(3),
     "sink_5": _key(4),
-    "sink_bias": lambda data: 100 * end(data, data["sink_bias"].values),
+    "sink_bias": lambda data: 100 * _over("sink_bias_share" if by_shares(data) else "sink_bias", np.mean)(data),
     "loss": lambda data: end(data, data["loss"].values),
     "train_loss": lambda data: end(data, data["train_loss"].values),
     "gradient_norm": lambda data: end(data, data["gradient_norm"].values),
@@ -124,6 +124,15 @@ def mean(stores: Stores, config: Ablation, form: Form, measure: str) -> Interval
     return stats.interval(found, level=LEVEL, seed=config.seed)
 
 
+def steps_in_words(stores: Stores, config: Ablation, form: Form) -> Interval:
+    """The mean of "steps_to", or, if not every run came so low, how many did and their mean."""
+    each = values(stores, form.name, "steps_to", config.forms[0].name)
+    known, reached = each[~np.isnan(each)], each[np.isfinite(each)]
+    if len(reached) == len(known):
+        return mean(stores, config, form, "steps_to")
+    return alone(f"{number(reached.mean())} in {len(reached)} of {len(known)}, else never" if len(reached) else "never")
+
+
 def difference(stores: Stores, config: Ablation, more: str, less: str, measure: str) -> Interval:
     """How much larger a measure is in one row than in another, over the seeds that finished in both."""
     first = config.forms[0].name
@@ -161,11 +170,12 @@ def rows(config: Ablation, stores: Stores) -> list[Row]:
                 effect = NOT_COMPARED
                 if measure in COMPARED and form != first and first.name in stores:
                     effect = difference(stores, config, form.name, first.name, measure)
-                table.append(Row(form.title, ROWS, MEASURES[measure], mean(stores, config, form, measure), effect))
+                shown = steps_in_words(stores, config, form) if measure == "steps_to" else mean(stores, config, form, measure)
+                table.append(Row(form.title, ROWS, MEASURES[measure], shown, effect))
             else:
                 table.append(Row(form.title, ROWS, MEASURES[measure], alone("-")))
             if any(measure in other.paper for other in config.forms):
-                said = form.paper.get(measure, "-")  # in the paper's own digits
+                said = form.paper.get(measure, "-")
                 table.append(Row(form.title, ROWS, f"{MEASURES[measure]}, {PAPER}", alone(str(said))))
         if form.name in stores:
             for measure in MEASURES:

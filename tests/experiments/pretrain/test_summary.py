@@ -58,6 +58,9 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
     text = (folder / LOG).read_text()
     (folder / LOG).write_text(text[:-10])
     assert so_far(folder).sizes["point"] == 2
+    folder = log(tmp_path / "at once", [line(0, 0, 5.0, 0.0), line(1, 0, 5.0, 0.0)])
+    (folder / LOG).write_text((folder / LOG).read_text()[:-10])  # before the second run had a line
+    assert so_far(folder)["outcome"].values.tolist() == [GOING, GOING]
 
 
 def test_means_are_over_the_seeds_that_finished(stores):
@@ -81,6 +84,7 @@ def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
     assert summary.OF["sink"](shares).tolist() == [pytest.approx(40)]
     assert summary.OF["strongest"](shares).tolist() == [pytest.approx(0.4)]
     assert summary.OF["column_sum"](shares).tolist() == [pytest.approx(1.1 / 4)]
+    assert [summary.OF["sink_bias"](data).tolist() for data in (weights, shares)] == [[pytest.approx(2)], [pytest.approx(1)]]
 
 
 def test_every_measure_has_a_number_for_a_finished_run(stores):
@@ -107,6 +111,19 @@ def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
     assert summary.steps_to(slow, stores["a"]).tolist() == [np.inf, np.inf]
     fast = stores["a"].assign(loss=stores["a"]["loss"] - 0.5)
     assert summary.steps_to(fast, stores["a"])[0] == pytest.approx(75)  # 3.5 at 50, 2.5 at 100; its goal is 3.0
+
+
+def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
+    config = study(measures=("steps_to",))
+
+    def told(*less):
+        losses = stores["a"]["loss"] + np.array(less)[:, None]
+        rows = summary.rows(config, {**stores, "d": stores["a"].assign(loss=losses)})
+        return next(row.value for row in rows if (row.arm, row.measure) == ("row d", MEASURES["steps_to"]))
+
+    assert told(-0.5, -0.5).n == 2
+    assert told(-0.5, 1.0).note == "75.0 in 1 of 2, else never"
+    assert told(1.0, 1.0).note == "never"
 
 
 def test_the_table_has_a_line_for_each_row_run_or_not(stores):
