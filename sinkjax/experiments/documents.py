@@ -37,6 +37,22 @@ class Loader(yaml.SafeLoader):
 Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
 
 
+class Dumper(yaml.SafeDumper):
+    """Safe YAML in which every text reads back as itself: a line break that is not ASCII is escaped, as a reader folds it."""
+
+
+def _text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if {*text} & {*"\x85\u2028\u2029"} else None)
+
+
+Dumper.add_representer(str, _text)
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """A mapping as a YAML document, in its order."""
+    return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+
+
 def parse(text: str, what: str) -> dict[str, Any]:
     """A YAML document as a mapping with names as keys. Errors: anything else, with the line where YAML stops making sense."""
     try:
@@ -173,7 +189,7 @@ def describe(value: Any) -> str:
 
 def write(name: str, config: Any, key: str = "experiment") -> str:
     """The YAML document of a resolved config: the experiment's name, under `key`, and every field."""
-    return yaml.safe_dump(plain({key: name, **fields(config)}), sort_keys=False, allow_unicode=True)
+    return dump(plain({key: name, **fields(config)}))
 
 
 def differences(old: Any, new: Any) -> list[str]:

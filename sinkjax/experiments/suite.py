@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.errors import SinkjaxError, unknown
@@ -81,7 +79,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
                 raise
             refused[name] = str(error)
             say(f"{name} does not run: {error}")
-    write(out / REFUSED, yaml.safe_dump(refused, allow_unicode=True))
+    write(out / REFUSED, documents.dump(refused))
     return _write(config, out, sections, refused)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sinkjax.errors import SinkjaxError
@@ -94,6 +94,7 @@ def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str)
     eps=st.floats(0, 1, exclude_min=True, exclude_max=True),
     layers=st.lists(st.integers(0, 99)),
 )
+@example(prompts=1, text="a\x85 b\u2028", bos="model", eps=0.5, layers=[])  # YAML's own line breaks
 def test_a_written_config_reads_back_as_itself(prompts, text, bos, eps, layers):
     config = Mask(prompts=prompts, text=text, bos=bos, eps=eps, map_layers=tuple(layers))
     assert read(documents.write("kiya/mask", config), "file") == Chosen("kiya/mask", config)

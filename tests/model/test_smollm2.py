@@ -45,7 +45,8 @@ def test_hidden_states_of_every_layer(ours, theirs) -> None:
 
 
 def test_attention_maps(ours, theirs) -> None:
-    assert np.abs(np.asarray(ours.record["attention"]) - theirs["attention"]).max() <= 1e-5
+    error = np.abs(np.asarray(ours.record["attention"]) - theirs["attention"]).max()
+    assert error <= 3e-5  # below 1e-5 on CPUs with AVX-512, 1.2e-5 on one without
 
 
 def test_it_has_learned_english(ours) -> None:
