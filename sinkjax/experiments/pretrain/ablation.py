@@ -43,7 +43,7 @@ def _findings(config: Ablation, data: Mapping[str, Any]) -> tuple[str, ...]:
     missing = [form.title for form, (_, of) in counts.items() if not of]
     said = [f"{len(done)} of {len(config.here)} rows are finished, at size {config.size}."]
     if missing:
-        said.append(f"Not run: {', '.join(missing)}.")
+        said.append(f"Not run: {'; '.join(missing)}.")
     said += summary.unfinished(config, data)
     means = {form.title: found for form in done if (found := summary.mean(data, config, form, "sink")).mean is not None}
     if len(means) > 1:

@@ -200,7 +200,7 @@ def claim(config: Ablation, stores: Stores, said: Statement) -> Claim:
     sides = [f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (said.more, said.less)]
     missing = [titles[side] for side in (said.more, said.less) if isinstance(side, str) and side not in stores]
     if missing:
-        return Claim(said.statement, "not applicable", f"not run: {', '.join(missing)}", said.paper)
+        return Claim(said.statement, "not applicable", f"not run: {'; '.join(missing)}", said.paper)
     if isinstance(said.more, str) and isinstance(said.less, str):
         found = difference(stores, config, said.more, said.less, said.measure)
     else:

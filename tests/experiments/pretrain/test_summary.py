@@ -156,7 +156,7 @@ def test_a_claim_needs_two_seeds_and_an_interval_above_0(stores, tmp_path):
 def test_a_section_is_made_of_whatever_is_there(stores):
     empty = ablation.section(study(), {})
     assert empty.drawings == ()
-    assert empty.findings == ("0 of 3 rows are finished, at size mini.", "Not run: row a, row b, row d.")
+    assert empty.findings == ("0 of 3 rows are finished, at size mini.", "Not run: row a; row b; row d.")
     section = ablation.section(study(), stores)
     assert section.findings[0] == "1 of 3 rows are finished, at size mini."
     assert [drawing.name for drawing in section.drawings] == ["learning", "sinks", "losses"]
