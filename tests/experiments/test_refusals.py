@@ -36,7 +36,7 @@ WRONG = {
     "li/dominance": ({"aligned": 1.0}, {"controls": 0}, {"length": 3}),
     "li/isolate": ({"position": 0}, {"position": 63}, {"eps": 1.0}),
     "li/super-neurons": ({"neurons": 1}, {"controls": 0}, {"eps": 1.0}),
-    "li/variance": ({"prompts": 2}, {"permutations": 1}, {"length": 4}),
+    "li/variance": ({"prompts": 2}, {"permutations": 1}, {"length": 4}, {"bos": "model"}),
     "pretrain/mini": ({"steps": 0}, {"seeds": 0}, {"rows": []}),
     "trigger/assumptions": ({"sinks": 0.0}, {"seeds": 0}, {"width": 3}),
     "trigger/bound": ({"caps": [0.5, 0.1]}, {"cap_steps": 0}, {"shifts": []}),

@@ -30,6 +30,10 @@ class Variance(Study):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, prompts=3, permutations=20, length=8)
+        if self.bos != "none":
+            raise SinkjaxError(
+                'bos must be "none": with a BOS before every sequence nothing varies at position 0, with which all is compared'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
