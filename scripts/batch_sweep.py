@@ -13,7 +13,7 @@ import argparse
 import jax
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.data.corpora import passages
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         f"{text.source}\nheads that sink on key 0 and on key 1, and the change from no edit: mean and 95 % interval over prompts"
     )
     rates = [metrics.sink_rate(result, key) for key in (0, 1)]
-    columns = [table for rate in rates for table in (stats.intervals(rate), stats.paired_differences(rate, rate[0]))]
+    columns = [table for rate in rates for table in (intervals.intervals(rate), intervals.paired_differences(rate, rate[0]))]
     table = [("", "key 0", "change", "key 1", "change")]
     table += [(label, *map(str, row)) for label, *row in zip(result.edit.values, *columns, strict=True)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

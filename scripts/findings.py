@@ -15,11 +15,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run, suite
 from sinkjax.experiments.base import Claim, Section
 from sinkjax.experiments.registry import EXPERIMENTS, choose
-from sinkjax.report.files import write
 from sinkjax.report.table import verdicts
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"

@@ -18,8 +18,8 @@ import numpy as np
 import sinkjax
 from sinkjax.checkpoints.native import CARD
 from sinkjax.checkpoints.presets import MODELS
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.files import write
 from sinkjax.train import load_runs
 from sinkjax.train.folder import save_run
 from sinkjax.train.log import read

@@ -28,7 +28,7 @@ import torch  # noqa: E402
 
 import sinkjax  # noqa: E402
 from sinkjax import Capture, Probe, Site  # noqa: E402
-from sinkjax.metrics import sink_rate, undecided_heads  # noqa: E402
+from sinkjax.analysis.metrics import sink_rate, undecided_heads  # noqa: E402
 from tests.model import reference  # noqa: E402
 from tests.model.prose import PASSAGES  # noqa: E402
 from tests.model.reference import LENGTHS, VOCABULARY, Kind  # noqa: E402

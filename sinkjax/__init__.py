@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sinkjax.analysis import intervals as intervals
+    from sinkjax.analysis import metrics as metrics
     from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.load import Model as Model
     from sinkjax.checkpoints.load import load as load
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
     from sinkjax.errors import SinkjaxError as SinkjaxError
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
-    from sinkjax.model.forward import forward as forward
-    from sinkjax.probe import Capture as Capture
-    from sinkjax.probe import Probe as Probe
-    from sinkjax.record import Record as Record
-    from sinkjax.record import to_dataset as to_dataset
-    from sinkjax.statistics import Statistic as Statistic
+    from sinkjax.probes.probe import Capture as Capture
+    from sinkjax.probes.probe import Probe as Probe
+    from sinkjax.probes.record import Record as Record
+    from sinkjax.probes.record import to_dataset as to_dataset
+    from sinkjax.probes.statistics import Statistic as Statistic
     from sinkjax.sweeps.run import sweep as sweep
+    from sinkjax.transformer.forward import forward as forward
 
 __version__ = "0.1.0"
 
@@ -62,19 +64,22 @@ _HOME = {
     "sinkjax.errors": ("SinkjaxError",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),
-    "sinkjax.model.forward": ("forward",),
-    "sinkjax.probe": ("Capture", "Probe"),
-    "sinkjax.statistics": ("Statistic",),
-    "sinkjax.record": ("Record", "to_dataset"),
+    "sinkjax.transformer.forward": ("forward",),
+    "sinkjax.probes.probe": ("Capture", "Probe"),
+    "sinkjax.probes.statistics": ("Statistic",),
+    "sinkjax.probes.record": ("Record", "to_dataset"),
     "sinkjax.sweeps.run": ("sweep",),
 }
+_SUBMODULES = ("intervals", "metrics")  # of `sinkjax.analysis`
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-__all__ = sorted(_MODULE)  # noqa: PLE0605 - a list, made from the table above
+__all__ = sorted([*_MODULE, *_SUBMODULES])  # noqa: PLE0605 - a list, made from the table above
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
+    if name not in _MODULE and name not in _SUBMODULES:
         raise AttributeError(f"module 'sinkjax' has no attribute {name!r}")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"sinkjax.analysis.{name}")
     return getattr(importlib.import_module(_MODULE[name]), name)
 
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from sinkjax.cli import main
+from sinkjax.cli.main import main
 
 sys.exit(main())

@@ -15,9 +15,9 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
-from sinkjax.model.forward import run
 from sinkjax.model.params import check
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.transformer.forward import run
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.load import Model

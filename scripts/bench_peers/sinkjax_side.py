@@ -18,9 +18,9 @@ from bench_peers.worker import serve, versions
 from sinkjax.data.corpora import passages
 from sinkjax.edits.resolve import resolve
 from sinkjax.model import params
-from sinkjax.model.forward import run
 from sinkjax.sweeps.plan import plan, stack
 from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.transformer.forward import run
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
 PRECISION = "highest"

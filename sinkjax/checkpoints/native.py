@@ -23,11 +23,11 @@ from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.safetensors import write_safetensors
 from sinkjax.checkpoints.tensors import Checkpoint, Tensor
 from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.model import params
 from sinkjax.model.config import Config
-from sinkjax.report.files import write
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.load import Model

@@ -1,7 +1,7 @@
 """Where an edit can act: the sites of the forward pass, in the order in which they fire.
 
-`sinkjax/model/forward.py` visits EMBED once and every other site once a layer; this table says what array is there, what may be
-done to it, and which selectors choose its cells. `edits/apply.py` holds the operations, by the kind of array.
+`sinkjax/transformer/forward.py` visits EMBED once and every other site once a layer; this table says what array is there, what
+may be done to it, and which selectors choose its cells. `edits/apply.py` holds the operations, by the kind of array.
 
 A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` at its place in the forward; one with another array
 than vectors [B, T, (H,) D] or scores [B, H, Q, S] also needs a function in `apply.py` and a visit in `tape.py`. The tests that

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
     from sinkjax.experiments.summary import Row
     from sinkjax.model.config import Config
-    from sinkjax.probe import Probe
+    from sinkjax.probes.probe import Probe
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
@@ -148,7 +148,7 @@ class Drawing:
         return self._render("png")
 
     def _render(self, kind: str) -> bytes:
-        from sinkjax.plots.style import render
+        from sinkjax.report.figures.style import render
 
         return render(self.figure, kind)
 

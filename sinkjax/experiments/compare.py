@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Drawing, Section
 from sinkjax.experiments.config import Sweep
 from sinkjax.experiments.summary import Measure, Row
 from sinkjax.experiments.sweep import MEASURES
-from sinkjax.plots import layers
-from sinkjax.report.files import write
-from sinkjax.stats import Interval
+from sinkjax.report.figures import layers
 
 if TYPE_CHECKING:
     import xarray
@@ -53,9 +53,9 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
     values: Values = {}
     for measure in measures:
         table = {A: measure.of(first), B: measure.of(second)}
-        columns = {name: stats.intervals(numbers) for name, numbers in table.items()}
+        columns = {name: intervals.intervals(numbers) for name, numbers in table.items()}
         if paired:
-            columns[DIFFERENCE] = stats.paired_differences(table[B], table[A])
+            columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A])
         values |= {
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments.base import TEXT, Arm, Batch, Inputs, Job, Section, unedited
 from sinkjax.experiments.config import Study
 from sinkjax.experiments.summary import Row
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.load import Model
     from sinkjax.edits.edit import Edit
-    from sinkjax.probe import Probe
+    from sinkjax.probes.probe import Probe
 
 STORE, GROUP = "identity", "identity edit"
 PROMPTS = 8  # the first of all
@@ -61,7 +61,7 @@ def checked(section: Section, stores: Mapping[str, xarray.Dataset]) -> Section:
     data = stores[STORE].load()
     labels = [str(label) for label in data["edit"].values[1:]]
     largest = 1e6 * np.max(list(changes(data, labels).values()), axis=0)
-    rows = (Row(label, GROUP, LARGEST, value) for label, value in zip(labels, stats.intervals(largest), strict=True))
+    rows = (Row(label, GROUP, LARGEST, value) for label, value in zip(labels, intervals.intervals(largest), strict=True))
     return dataclasses.replace(section, findings=(*section.findings, finding(data, labels)), rows=(*section.rows, *rows))
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.config_files import documents
 from sinkjax.data.corpora import passages
 from sinkjax.data.prompts import bos_ids
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.base import Batch, Inputs
 from sinkjax.experiments.registry import Chosen
 
@@ -55,7 +55,7 @@ def drawn(kind: str, tokenizer: Tokenizer, bos: str | int, count: int, length: i
 
     kind: "random", each position a draw of its own, or "repeat", one draw a prompt.
     """
-    rng = stats.generator(seed, f"{kind} tokens")
+    rng = intervals.generator(seed, f"{kind} tokens")
     ordinary = np.setdiff1d(np.arange(vocabulary), tokenizer.special)
     prefix = bos_ids(tokenizer, bos)
     size = (count, length - len(prefix)) if kind == "random" else (count, 1)

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from sinkjax import __version__
-from sinkjax.experiments import documents, results
+from sinkjax.config_files import documents
+from sinkjax.experiments import results
 from sinkjax.experiments.base import Lesson
 from sinkjax.experiments.calculation import write_whole
 from sinkjax.experiments.registry import Chosen

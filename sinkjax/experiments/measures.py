@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from sinkjax.experiments.summary import Measure
 
 if TYPE_CHECKING:

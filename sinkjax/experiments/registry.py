@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments import documents
 from sinkjax.experiments.base import Course, Recipe
 from sinkjax.resources import config_path, configs
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.registry import CONFIG_FILE, Chosen, read, read_text
-from sinkjax.report.files import write
 
 if TYPE_CHECKING:
     import xarray

@@ -9,8 +9,10 @@ from typing import Any
 
 import sinkjax
 from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents, results
+from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Job, Lesson, Section
 from sinkjax.experiments.calculation import calculate
 from sinkjax.experiments.identity import checked
@@ -21,7 +23,6 @@ from sinkjax.experiments.registry import Chosen, choose, config_type, course, re
 from sinkjax.experiments.summary import claims_csv, to_csv
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
-from sinkjax.report.files import write
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
 

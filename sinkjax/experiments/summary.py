@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Arm, Claim
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -85,10 +85,10 @@ def summarise(sweep: Measured, measures: Sequence[Measure], seed: int, controls:
 
 def _column(sweep: Measured, measure: Measure, seed: int, controls: Measured | None) -> list[Row]:
     values = measure.of(sweep.data)
-    means = stats.intervals(values, level=LEVEL, seed=seed)
+    means = intervals.intervals(values, level=LEVEL, seed=seed)
     compared = values[0] if measure.against is None else measure.against(sweep.data)
     values = _without_rounding(values, compared)
-    effects = stats.paired_differences(values, compared, level=LEVEL, seed=seed)
+    effects = intervals.paired_differences(values, compared, level=LEVEL, seed=seed)
     ranks = _ranks(sweep, values - compared, _random_effects(measure, controls, compared), controls.arms) if controls else {}
     return [
         Row(arm.edit.label, arm.group, measure.name, mean, effect, *ranks.get(number, (None, 0)))
@@ -119,7 +119,7 @@ def _ranks(sweep: Measured, effects: NDArray, random: NDArray, controls: Sequenc
     for number, arm in enumerate(sweep.arms):
         matched = [other for other, control in enumerate(controls) if control.budget == arm.budget is not None]
         if matched and np.isfinite(means[number]) and np.isfinite(random_means[matched]).all():
-            ranks[number] = float(stats.percentile_among(means[number], random_means[matched])), len(matched)
+            ranks[number] = float(intervals.percentile_among(means[number], random_means[matched])), len(matched)
     return ranks
 
 

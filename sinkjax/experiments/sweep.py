@@ -13,8 +13,8 @@ from sinkjax.experiments.edit_list import read_edits
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
-from sinkjax.plots import layers
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.report.figures import layers
 
 if TYPE_CHECKING:
     import xarray

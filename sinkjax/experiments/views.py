@@ -9,7 +9,7 @@ import numpy as np
 
 from sinkjax.edits.site import Site
 from sinkjax.experiments.base import View
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray

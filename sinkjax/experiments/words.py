@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.summary import Row
 from sinkjax.report.table import interval
-from sinkjax.stats import Interval
 
 Verdict = Literal["confirmed", "not confirmed", "not applicable"]
 

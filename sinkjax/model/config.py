@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
+from sinkjax.config_files.fields import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.fields import LATER, stated
 from sinkjax.model.bias import AttentionBias, KeyBias
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax

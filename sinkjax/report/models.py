@@ -16,9 +16,9 @@ from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config
-from sinkjax.model.forward import forward
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.terminal import in_words, show
+from sinkjax.transformer.forward import forward
 
 
 def show_models() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.stats import Interval
+from sinkjax.analysis.intervals import Interval
 
 if TYPE_CHECKING:
     from sinkjax.experiments.base import Claim

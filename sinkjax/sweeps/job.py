@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.edits.resolve import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import RULES, Params
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.plan import Schedule, plan_resolved
 from sinkjax.sweeps.shared import baseline
 

@@ -21,13 +21,13 @@ import numpy as np
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.attention import QUERY_BLOCK
 from sinkjax.model.config import Config
-from sinkjax.model.output import NLL_TOKENS
 from sinkjax.model.params import abstract, count
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.shared import baseline
 from sinkjax.sweeps.sharing import Origin, origins
+from sinkjax.transformer.attention import QUERY_BLOCK
+from sinkjax.transformer.output import NLL_TOKENS
 
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.

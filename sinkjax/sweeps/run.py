@@ -17,9 +17,9 @@ from sinkjax.edits.edit import Edit, as_edits
 from sinkjax.edits.resolve import Edits, resolve
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
 from sinkjax.progress import bar
-from sinkjax.record import Record
 from sinkjax.sweeps.job import CELLS, Job
 from sinkjax.sweeps.plan import Chunk, Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited

@@ -18,11 +18,11 @@ from flax import struct
 from sinkjax.edits.resolve import Edits
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
-from sinkjax.model.forward import block_step, complete, embed, empty_slots, with_sink_token
-from sinkjax.model.output import Trace
 from sinkjax.model.params import Params
-from sinkjax.probe import Probe
-from sinkjax.record import Record
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
+from sinkjax.transformer.forward import block_step, complete, embed, empty_slots, with_sink_token
+from sinkjax.transformer.output import Trace
 
 STATIC = ("config", "probe", "precision")
 

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.train.log import read
 from sinkjax.train.task import Source
 

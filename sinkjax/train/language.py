@@ -15,15 +15,15 @@ import numpy as np
 from sinkjax.model import params as model_params
 from sinkjax.model.bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
-from sinkjax.model.forward import forward
-from sinkjax.model.fused import check_fused
 from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser
 from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.train import pretrain_measure
 from sinkjax.train.architecture import Architecture
+from sinkjax.transformer.forward import forward
+from sinkjax.transformer.fused import check_fused
 
 GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
 POSITIONS: dict[str, Position] = {

@@ -20,13 +20,13 @@ import filelock
 import jax
 import numpy as np
 
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.registry import CONFIG_FILE
 from sinkjax.experiments.results import take
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
-from sinkjax.report.files import write
 from sinkjax.train import registry, speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, Training

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
-from sinkjax.model.forward import forward
 from sinkjax.model.params import Params
-from sinkjax.probe import Capture, Probe
-from sinkjax.record import Record
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.record import Record
+from sinkjax.transformer.forward import forward
 
 MEASURED = 64  # T of the sink rate, as in Gu et al. 2025
 EPS = 0.3  # of the sink rate, as in Gu et al. 2025

@@ -10,8 +10,8 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments import documents
 from sinkjax.experiments.registry import document
 from sinkjax.train.config import Training
 

@@ -13,13 +13,13 @@ from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
 from sinkjax.model.config import Config, NoPosition
-from sinkjax.model.forward import forward
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, Given, Normaliser
 from sinkjax.model.params import Params
-from sinkjax.probe import Probe
-from sinkjax.record import Record
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
 from sinkjax.train.trigger_config import TriggerTraining
+from sinkjax.transformer.forward import forward
 
 Batch = tuple[jax.Array, jax.Array, jax.Array]
 TINY = 1e-8  # added to the sum of a row's absolute weights, as in Gu et al. 2025

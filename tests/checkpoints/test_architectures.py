@@ -9,9 +9,9 @@ import jax
 import pytest
 
 import sinkjax
-from sinkjax import cli
 from sinkjax.checkpoints.architectures import ARCHITECTURES
 from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.registry import Chosen

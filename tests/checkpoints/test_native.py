@@ -13,10 +13,10 @@ import pytest
 import sinkjax
 from sinkjax.checkpoints import native, presets
 from sinkjax.checkpoints.load import Model
+from sinkjax.config_files import documents
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.model import params
 from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 from sinkjax.model.heads import HeadGate

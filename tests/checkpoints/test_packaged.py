@@ -12,7 +12,8 @@ import torch
 import transformers
 
 import sinkjax
-from sinkjax import Probe, metrics
+from sinkjax import Probe
+from sinkjax.analysis import metrics
 from sinkjax.checkpoints.presets import packaged
 from sinkjax.data.corpora import passages
 

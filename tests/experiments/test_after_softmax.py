@@ -10,7 +10,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.kiya import after_softmax
 from sinkjax.experiments.kiya.config import AfterSoftmax
-from sinkjax.statistics import sinking_heads
+from sinkjax.probes.statistics import sinking_heads
 from tests.experiments.test_mask import TEXTS
 from tests.experiments.tiny import study, write_both
 

@@ -10,6 +10,7 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.gu import angles, geometry
@@ -17,8 +18,7 @@ from sinkjax.experiments.gu.config import Angles
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.probe import Capture, Probe
-from sinkjax.stats import Interval
+from sinkjax.probes.probe import Capture, Probe
 from tests.experiments.tiny import LAYERS, study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)
@@ -68,7 +68,7 @@ def test_the_parts_add_up_to_the_gap_and_blocks_of_queries_change_nothing(tiny_c
     whole = np.asarray(record["angle_part"] + record["norm_part"])[..., 0]
     np.testing.assert_allclose(whole, np.mean(others, axis=(0, 1)), rtol=1e-4, atol=1e-5)
     jax.clear_caches()
-    monkeypatch.setattr("sinkjax.model.attention.QUERY_BLOCK", 4)
+    monkeypatch.setattr("sinkjax.transformer.attention.QUERY_BLOCK", 4)
     for name in ("angle_part", "norm_part"):
         np.testing.assert_allclose(run_once()[name], record[name], rtol=1e-4, atol=1e-5)
     jax.clear_caches()

@@ -11,7 +11,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax import cli
+from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import compare, results
 from tests.experiments.tiny import SENTENCE, write_model

@@ -14,7 +14,7 @@ from sinkjax.experiments import run
 from sinkjax.experiments.background import compression
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_by, correlation, matrix_entropy, spectrum
-from sinkjax.statistics import View
+from sinkjax.probes.statistics import View
 from tests.experiments.tiny import study, write_both
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax import cli, stats
+from sinkjax.analysis import intervals
+from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents, lesson, registry, run, suite
+from sinkjax.experiments import lesson, registry, run, suite
 from sinkjax.experiments.base import Lesson, Section
 from sinkjax.experiments.config import All, AllTrained, Trains
 from sinkjax.experiments.registry import Chosen, choose
@@ -57,7 +59,7 @@ class Course:
 
     @staticmethod
     def section(config: Regressions, stores: Mapping[str, xarray.Dataset]) -> Section:
-        rows = tuple(Row(name, "models", "weight", stats.interval(data["weight"].values)) for name, data in stores.items())
+        rows = tuple(Row(name, "models", "weight", intervals.interval(data["weight"].values)) for name, data in stores.items())
         names = tuple(stores)
         return Section("made-up/lines", "Lines", "A claim.", ("Found.",), rows, names, (), subject="model", over="runs")
 

@@ -13,7 +13,7 @@ from sinkjax.experiments import run
 from sinkjax.experiments.li import isolate
 from sinkjax.experiments.li.config import Isolate
 from sinkjax.experiments.measures import largest_activation, sink_rate
-from sinkjax.record import Record
+from sinkjax.probes.record import Record
 from tests.experiments.tiny import LAYERS, study, write_both
 
 K, T = 5, 12

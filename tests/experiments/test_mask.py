@@ -13,7 +13,7 @@ from sinkjax.experiments.kiya import mask, mask_heads
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.measures import largest_activation, sink_rate
 from sinkjax.experiments.summary import Measured, summarise
-from sinkjax.record import Record
+from sinkjax.probes.record import Record
 
 L = 5
 

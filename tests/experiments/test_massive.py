@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from sinkjax.experiments import run
 from sinkjax.experiments.background import massive
 from sinkjax.experiments.background.config import Massive

@@ -7,12 +7,12 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments import run
 from sinkjax.experiments.gu import norms
 from sinkjax.experiments.summary import Row
 from sinkjax.model import params
-from sinkjax.probe import Probe
-from sinkjax.stats import Interval
+from sinkjax.probes.probe import Probe
 from tests.experiments.tiny import LAYERS, study, write_both
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Probe, metrics
+from sinkjax import Capture, Probe
+from sinkjax.analysis import metrics
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.background import patch, patch_donor, patch_positions

@@ -10,8 +10,8 @@ import sinkjax
 from sinkjax.experiments import run
 from sinkjax.experiments.background import quantise
 from sinkjax.experiments.background.config import Quantise
-from sinkjax.record import Record
-from sinkjax.statistics import View
+from sinkjax.probes.record import Record
+from sinkjax.probes.statistics import View
 from tests.experiments.tiny import study, write_both
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.registry import EXPERIMENTS, choose, config_type, recipe
 from sinkjax.experiments.run import work
 from tests.experiments.tiny import study, write_both

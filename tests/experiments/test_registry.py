@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.config import Study, Sweep
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, shipped, trains

@@ -16,7 +16,7 @@ from sinkjax.experiments.gu.config import RepeatBound
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling, Rope, YarnScaling
 from sinkjax.model.params import Params
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 from tests.experiments.tiny import study, write_both
 
 T = 12

@@ -92,5 +92,5 @@ def test_on_smollm2_the_sink_stays_at_position_0_when_its_index_is_another(smoll
     config = RopePositions(length=tokens.shape[1], places=(9,))
     (edit,) = [arm.edit for arm in rope_positions.arms(config) if arm.edit.label == "indices 0 and 9 swapped"]
     record = sinkjax.forward(smollm2.params, tokens, smollm2.config, edits=edit, lengths=lengths, logits=False).record
-    assert sinkjax.metrics.sink_rate(record, 0, 0.3)[0] > 0.5
-    assert sinkjax.metrics.sink_rate(record, 9, 0.3)[0] < 0.1
+    assert sinkjax.analysis.metrics.sink_rate(record, 0, 0.3)[0] > 0.5
+    assert sinkjax.analysis.metrics.sink_rate(record, 9, 0.3)[0] < 0.1

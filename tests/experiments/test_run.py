@@ -13,8 +13,9 @@ import xarray
 import zarr
 
 import sinkjax
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents, run
+from sinkjax.experiments import run
 from sinkjax.experiments.identity import GROUP
 from sinkjax.experiments.kiya.mask import STATISTICS
 from sinkjax.experiments.registry import choose

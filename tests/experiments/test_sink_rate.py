@@ -9,6 +9,7 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.gu import sink_rate
@@ -17,7 +18,6 @@ from sinkjax.experiments.gu.first_token import control_positions, ranked, stretc
 from sinkjax.experiments.gu.rates import measure
 from sinkjax.experiments.inputs import drawn
 from sinkjax.experiments.summary import Row
-from sinkjax.stats import Interval
 from tests.experiments.tiny import study, write_both
 
 PUBLISHED = ({"model": "M", "inputs": "random", "eps": 0.3, "rate": 75, "source": "paper"},)
@@ -114,6 +114,6 @@ def test_on_smollm2_random_tokens_sink_and_one_token_repeated_does_not(smollm2):
     for kind in ("random", "repeat"):
         tokens = drawn(kind, smollm2.tokenizer, "none", 6, 48, smollm2.config.vocab_size, seed=0)
         out = sinkjax.forward(smollm2.params, tokens, smollm2.config, probe=probe, logits=False)
-        rates[kind] = sinkjax.metrics.sink_rate(out.record, 0, 0.3).mean()
+        rates[kind] = sinkjax.analysis.metrics.sink_rate(out.record, 0, 0.3).mean()
     assert rates["random"] > 0.5
     assert rates["repeat"] == 0

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax import Capture, Probe, Site, stats
+from sinkjax import Capture, Probe, Site
+from sinkjax.analysis import intervals
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.background import streaming
@@ -45,7 +46,7 @@ def test_the_recovered_part_is_a_ratio_of_means():
     part = streaming.recovered(losses, CONFIG, 2)
     assert part.mean == pytest.approx(9 / 12, abs=0.02)  # pseudo-values are right to the second order
     assert part.low < 9 / 12 < part.high
-    assert isinstance(part, stats.Interval)
+    assert isinstance(part, intervals.Interval)
 
 
 def test_a_run_on_the_tiny_model_is_complete(tmp_path: Path):

@@ -11,13 +11,14 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax import cli
+from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents, registry, run, suite
+from sinkjax.experiments import registry, run, suite
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.config import All, AllTrained, Study
 from sinkjax.experiments.registry import Chosen, choose
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from tests.experiments.tiny import write_both
 
 STATEMENT = Claim("The loss is a number (Fig. 1).", "confirmed", "it is 4.2 nats", "3.1")

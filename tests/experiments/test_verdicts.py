@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import xarray
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.background import patch, streaming
 from sinkjax.experiments.background.config import Patch, Streaming
 from sinkjax.experiments.li import amplify, dominance, isolate
 from sinkjax.experiments.li.config import Amplify, Dominance, Isolate
 from sinkjax.experiments.summary import Row, Table
-from sinkjax.stats import Interval
 
 
 def row(arm: str, measure: str, value: float, before: float = 0.0, percentile: float | None = 100) -> Row:

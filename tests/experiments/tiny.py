@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from sinkjax.experiments import documents
+from sinkjax.config_files import documents
 from sinkjax.experiments.registry import Chosen, config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 

@@ -12,8 +12,8 @@ import pytest
 
 import sinkjax
 from sinkjax import Capture, Probe, Site, add_logit, attend_self, compose, edit, mask_key, per_prompt, scale_head_output
-from sinkjax.model import attention
 from sinkjax.model.normalisers import softmax
+from sinkjax.transformer import attention
 
 ALL_OF = Probe(
     attention_received=True,

@@ -10,7 +10,7 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.normalisers import Sigmoid
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 
 
 def test_fused_attention_gives_the_same_logits(tiny_config, tiny_params, rng):

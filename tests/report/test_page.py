@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Claim, Drawing, Sample, Section
 from sinkjax.experiments.summary import Row
 from sinkjax.report.page import page
 from sinkjax.report.table import cell, interval, number, table, verdicts
 from sinkjax.report.terminal import in_words, show_section
-from sinkjax.stats import Interval
 
 
 def estimate(mean: float | None, spread: float = 0.5) -> Interval:

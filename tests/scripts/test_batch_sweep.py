@@ -12,7 +12,7 @@ import pytest
 import xarray
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "batch_sweep.py"

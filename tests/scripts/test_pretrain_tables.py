@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax.experiments import documents
+from sinkjax.config_files import documents
 from sinkjax.experiments.registry import choose
 from tests.experiments.pretrain.logs import curve, log
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments.base import Claim, Section
 from sinkjax.experiments.registry import EXPERIMENTS
 from sinkjax.experiments.summary import Row
@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict:
 
 
 def section(**options) -> Section:
-    weights = stats.interval([0.1, 0.2, 0.3])
+    weights = intervals.interval([0.1, 0.2, 0.3])
     rows = (Row("softmax", "models", "weight", weights), Row("softmax, seed 0", "runs", "weight", weights))
     return Section("trigger/x", "A title", "A claim.", (), rows, ("softmax",), (), **options)
 

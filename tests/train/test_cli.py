@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinkjax import cli
+from sinkjax.cli import main as cli
 from sinkjax.train import load_runs
 from tests.train import linear
 

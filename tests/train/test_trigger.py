@@ -14,7 +14,7 @@ from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.registry import shipped
 from sinkjax.model.normalisers import NAMED
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.resources import config_path
 from sinkjax.train import bits, registry, train
 from sinkjax.train.log import read

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, measures, results, words
@@ -28,9 +28,9 @@ from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, summarise
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import Statistic
 from sinkjax.report.table import interval, number
-from sinkjax.statistics import Statistic
 
 if TYPE_CHECKING:
     import xarray
@@ -94,7 +94,7 @@ def arms(config: Compression, L: int) -> tuple[Arm, ...]:
 
 def controls(config: Compression, L: int) -> tuple[Arm, ...]:
     """The MLP of another, random position dropped in one random layer or in all."""
-    rng = stats.generator(config.seed, "background/compression controls")
+    rng = intervals.generator(config.seed, "background/compression controls")
     others = [position for position in range(config.length - MIN_QUERIES) if position != config.position]
     drawn = []
     for budget in (1, L):
@@ -186,19 +186,19 @@ def changes(found: Results) -> tuple[NDArray, NDArray]:
     return correlation(norm, entropy), correlation(norm[:, : sinks.shape[-1]], sinks)
 
 
-def _slack(found: Results) -> tuple[float, stats.Interval]:
+def _slack(found: Results) -> tuple[float, intervals.Interval]:
     """The largest shortfall of p_1 below the bound anywhere, and p_1 less the bound over the middle depths of the unedited"
     " run."""
     gap = found.data["spectrum"].values[..., 0] - found.data["bound"].values
     inside = middle(gap.shape[-1])
-    return float(-gap.min()), stats.interval(gap[0][:, inside].mean(axis=-1), seed=found.config.seed)
+    return float(-gap.min()), intervals.interval(gap[0][:, inside].mean(axis=-1), seed=found.config.seed)
 
 
 def _findings(found: Results) -> tuple[str, ...]:
     """What the numbers say, in sentences."""
     table, (entropy, sinks, mixing, loss, share), seed = found.table, found.measured, found.config.seed
-    early, inside, late = (interval(stats.interval(part, seed=seed)) for part in phases(found))
-    with_entropy, with_sinks = (interval(stats.interval(values, seed=seed)) for values in changes(found))
+    early, inside, late = (interval(intervals.interval(part, seed=seed)) for part in phases(found))
+    with_entropy, with_sinks = (interval(intervals.interval(values, seed=seed)) for values in changes(found))
     at, most = f"layer {found.emergence}", f"layer {_strongest(found, 1)}"
     freest = f"layer {_strongest(found, 0)}"
     low, gap = _slack(found)
@@ -224,8 +224,8 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     """The paper's statements, each by its rule."""
     table, (entropy, sinks, *_), seed = found.table, found.measured, found.config.seed
     early, inside, late = phases(found)
-    before, after = (stats.interval(inside - part, seed=seed) for part in (early, late))
-    with_entropy, with_sinks = (stats.interval(values, seed=seed) for values in changes(found))
+    before, after = (intervals.interval(inside - part, seed=seed) for part in (early, late))
+    with_entropy, with_sinks = (intervals.interval(values, seed=seed) for values in changes(found))
     at = f"layer {found.emergence}"
     freed, removed, plain = table[at, entropy], table[at, sinks], words.mean(table[NONE, sinks].value)
     low, gap = _slack(found)

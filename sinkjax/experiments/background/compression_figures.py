@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import anisotropy, matrix_entropy
 from sinkjax.experiments.base import Arm, Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Table
-from sinkjax.plots import layers
+from sinkjax.report.figures import layers
 
 if TYPE_CHECKING:
     import xarray
@@ -56,7 +56,7 @@ def by_depth(found: Results) -> Drawing:
         for name, label in shown.items():
             values = of(data.sel(edit=label))
             x = list(range(values.shape[-1]))
-            lines.append(layers.Line(name, x, stats.intervals(values, axis=0).tolist()))
+            lines.append(layers.Line(name, x, intervals.intervals(values, axis=0).tolist()))
         return layers.Panel("", ylabel, lines)
 
     grid = [

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.edits.site import Site
@@ -44,7 +44,7 @@ from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def prepared_controls(config: Elsewhere, model: Model, batch: Batch) -> tuple[Ar
     tokenizer = _tokenizer(model)
     studied = [token_id(tokenizer, token) for token in tokens_of(config)]
     ordinary = np.setdiff1d(np.arange(model.config.vocab_size or 0), [*tokenizer.special, *studied])
-    rng = stats.generator(config.seed, "background/elsewhere controls")
+    rng = intervals.generator(config.seed, "background/elsewhere controls")
     return controls(config, _rows(model, rng.choice(ordinary, config.controls, replace=False)))
 
 
@@ -187,7 +187,7 @@ def _findings(found: Results) -> tuple[str, ...]:
             parts.append(f"{label(token)} {found_there}; put there {words.value(put)}{_rank(put)}")
         return "; ".join(parts)
 
-    first = stats.interval(sizes(found.text)[:, 0], seed=config.seed)
+    first = intervals.interval(sizes(found.text)[:, 0], seed=config.seed)
     carried = most_carried(found.text)
     return (
         f"Heads that sink on delimiters (%): {listed(config.delimiters, SINKS)}. On frequent words:"
@@ -225,7 +225,7 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     sinking = [token for token in config.delimiters if _sinks_more(found, token)]
     named = ", ".join(map(label, sinking)) or "none"
     at = correlations(found.text, config.eps)
-    lags = {lag: stats.interval(at[0] - at[lag], seed=config.seed) for lag in LAGS if lag}
+    lags = {lag: intervals.interval(at[0] - at[lag], seed=config.seed) for lag in LAGS if lag}
     first = all(words.above(gap, 0) for gap in lags.values())
     return (
         Claim(

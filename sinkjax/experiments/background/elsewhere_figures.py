@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_tokens import label, there
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Row, Table
-from sinkjax.plots import layers
-from sinkjax.plots.points import Point, points
+from sinkjax.report.figures import layers
+from sinkjax.report.figures.points import Point, points
 
 if TYPE_CHECKING:
     import xarray
@@ -60,7 +60,7 @@ def order(found: Results) -> Drawing:
     x = list(range(L))
 
     def line(name: str, values: np.ndarray) -> layers.Line:
-        return layers.Line(name, x, stats.intervals(values[:, :L], axis=0).tolist())
+        return layers.Line(name, x, intervals.intervals(values[:, :L], axis=0).tolist())
 
     grid = [
         [
@@ -114,7 +114,7 @@ def by_layer(found: Results, tokens: Sequence[str], name: str) -> Drawing:
     x = list(range(placed.sizes["layer"]))
 
     def line(title: str, values: np.ndarray) -> layers.Line:
-        return layers.Line(title, x, stats.intervals(values[:, : len(x)], axis=0).tolist())
+        return layers.Line(title, x, intervals.intervals(values[:, : len(x)], axis=0).tolist())
 
     sizes = [line(title, ratio.sel(edit=edit).transpose("prompt", "depth").values) for title, edit in shown.items()]
     sinks = [line(title, rates[edit]) for title, edit in shown.items()]

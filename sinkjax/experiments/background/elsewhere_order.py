@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_tokens import PLACED
 from sinkjax.experiments.background.spectra import correlation
@@ -71,7 +71,7 @@ def said_lags(text: xarray.Dataset, config: Elsewhere) -> str:
     at = correlations(text, config.eps)
     if not np.isfinite(at[0]).any():
         return "The share of heads that sink on key 0 is the same in every layer, so that nothing correlates with it."
-    parts = (f"{interval(stats.interval(at[lag], seed=config.seed))} with {name}" for lag, name in names.items())
+    parts = (f"{interval(intervals.interval(at[lag], seed=config.seed))} with {name}" for lag, name in names.items())
     listed = "; ".join(parts)
     return f"Over layers, the share of heads that sink on key 0 correlates with the log activation of position 0: {listed}."
 
@@ -82,7 +82,7 @@ def said_gaps(text: xarray.Dataset, config: Elsewhere) -> str:
     for (ratio, share), values in gaps(text, config.eps).items():
         defined = values[np.isfinite(values)]
         where = f"ratio {ratio:g}, {share:.0%} of heads"
-        parts.append(f"{where}: {interval(stats.interval(defined, seed=config.seed))}" if defined.size else f"{where}: never")
+        parts.append(f"{where}: {interval(intervals.interval(defined, seed=config.seed))}" if defined.size else f"{where}: never")
     return (
         "The first onsets depend on their thresholds; layers between the one that writes the activation of position 0 and the"
         f" first one that sinks on it: {'; '.join(parts)}."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.summary import Row
@@ -44,15 +44,15 @@ def sinks(data: xarray.Dataset, eps: float) -> NDArray:
 def in_text(config: Elsewhere, text: xarray.Dataset, token: str) -> tuple[Row, ...]:
     """What a token attracts where the text has it, beside as many random other positions of the same prompts."""
     where, usable = occurrences(text, token), candidates(text)
-    rng = stats.generator(config.seed, f"background/elsewhere in the text {token}")
+    rng = intervals.generator(config.seed, f"background/elsewhere in the text {token}")
     draws = [where, *(random_positions(where, usable, rng) for _ in range(config.controls))]
     rows = []
     for name, values in ((SINKS, sinks(text, config.eps)), (SIZE, sizes(text))):
         means = [_mean_at(values, chosen) for chosen in draws]
         present = np.isfinite(means[0])
         averages = [mean[present].mean() if present.any() else np.nan for mean in means]
-        rank = float(stats.percentile_among(averages[0], averages[1:])) if present.any() else None
-        value = stats.interval(means[0], seed=config.seed)
+        rank = float(intervals.percentile_among(averages[0], averages[1:])) if present.any() else None
+        value = intervals.interval(means[0], seed=config.seed)
         rows.append(
             Row(f"{label(token)} {NATURAL}", NATURAL, name, value, percentile=rank, controls=config.controls * present.any())
         )

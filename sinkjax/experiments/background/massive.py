@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, illustrations, measures, results, words
 from sinkjax.experiments.background.config import Massive
@@ -43,7 +43,7 @@ from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, summarise
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ def _sizes(found: Results) -> dict[str, Any]:
     where = metrics.largest_activation(unedited).position[:, depth]
     return {
         "depth": depth,
-        "top": stats.interval(top[:, 0]),
-        "ratio": stats.interval(top[:, 0] / middle),
-        "median": stats.interval(middle),
-        "cells": stats.interval(((top > THRESHOLD) & (top > RATIO * middle[:, None])).sum(axis=1)),
+        "top": intervals.interval(top[:, 0]),
+        "ratio": intervals.interval(top[:, 0] / middle),
+        "median": intervals.interval(middle),
+        "cells": intervals.interval(((top > THRESHOLD) & (top > RATIO * middle[:, None])).sum(axis=1)),
         "share": (where == found.config.position).mean(),
         "dims": levels.order[levels.layer, : found.config.dims].tolist(),
     }
@@ -243,7 +243,7 @@ def _claims(found: Results, largest_control: float) -> tuple[Claim, ...]:
     )
 
 
-def _within(effect: stats.Interval, bound: float) -> bool:
+def _within(effect: intervals.Interval, bound: float) -> bool:
     return words.above(effect, -bound) and words.below(effect, bound)
 
 

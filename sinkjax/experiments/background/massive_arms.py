@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.base import Arm, Batch
-from sinkjax.probe import Capture, Probe
-from sinkjax.statistics import Statistic, View
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.statistics import Statistic, View
 
 NONE, ZERO, MEAN = "no edit", "massive dims to zero", "massive dims to their mean"
 LATER, MEDIAN = "massive dims to zero after that layer and all later ones", "dims of median size to zero"
@@ -135,7 +135,7 @@ def layer_arms(config: Massive, levels: Levels) -> tuple[Arm, ...]:
 
 def controls(config: Massive, levels: Levels) -> tuple[Arm, ...]:
     """As many random dims of the same position, beyond the ten largest, to zero or to their mean after the same layer."""
-    rng, drawn = stats.generator(config.seed, "background/massive controls"), []
+    rng, drawn = intervals.generator(config.seed, "background/massive controls"), []
     for mean, budget in ((False, TO_ZERO), (True, TO_MEAN)):
         for draw in range(config.controls):
             dims = rng.choice(levels.order[levels.layer, RANKS:], config.dims, replace=False)

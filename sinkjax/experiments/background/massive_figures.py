@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import MEAN_AFTER, NONE, ZERO_AFTER, Levels
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Measured, Table
-from sinkjax.plots import layers
+from sinkjax.report.figures import layers
 
 if TYPE_CHECKING:
     import xarray
@@ -52,7 +52,7 @@ def sizes(found: Results) -> Drawing:
     ranked = unedited["state_largest"].values
 
     def line(name: str, values: NDArray) -> layers.Line:
-        return layers.Line(name, depths, stats.intervals(values, axis=0).tolist())
+        return layers.Line(name, depths, intervals.intervals(values, axis=0).tolist())
 
     state = [line(name, ranked[..., rank]) for rank, name in enumerate(("largest", "second", "third"))]
     state.append(line("median", unedited["state_median"].values))

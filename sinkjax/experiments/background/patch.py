@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, views, words
@@ -28,7 +28,7 @@ from sinkjax.experiments.illustrations import MAPS, TEXTS, labelled, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 
 if TYPE_CHECKING:
     import xarray
@@ -87,7 +87,7 @@ def unchanged(config: Patch, own: Donor) -> dict[str, sinkjax.Edit]:
 
 def controls(config: Patch, donors: Sequence[Donor]) -> tuple[Arm, ...]:
     """Each site of a random position of the donor run, in one random layer and in all."""
-    rng, drawn = stats.generator(config.seed, "background/patch control layers"), []
+    rng, drawn = intervals.generator(config.seed, "background/patch control layers"), []
     for draw, donor in enumerate(donors):
         for number, (site, name) in enumerate(SITES.items()):
             L = len(donor[site])
@@ -107,7 +107,7 @@ def prepared(config: Patch, model: Model, batch: Batch) -> tuple[Arm, ...]:
 def prepared_controls(config: Patch, model: Model, batch: Batch) -> tuple[Arm, ...]:
     """The controls with the values of the donor run at random later positions, one for each prompt and draw."""
     values = values_of(sinkjax.mask_key(config.key), model, batch, None)
-    rng = stats.generator(config.seed, "background/patch control positions")
+    rng = intervals.generator(config.seed, "background/patch control positions")
     prompts = np.arange(len(batch.lengths))
     drawn = [rng.integers(config.key + 2, batch.lengths) for _ in range(config.controls)]
     return controls(config, [{site: array[:, prompts, at] for site, array in values.items()} for at in drawn])

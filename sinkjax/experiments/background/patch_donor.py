@@ -14,7 +14,7 @@ from sinkjax.edits.site import Site
 from sinkjax.experiments.background.patch_figures import SITES
 from sinkjax.experiments.base import Batch
 from sinkjax.model.config import Config
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 
 Donor = Mapping[Site, NDArray]  # [L, B, d], or [L, B, K, D] at KEY and VALUE: what goes to a position
 

@@ -10,8 +10,8 @@ from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.base import Arm, Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Table
-from sinkjax.plots import layers
-from sinkjax.plots.points import Point, points
+from sinkjax.report.figures import layers
+from sinkjax.report.figures.points import Point, points
 
 if TYPE_CHECKING:
     import xarray

@@ -25,8 +25,8 @@ from sinkjax.experiments.captions import origin
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import effect, mean
 from sinkjax.model.config import Config
-from sinkjax.plots.points import Point, points
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.report.figures.points import Point, points
 from sinkjax.report.table import number
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, words
@@ -32,10 +32,10 @@ from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
-from sinkjax.plots import layers
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import Statistic, View
+from sinkjax.report.figures import layers
 from sinkjax.report.table import interval
-from sinkjax.statistics import Statistic, View
 
 if TYPE_CHECKING:
     import xarray
@@ -125,7 +125,7 @@ def arms(config: Quantise, layer: int) -> tuple[Arm, ...]:
 
 def controls(config: Quantise, layer: int) -> tuple[Arm, ...]:
     """The same edits at random other positions."""
-    rng, drawn = stats.generator(config.seed, "background/quantise controls"), []
+    rng, drawn = intervals.generator(config.seed, "background/quantise controls"), []
     others = [position for position in range(config.length - MIN_QUERIES) if position != config.position]
     for draw, position in enumerate(rng.choice(others, config.controls).tolist()):
         edit = sinkjax.drop_mlp(position, layers=layer).named(f"control {draw}: MLP dropped at {position}")
@@ -217,11 +217,11 @@ def _claims(found: Results) -> tuple[Claim, ...]:
     seed, position = found.config.seed, found.config.position
     plain, removed, moved = (table[arm, tensor] for arm in (NONE, REMOVED, MOVED))
     largest = found.data["resid_max"].values[0].max(axis=1)  # [prompt, position]
-    massive = words.mean(stats.interval(largest[:, position] / np.nanmedian(largest, axis=-1))) > 10
+    massive = words.mean(intervals.interval(largest[:, position] / np.nanmedian(largest, axis=-1))) > 10
     of_token = over_layers(ROWS, token, position).of(found.data)[0]
     of_tensor = over_layers(STREAM, tensor, position).of(found.data)
-    saved = stats.interval(of_tensor[0] - of_token, seed=seed)
-    gone = stats.interval((of_tensor[0] - of_tensor[1]) / np.maximum(of_tensor[0] - of_token, TINY), seed=seed)
+    saved = intervals.interval(of_tensor[0] - of_token, seed=seed)
+    gone = intervals.interval((of_tensor[0] - of_tensor[1]) / np.maximum(of_tensor[0] - of_token, TINY), seed=seed)
     return (
         Claim(
             "The massive activation is what makes one scale a tensor fail (Bondarenko et al. 2023; Sun et al. 2024).",
@@ -258,7 +258,7 @@ def by_depth(found: Results) -> Drawing:
     def lines(statistic: str) -> list[layers.Line]:
         error = others_error(data, statistic, position)
         x = list(range(error.shape[-1]))
-        return [layers.Line(name, x, stats.intervals(error[number], axis=0).tolist()) for number, name in enumerate(names)]
+        return [layers.Line(name, x, intervals.intervals(error[number], axis=0).tolist()) for number, name in enumerate(names)]
 
     grid = [
         [layers.Panel("", "error of the stream (%),\none scale a tensor", lines(STREAM))],

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.edits.site import Site
-from sinkjax.statistics import Statistic, View
+from sinkjax.probes.statistics import Statistic, View
 
 
 def _real(x: jax.Array, view: View) -> jax.Array:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit, Select
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, results, words
@@ -25,8 +25,8 @@ from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.model.config import Config
-from sinkjax.plots import layers
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.report.figures import layers
 from sinkjax.report.table import interval
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def label(cache: int, first: int) -> str:
 
 def controls(config: Streaming) -> tuple[Arm, ...]:
     """As many random tokens kept, of those that every scored query has passed, but the first ones."""
-    rng, drawn = stats.generator(config.seed, "background/streaming controls"), []
+    rng, drawn = intervals.generator(config.seed, "background/streaming controls"), []
     early = np.arange(max(config.first), scored_from(config))
     for first in filter(None, config.first):
         for draw in range(config.controls):
@@ -130,7 +130,7 @@ def section(config: Streaming, stores: Mapping[str, xarray.Dataset]) -> Section:
     )
 
 
-def recovered(losses: Mapping[str, NDArray], config: Streaming, first: int, cache: int | None = None) -> stats.Interval:
+def recovered(losses: Mapping[str, NDArray], config: Streaming, first: int, cache: int | None = None) -> intervals.Interval:
     """The part of the window's damage that `first` kept tokens undo, with its interval over prompts; none without damage.
 
     cache: its size, by default the one that the claims are about.
@@ -142,8 +142,8 @@ def recovered(losses: Mapping[str, NDArray], config: Streaming, first: int, cach
         return (means[..., 1] - means[..., 2]) / (means[..., 1] - means[..., 0])
 
     if len(whole) < 2:
-        return stats.interval(part(np.stack([whole, alone, kept], axis=-1)))
-    return stats.interval(stats.pseudo_values(np.stack([whole, alone, kept], axis=-1), part), seed=config.seed)
+        return intervals.interval(part(np.stack([whole, alone, kept], axis=-1)))
+    return intervals.interval(intervals.pseudo_values(np.stack([whole, alone, kept], axis=-1), part), seed=config.seed)
 
 
 def _findings(config: Streaming, table: Table, measure: str, losses: Mapping[str, NDArray]) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _claims(config: Streaming, table: Table, measure: str, losses: Mapping[str, 
     rows = {first: table[label(config.cache, first), measure] for first in config.first}
     damaged = words.above(rows[0].effect, DAMAGE)
     part = recovered(losses, config, best)
-    more = stats.interval(losses[label(config.cache, config.first[1])] - losses[label(config.cache, best)], seed=config.seed)
+    more = intervals.interval(losses[label(config.cache, config.first[1])] - losses[label(config.cache, best)], seed=config.seed)
     rank = rows[best]
     others = "".join(
         f", {interval(recovered(losses, config, best, cache))} with {cache}" for cache in config.caches if cache != config.cache
@@ -220,7 +220,7 @@ def by_position(config: Streaming, data: xarray.Dataset) -> Drawing:
     names = data["edit"].values.tolist()
     lines = [
         layers.Line(
-            f"{first} first kept", places, stats.intervals(lost[names.index(label(config.cache, first))], axis=0).tolist()
+            f"{first} first kept", places, intervals.intervals(lost[names.index(label(config.cache, first))], axis=0).tolist()
         )
         for first in config.first
     ]

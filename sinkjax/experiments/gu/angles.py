@@ -27,7 +27,7 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval
 
 if TYPE_CHECKING:

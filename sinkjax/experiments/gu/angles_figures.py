@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import Angles
 from sinkjax.experiments.gu.first_token import spread
 from sinkjax.experiments.gu.geometry import effective_rank
 from sinkjax.experiments.summary import LEVEL
-from sinkjax.plots import grid, layers
-from sinkjax.stats import Interval
+from sinkjax.report.figures import grid, layers
 
 COMPONENTS = 16  # singular values that are drawn
 LAYER = "layer (0-based)"
@@ -40,7 +40,7 @@ def by_layer(config: Angles, scores: Any, text: Any, source: str) -> tuple[Drawi
 
     def panel(title: str, ylabel: str, name: str) -> layers.Panel:
         values = scores[name].values
-        first = list(stats.intervals(values[..., 0].mean(axis=2).T, level=LEVEL, seed=config.seed))
+        first = list(intervals.intervals(values[..., 0].mean(axis=2).T, level=LEVEL, seed=config.seed))
         lines = [layers.Line("key 0", x, first), layers.Line("other keys", x, _range(values, others))]
         return layers.Panel(title, ylabel, lines, signed=True)
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
-from sinkjax.stats import Interval
 
 
 def control_positions(length: int, count: int, seed: int) -> tuple[int, ...]:
     """Up to `count` positions other than the first, drawn from the first half, which at least half of the queries see."""
     others = np.arange(1, length // 2 + 1)
-    drawn = stats.generator(seed, "gu control positions").choice(others, min(count, len(others)), replace=False)
+    drawn = intervals.generator(seed, "gu control positions").choice(others, min(count, len(others)), replace=False)
     return tuple(sorted(drawn.tolist()))
 
 
@@ -24,13 +24,21 @@ def ranked(labels: Sequence[str], group: str, measure: str, values: NDArray, see
 
     A percentile says how many control positions have a smaller mean over prompts.
     """
-    means = stats.intervals(values[..., 0], level=LEVEL, seed=seed)
+    means = intervals.intervals(values[..., 0], level=LEVEL, seed=seed)
     places = _means(np.moveaxis(values, 1, -1))
     rows = []
     for label, mean, place in zip(labels, means, places, strict=True):
         if len(place) > 1 and np.isfinite(place).all():
             rows.append(
-                Row(label, group, measure, mean, NOT_COMPARED, float(stats.percentile_among(place[0], place[1:])), len(place) - 1)
+                Row(
+                    label,
+                    group,
+                    measure,
+                    mean,
+                    NOT_COMPARED,
+                    float(intervals.percentile_among(place[0], place[1:])),
+                    len(place) - 1,
+                )
             )
         else:
             rows.append(Row(label, group, measure, mean))
@@ -39,7 +47,7 @@ def ranked(labels: Sequence[str], group: str, measure: str, values: NDArray, see
 
 def alone(labels: Sequence[str], group: str, measure: str, values: NDArray, seed: int) -> list[Row]:
     """One row for each label, from float[label, prompt], without controls."""
-    means = stats.intervals(values, level=LEVEL, seed=seed)
+    means = intervals.intervals(values, level=LEVEL, seed=seed)
     return [Row(label, group, measure, mean) for label, mean in zip(labels, means, strict=True)]
 
 

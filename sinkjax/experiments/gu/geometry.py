@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.edits.site import Site
-from sinkjax.statistics import KEYS, PairView, Statistic, norm
+from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
 
 
 def angle_sums(scores: jax.Array, view: PairView) -> jax.Array:

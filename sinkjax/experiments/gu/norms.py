@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Claim, Drawing, Job, Section, unedited
 from sinkjax.experiments.captions import origin
@@ -23,8 +23,8 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
-from sinkjax.plots import layers
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.report.figures import layers
 from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _drawings(found: Mapping[str, Measured], data: Any, config: Norms) -> tuple[
     def norms(name: str) -> layers.Panel:
         entry = found[name]
         lines = [
-            layers.Line(label, range(len(values)), list(stats.intervals(values, level=LEVEL, seed=config.seed)))
+            layers.Line(label, range(len(values)), list(intervals.intervals(values, level=LEVEL, seed=config.seed)))
             for label, values in (("position 0", entry.first), ("other positions", entry.others))
         ]
         return layers.Panel(name, "L2 norm", lines, log=True)
@@ -173,7 +173,7 @@ def _drawings(found: Mapping[str, Measured], data: Any, config: Norms) -> tuple[
     def ratios(name: str) -> layers.Panel:
         values = found[name].ratios
         x = range(len(values))
-        first = list(stats.intervals(values[..., 0], level=LEVEL, seed=config.seed))
+        first = list(intervals.intervals(values[..., 0], level=LEVEL, seed=config.seed))
         others = [spread(np.nanmean(layer, axis=0)) for layer in values[..., 1:]]
         lines = [layers.Line("position 0", x, first), layers.Line("other positions", x, others)]
         return layers.Panel(name, "ratio to the mean of\nthe other positions", lines, log=True)

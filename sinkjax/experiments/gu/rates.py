@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from sinkjax.experiments.gu.config import SinkRate
 
 KINDS = {"text": "natural text", "random": "random tokens", "repeat": "one token repeated"}

@@ -30,7 +30,7 @@ from sinkjax.experiments.summary import Row
 from sinkjax.experiments.words import high, verdict
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import RepeatBound
 from sinkjax.experiments.summary import LEVEL
-from sinkjax.plots import layers
-from sinkjax.stats import Interval
+from sinkjax.report.figures import layers
 
 NAMES = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}
 ATTENTION = "attention to key 0"
@@ -63,7 +63,7 @@ def by_layer(config: RepeatBound, data: Any, source: str) -> Drawing:
 
 def _over_prompts(values: Any, along: str, config: RepeatBound) -> list[Interval]:
     """Means over prompts at each entry of an axis."""
-    return list(stats.intervals(values.transpose(along, "prompt").values, level=LEVEL, seed=config.seed))
+    return list(intervals.intervals(values.transpose(along, "prompt").values, level=LEVEL, seed=config.seed))
 
 
 def _exact(value: float) -> Interval:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments import identity, measures, results
 from sinkjax.experiments.base import NO_EDIT, Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
@@ -25,9 +26,8 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, Measure, Measured, Row, Table, summarise
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -86,7 +86,7 @@ def arms(config: RopePositions) -> tuple[Arm, ...]:
 
 def controls(config: RopePositions) -> tuple[Arm, ...]:
     """Random arms of the same budget: another position takes a random index, or two others swap theirs."""
-    rng = stats.generator(config.seed, "gu/rope-positions controls")
+    rng = intervals.generator(config.seed, "gu/rope-positions controls")
     plain = np.arange(config.length)
     drawn = []
     for draw in range(config.controls):
@@ -150,7 +150,7 @@ def at_place(data: xarray.Dataset, chosen: Sequence[Arm], config: RopePositions)
     """Per cent of heads that sink on key t, for the arms that have a t."""
     placed = [(number, arm) for number, arm in enumerate(chosen) if arm.place is not None]
     values = np.stack([100 * metrics.sink_rate(data.isel(edit=number), arm.place or 0, config.eps) for number, arm in placed])
-    found = stats.intervals(values, level=LEVEL, seed=config.seed)
+    found = intervals.intervals(values, level=LEVEL, seed=config.seed)
     return {arm.edit.label: value for (_, arm), value in zip(placed, found, strict=True)}
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import NO_EDIT, Arm, Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import RopePositions
 from sinkjax.experiments.summary import LEVEL, Table
-from sinkjax.plots import layers, points
-from sinkjax.stats import Interval
+from sinkjax.report.figures import layers, points
 
 if TYPE_CHECKING:
     import xarray

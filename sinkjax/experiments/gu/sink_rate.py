@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu.config import SinkRate
@@ -22,7 +22,7 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row, Table
 from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
 
 if TYPE_CHECKING:

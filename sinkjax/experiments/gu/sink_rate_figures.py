@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.gu.config import SinkRate
 from sinkjax.experiments.gu.rates import KINDS, measure, rates, thresholds
 from sinkjax.experiments.summary import LEVEL, Table
-from sinkjax.plots import layers, points
-from sinkjax.stats import Interval
+from sinkjax.report.figures import layers, points
 
 THRESHOLDS = np.linspace(0.05, 0.95, 19)
 HERE = "here"
@@ -93,7 +93,7 @@ def by_threshold(config: SinkRate, data: Mapping[str, Any], origin: str) -> Draw
 
 def _intervals(values: np.ndarray, config: SinkRate) -> list[Interval]:
     """Means over prompts of float[x, prompt]."""
-    return list(stats.intervals(values, level=LEVEL, seed=config.seed))
+    return list(intervals.intervals(values, level=LEVEL, seed=config.seed))
 
 
 def _exact(value: float) -> Interval:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, results, views
@@ -29,9 +29,9 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import PairView, Statistic, sinking_heads
 from sinkjax.report.table import interval, number
-from sinkjax.statistics import PairView, Statistic, sinking_heads
 
 if TYPE_CHECKING:
     import xarray
@@ -146,7 +146,7 @@ def controls(config: AfterSoftmax, L: int) -> tuple[Arm, ...]:
 
     Of a key's mask: another key that some later query sees. Of a query alone: a random one that sees one random earlier key.
     """
-    rng = stats.generator(config.seed, "kiya/after-softmax controls")
+    rng = intervals.generator(config.seed, "kiya/after-softmax controls")
     found = [Arm(sinkjax.compose(label=NONE), NONE)]
     others = [key for key in range(config.length - 1) if key != config.key]
     for draw in range(config.controls):
@@ -258,7 +258,7 @@ def _claim(config: AfterSoftmax, data: xarray.Dataset, table: Table, loss: Measu
         after, before = label(what, way, ALL), label(what, BEFORE, ALL)
         value = table[after, loss.name].value
         collapsed |= (value.mean or 0) >= uniform
-        (more,) = stats.paired_differences(losses[after][None], losses[before], seed=config.seed).tolist()
+        (more,) = intervals.paired_differences(losses[after][None], losses[before], seed=config.seed).tolist()
         found.append(f"{what} {interval(value)} ({interval(more, signed=True)} against the same edit of logits)")
     none = table[NONE, loss.name].value
     guesses = (none.mean or 0) >= uniform

@@ -10,7 +10,7 @@ from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.experiments.summary import Measured, Table
-from sinkjax.plots import attention, layers
+from sinkjax.report.figures import attention, layers
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments import illustrations, measures, results
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
@@ -24,9 +25,8 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Row
 from sinkjax.experiments.words import above, below, verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -129,9 +129,11 @@ def _rows(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Row, ..
         for measure, elsewhere in _measures(config):
             values, plain = measure.of(data)[0], measure.of(runs[bos.WITHOUT])[0]
             others = [elsewhere(int(position)).of(data)[0].mean() for position in bos.searched(data)[1:]] if elsewhere else []
-            rank = float(stats.percentile_among(values.mean(), others)) if others else None
-            effect = stats.paired_differences(values[None], plain, seed=config.seed)[0]
-            rows.append(Row(name, "no edit", measure.name, stats.interval(values, seed=config.seed), effect, rank, len(others)))
+            rank = float(intervals.percentile_among(values.mean(), others)) if others else None
+            effect = intervals.paired_differences(values[None], plain, seed=config.seed)[0]
+            rows.append(
+                Row(name, "no edit", measure.name, intervals.interval(values, seed=config.seed), effect, rank, len(others))
+            )
     return tuple(rows)
 
 
@@ -179,7 +181,7 @@ def _claims(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> tuple[Claim
         return Claim(statement, verdict(holds), f"Rule: {rule}. {words}.", paper)
 
     def of(values: NDArray) -> Interval:
-        return stats.interval(values, seed=config.seed)
+        return intervals.interval(values, seed=config.seed)
 
     def sink(data: xarray.Dataset) -> tuple[bool, str]:
         gap = of((100 * metrics.sink_rate(data, 0, config.eps) - strongest_other(data, config.eps))[0])
@@ -240,7 +242,7 @@ def _order(config: Baseline, runs: Mapping[str, xarray.Dataset]) -> Claim:
             both = np.isfinite(sink) & np.isfinite(onset)
             gap = sink[both] - onset[both]
             if gap.size:
-                mean = stats.interval(gap, seed=config.seed)
+                mean = intervals.interval(gap, seed=config.seed)
                 passed.append(above(mean, 0) and np.median(gap) == 1)
                 shares = enumerate(_agreement(config, data, massive))
                 agree = ", ".join(f"{share:.0%} of cases for k = {lag}" for lag, share in shares)

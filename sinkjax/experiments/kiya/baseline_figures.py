@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.config import Baseline
-from sinkjax.plots import attention, layers
+from sinkjax.report.figures import attention, layers
 
 if TYPE_CHECKING:
     import xarray
@@ -55,7 +55,7 @@ def _activations(config: Baseline, data: xarray.Dataset) -> list[layers.Line]:
 
 def _line(config: Baseline, name: str, values: NDArray) -> layers.Line:
     """A line over layers of float[prompt, layer]."""
-    return layers.Line(name, range(values.shape[-1]), list(stats.intervals(values, axis=0, seed=config.seed)))
+    return layers.Line(name, range(values.shape[-1]), list(intervals.intervals(values, axis=0, seed=config.seed)))
 
 
 def attention_maps(name: str, data: xarray.Dataset) -> Drawing:

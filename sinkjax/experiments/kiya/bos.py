@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics
+from sinkjax.analysis import metrics
 from sinkjax.checkpoints.load import Model, open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation, Inputs, Job

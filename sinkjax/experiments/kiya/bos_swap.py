@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments import identity, illustrations, results
 from sinkjax.experiments.base import Arm, Calculation, Inputs, Job, Section
 from sinkjax.experiments.config import MIN_QUERIES, layers_below
@@ -24,7 +24,7 @@ from sinkjax.experiments.kiya.config import BosSwap
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def arms(config: BosSwap) -> tuple[Arm, ...]:
 
 def controls(config: BosSwap) -> tuple[Arm, ...]:
     """Swaps of two random positions, neither of them 0. place: that of the second."""
-    rng = stats.generator(config.seed, "kiya/bos-swap controls")
+    rng = intervals.generator(config.seed, "kiya/bos-swap controls")
     drawn = []
     for draw in range(config.controls):
         i, j = (int(position) for position in rng.choice(np.arange(1, config.length - MIN_QUERIES + 1), 2, replace=False))
@@ -146,14 +146,16 @@ def _rows(config: BosSwap, run: str, data: xarray.Dataset, random: xarray.Datase
     for name, of in _measures(config).items():
         place, other = (np.array([arm.place for arm in group]) for group in (swaps, draws))
         values, before = of(data, place), of(unedited, place)
-        effects = stats.paired_differences(values, before, seed=config.seed)
+        effects = intervals.paired_differences(values, before, seed=config.seed)
         shared = (values - before)[:, : random.sizes["prompt"]].mean(axis=1)
         others = (of(random, other) - of(few, other)).mean(axis=1)
-        ranks = [None, *stats.percentile_among(shared[1:], others)]
+        ranks = [None, *intervals.percentile_among(shared[1:], others)]
         columns.append(
             [
                 Row(_label(run, arm), arm.group, name, mean, effect, rank, 0 if rank is None else len(draws))
-                for arm, mean, effect, rank in zip(swaps, stats.intervals(values, seed=config.seed), effects, ranks, strict=True)
+                for arm, mean, effect, rank in zip(
+                    swaps, intervals.intervals(values, seed=config.seed), effects, ranks, strict=True
+                )
             ]
         )
     return [row for rows in zip(*columns, strict=True) for row in rows]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Claim
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.config import BosSwap
 from sinkjax.experiments.words import above, below, verdict
 from sinkjax.report.table import interval
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -59,7 +59,7 @@ def prominences(config: BosSwap, data: xarray.Dataset) -> tuple[NDArray, NDArray
 
 def _of(config: BosSwap, values: NDArray) -> Interval:
     """The mean over swaps, and over prompts its interval, of float[swap, prompt]."""
-    return stats.interval(values.mean(axis=0), seed=config.seed)
+    return intervals.interval(values.mean(axis=0), seed=config.seed)
 
 
 def _follows(config: BosSwap, data: xarray.Dataset, statement: str) -> Claim:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.kiya.config import BosSwap
-from sinkjax.plots import attention, layers
+from sinkjax.report.figures import attention, layers
 
 if TYPE_CHECKING:
     import xarray
@@ -68,8 +68,8 @@ def by_place(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:
         before = float(100 * metrics.sink_rate(data, 0, config.eps)[0].mean())
         first, moved = (100 * metrics.sink_rate(swapped, key, config.eps) for key in (0 * place, place))
         return [
-            layers.Line("position 0", config.positions, list(stats.intervals(first, seed=config.seed)), reference=before),
-            layers.Line("the moved token", config.positions, list(stats.intervals(moved, seed=config.seed))),
+            layers.Line("position 0", config.positions, list(intervals.intervals(first, seed=config.seed)), reference=before),
+            layers.Line("the moved token", config.positions, list(intervals.intervals(moved, seed=config.seed))),
         ]
 
     panels = [[layers.Panel(name, "heads that sink on it (%)", sinks(data)) for name, data in runs.items()]]
@@ -82,7 +82,7 @@ def by_place(config: BosSwap, runs: Mapping[str, xarray.Dataset]) -> Drawing:
 
 def _line(config: BosSwap, name: str, values: NDArray) -> layers.Line:
     """A line over layers of float[prompt, layer]."""
-    return layers.Line(name, range(values.shape[-1]), list(stats.intervals(values, axis=0, seed=config.seed)))
+    return layers.Line(name, range(values.shape[-1]), list(intervals.intervals(values, axis=0, seed=config.seed)))
 
 
 def attention_maps(config: BosSwap, name: str, data: xarray.Dataset) -> Drawing:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
 from sinkjax.experiments.kiya import bos
@@ -24,7 +25,6 @@ from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
 from sinkjax.report.table import number
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -125,7 +125,7 @@ def _rows(config: Embedding, data: xarray.Dataset, same: bool) -> tuple[Row, ...
     for arm in (BOS, MEAN):
         for measure, (name, times) in columns.items():
             value = float(times * data[name].sel(vector=arm))
-            rank = float(stats.percentile_among(value, times * data[f"token_{name}"].values[others]))
+            rank = float(intervals.percentile_among(value, times * data[f"token_{name}"].values[others]))
             rows.append(Row(arm, "vector", measure, _exact(value), percentile=rank, controls=int(others.sum())))
     if same:
         k_bos, k_avg, cos_bos, cos_avg = config.published

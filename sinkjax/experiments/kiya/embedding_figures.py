@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.kiya.config import Embedding
 from sinkjax.experiments.summary import LEVEL
-from sinkjax.plots import points, scatter
-from sinkjax.stats import Interval
+from sinkjax.report.figures import points, scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -30,7 +30,7 @@ def vocabulary(config: Embedding, data: xarray.Dataset) -> Drawing:
     """Cosine against norm: every token's key, with the BOS and the mean embedding among them."""
     tokens, bos = np.arange(data.sizes["token"]), data.attrs["bos"]
     ordinary = np.flatnonzero(data["ordinary"].values & (tokens != bos))
-    drawn = stats.generator(config.seed, "kiya/embedding dots").choice(ordinary, min(DOTS, ordinary.size), replace=False)
+    drawn = intervals.generator(config.seed, "kiya/embedding dots").choice(ordinary, min(DOTS, ordinary.size), replace=False)
     kinds = {f"{drawn.size:,} of {ordinary.size:,} ordinary tokens": drawn}
     special = np.flatnonzero(~data["ordinary"].values & (tokens != bos))
     if special.size:

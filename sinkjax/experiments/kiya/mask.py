@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import sinkjax
-from sinkjax import metrics, stats
+from sinkjax.analysis import intervals, metrics
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section, View
@@ -25,7 +25,7 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import above, effect, verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ def several(L: int) -> list[int]:
 
 def controls(config: Mask, L: int) -> tuple[Arm, ...]:
     """Random arms of the same budget: another key, masked in one random layer or in all of them."""
-    return _drawn(config, L, sorted({1, L}), stats.generator(config.seed, "kiya/mask controls"))
+    return _drawn(config, L, sorted({1, L}), intervals.generator(config.seed, "kiya/mask controls"))
 
 
 def first_controls(config: Mask, L: int) -> tuple[Arm, ...]:
     """Random arms for the masks of several first layers: another key, masked in as many random layers."""
-    return _drawn(config, L, several(L), stats.generator(config.seed, "kiya/mask controls of first layers"))
+    return _drawn(config, L, several(L), intervals.generator(config.seed, "kiya/mask controls of first layers"))
 
 
 def _drawn(config: Mask, L: int, budgets: Sequence[int], rng: np.random.Generator) -> tuple[Arm, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from sinkjax.experiments.base import Arm, Drawing
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.summary import Table
-from sinkjax.plots import attention, layers
+from sinkjax.report.figures import attention, layers
 
 if TYPE_CHECKING:
     import xarray

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
@@ -21,8 +21,8 @@ from sinkjax.experiments.kiya.config import Mask
 from sinkjax.experiments.summary import Measure, Measured, Row, Table, summarise
 from sinkjax.experiments.words import effect
 from sinkjax.model.config import Config
-from sinkjax.plots.points import Point, points
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.report.figures.points import Point, points
 
 if TYPE_CHECKING:
     import xarray
@@ -84,7 +84,7 @@ def arms(config: Mask, received: NDArray) -> tuple[Arm, ...]:
 
 def controls(config: Mask, L: int, H: int) -> tuple[Arm, ...]:
     """As many random heads of all layers, for each size."""
-    rng = stats.generator(config.seed, "kiya/mask heads")
+    rng = intervals.generator(config.seed, "kiya/mask heads")
     return tuple(
         Arm(
             masked(config, rng.choice(L * H, size, replace=False), (L, H)).named(f"control {draw}: {size} random heads"),
@@ -169,7 +169,7 @@ def _drawing(config: Mask, table: Table, random: Measured, rates: Sequence[Measu
         for size in sorted({arm.budget for arm in random.arms if arm.budget}):
             column += [Point(label, table[label, rate.name].value, CHOSEN) for label in (most(size), early(size, H))]
             draws = [value for arm, value in zip(random.arms, of_random, strict=True) if arm.budget == size]
-            column += [Point(f"{size} random heads", stats.interval([value]), RANDOM) for value in draws]
+            column += [Point(f"{size} random heads", intervals.interval([value]), RANDOM) for value in draws]
         columns[f"key {key}{' (masked)' if key == config.key else ''}"] = column
     caption = (
         f"Heads that sink on key {config.key}, which is masked in some of them, and on the next key. Chosen sets: mean over"

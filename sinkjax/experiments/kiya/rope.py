@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
 from sinkjax.experiments.config import MIN_QUERIES
@@ -62,7 +62,7 @@ def compute(config: Rope, model: Model, batch: Batch) -> xarray.Dataset:
     embed = model.params["embed"]
     mean = first_block.mean_embedding(embed, first_block.averaged(model, found.id, config.special))
     ordinary = np.setdiff1d(np.flatnonzero(first_block.ordinary(model)), [found.id])
-    drawn = stats.generator(config.seed, "kiya/rope controls").choice(
+    drawn = intervals.generator(config.seed, "kiya/rope controls").choice(
         ordinary, min(config.controls, ordinary.size), replace=False
     )
     vectors = jnp.concatenate(
@@ -150,9 +150,9 @@ def _rows(config: Rope, data: xarray.Dataset) -> tuple[Row, ...]:
     rows = []
     for number_, arm in enumerate((BOS, MEAN)):
         for name, (values, controls) in measured.items():
-            rank = float(stats.percentile_among(values[number_].mean(), controls.mean(axis=-1)))
-            value = stats.interval(values[number_], seed=config.seed)
-            effect = stats.paired_differences(values[number_][None], values[0], seed=config.seed)[0]
+            rank = float(intervals.percentile_among(values[number_].mean(), controls.mean(axis=-1)))
+            value = intervals.interval(values[number_], seed=config.seed)
+            effect = intervals.paired_differences(values[number_][None], values[0], seed=config.seed)[0]
             rows.append(Row(arm, "key", name, value, effect, rank, len(controls)))
     return tuple(rows)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.summary import LEVEL
-from sinkjax.plots import heatmaps, layers
-from sinkjax.stats import Interval
+from sinkjax.report.figures import heatmaps, layers
 
 if TYPE_CHECKING:
     import xarray
@@ -105,4 +105,4 @@ def _places(size: int) -> list[int]:
 def _line(config: Rope, name: str, values: NDArray) -> layers.Line:
     """A line over the last axis of float[head, x], with intervals over heads."""
     places = _places(values.shape[-1])
-    return layers.Line(name, places, list(stats.intervals(values[:, places], axis=0, seed=config.seed)))
+    return layers.Line(name, places, list(intervals.intervals(values[:, places], axis=0, seed=config.seed)))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments.base import Arm, Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.experiments.summary import Measure, Measured, Table
-from sinkjax.plots import attention, grid, layers
-from sinkjax.plots.scatter import Cloud, scatter
+from sinkjax.report.figures import attention, grid, layers
+from sinkjax.report.figures.scatter import Cloud, scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -147,7 +147,7 @@ def by_depth(found: Results) -> Drawing:
 
 def _line(found: Results, name: str, values: NDArray) -> layers.Line:
     """A line over layers of float[prompt, layer]."""
-    return layers.Line(name, range(values.shape[-1]), list(stats.intervals(values, axis=0, seed=found.config.seed)))
+    return layers.Line(name, range(values.shape[-1]), list(intervals.intervals(values, axis=0, seed=found.config.seed)))
 
 
 def together(found: Results) -> Drawing:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
@@ -27,9 +27,9 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
 from sinkjax.experiments.words import above, verdict
 from sinkjax.model.config import Config
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import sinking_heads
 from sinkjax.report.table import interval, number
-from sinkjax.statistics import sinking_heads
 
 if TYPE_CHECKING:
     import xarray
@@ -92,7 +92,7 @@ def controls(config: SelfOnly, L: int) -> tuple[Arm, ...]:
 
     They are the links of one random key to as many random later queries; the place is that position.
     """
-    rng = stats.generator(config.seed, "kiya/self controls")
+    rng = intervals.generator(config.seed, "kiya/self controls")
     found = [Arm(sinkjax.compose(label=NONE), NONE)]
     for budget in sorted({1, L}):
         for draw in range(config.controls):
@@ -200,7 +200,7 @@ def _findings(config: SelfOnly, sweep: Measured, table: Table, measured: Sequenc
     growth = "; ".join(f"{where}: {number(sink[where])} %, {number(activation[where])}" for where in joint)
     everywhere = _values(config, table, ALL, SINK)
     inside = [number for number, arm in enumerate(sweep.arms) if arm.group == ALL]
-    whole = [interval(stats.interval(measure.of(sweep.data)[inside].mean(axis=0), seed=config.seed)) for measure in measured]
+    whole = [interval(intervals.interval(measure.of(sweep.data)[inside].mean(axis=0), seed=config.seed)) for measure in measured]
     placed = [where for where in alone if 2 * _placed(config, table, where, SINK) > P]
     return (
         f"Without an edit, {interval(none[ON_FIRST])} % of all heads sink on key 0 and {interval(none[SINK])} % on one of the {P}"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.edits.site import Site
 from sinkjax.experiments.base import Arm, Claim
 from sinkjax.experiments.kiya.config import SelfOnly
@@ -36,7 +36,7 @@ class Compared:
 
 def arms(config: SelfOnly) -> tuple[Arm, ...]:
     """Random positions whose query sees one random earlier key instead of itself, in all layers."""
-    rng = stats.generator(config.seed, "kiya/self other keys")
+    rng = intervals.generator(config.seed, "kiya/self other keys")
     found = []
     for draw in range(config.controls):
         place = int(rng.choice(config.positions))
@@ -59,9 +59,9 @@ def compare(config: SelfOnly, sweep: Measured, random: Measured, measured: Seque
     (sinks, sink), (activations, _) = ((measure.of(random.data), measure.of(sweep.data)[:, :prompts]) for measure in measured)
 
     def say(values: NDArray) -> str:
-        return interval(stats.interval(values.mean(axis=0), seed=config.seed))
+        return interval(intervals.interval(values.mean(axis=0), seed=config.seed))
 
-    difference = stats.interval(sink[alone].mean(axis=0) - sinks[other].mean(axis=0), seed=config.seed)
+    difference = intervals.interval(sink[alone].mean(axis=0) - sinks[other].mean(axis=0), seed=config.seed)
     needed = above(difference, 0) and 2 * sinks[other].mean() < sink[alone].mean()
     kept = [random.arms[0], *(random.arms[number] for number in other)]
     table = summarise(Measured(random.data.sel(edit=[arm.edit.label for arm in kept]), kept), measured, config.seed)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
@@ -24,7 +24,7 @@ from sinkjax.experiments.li.config import Amplify
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import above, effect, value, verdict
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def away(config: Amplify, model: Model, batch: Batch) -> NDArray:
 
 def controls(config: Amplify, changes: NDArray) -> tuple[Arm, ...]:
     """Changes of the same size in random directions, one for each head and prompt. changes: float[layers, prompt, head, dim]."""
-    rng = stats.generator(config.seed, "li/amplify controls")
+    rng = intervals.generator(config.seed, "li/amplify controls")
     sizes = np.linalg.norm(changes, axis=-1, keepdims=True)
     drawn = []
     for layer, size in zip(config.layers, sizes, strict=True):

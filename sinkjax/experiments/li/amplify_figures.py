@@ -10,7 +10,7 @@ from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.li.config import Amplify
 from sinkjax.experiments.summary import Table
-from sinkjax.plots import layers
+from sinkjax.report.figures import layers
 
 if TYPE_CHECKING:
     import xarray

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Calculation, Claim, Job, Section, unedited
 from sinkjax.experiments.illustrations import MAPS, maps
@@ -21,7 +22,6 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval, number
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -58,7 +58,7 @@ class Found:
     @cached_property
     def others(self) -> list[int]:
         places = np.arange(1, self.data.sizes["position"] // 2 + 1)
-        rng = stats.generator(self.config.seed, "li/dominance controls")
+        rng = intervals.generator(self.config.seed, "li/dominance controls")
         return sorted(rng.choice(places, min(self.config.controls, len(places)), replace=False).tolist())
 
     @cached_property
@@ -74,8 +74,8 @@ class Found:
 
     def ranked(self, values: NDArray, controls: NDArray) -> list[tuple[Interval, float]]:
         """Means over prompts of float[prompt, n], and their percentiles among the means of controls, float[control, n]."""
-        means = stats.intervals(values, axis=0, level=LEVEL, seed=self.config.seed)
-        return list(zip(means, stats.percentile_among(values.mean(0), controls.T).tolist(), strict=True))
+        means = intervals.intervals(values, axis=0, level=LEVEL, seed=self.config.seed)
+        return list(zip(means, intervals.percentile_among(values.mean(0), controls.T).tolist(), strict=True))
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -104,7 +104,7 @@ class Found:
                 ROW,
                 Interval(float(value), None, None, 1, 0, LEVEL, "none"),
                 NOT_COMPARED,
-                float(stats.percentile_among(value, np.delete(among[place], self.dims[place]))),
+                float(intervals.percentile_among(value, np.delete(among[place], self.dims[place]))),
                 among.shape[1] - 1,
             )
             for place, value in enumerate(places)
@@ -156,7 +156,7 @@ def _claims(found: Found) -> tuple[Claim, ...]:
     shallow = data.sizes["layer"] // 3 + 1
     before, after, aligned = (found.column(name) for name in (BEFORE, AFTER, ALIGNED))
     first, anywhere = _peak(before[:shallow]), _peak(before)
-    top, mean = (interval(stats.interval(data[name].values[:, first], seed=config.seed)) for name in ("top", "mean"))
+    top, mean = (interval(intervals.interval(data[name].values[:, first], seed=config.seed)) for name in ("top", "mean"))
     width = data.sizes["dim"]
     heads, share = data["alignment"].mean("prompt").values, 100 * data["positive"].isel(key=0).mean("prompt").values
     chosen = heads >= config.aligned

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
-from sinkjax.plots import grid, layers, scatter
-from sinkjax.stats import Interval
+from sinkjax.report.figures import grid, layers, scatter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
@@ -21,7 +21,7 @@ from sinkjax.experiments.li.isolate_figures import Results, drawings
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Table, summarise
 from sinkjax.experiments.words import above, effect, value, verdict
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def arms(config: Isolate, L: int) -> tuple[Arm, ...]:
 
 def controls(config: Isolate, L: int) -> tuple[Arm, ...]:
     """The token sees one other key alone: in one random layer, or in all, another one in a random half of them."""
-    rng, k = stats.generator(config.seed, "li/isolate controls"), config.position
+    rng, k = intervals.generator(config.seed, "li/isolate controls"), config.position
     drawn = []
     for draw in range(config.controls):
         layer, key = int(rng.integers(L)), int(rng.integers(k))

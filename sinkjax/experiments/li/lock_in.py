@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.edits.site import Site
 from sinkjax.model.norms import rms_norm
-from sinkjax.probe import Capture, Probe
-from sinkjax.statistics import PairView, Statistic
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.statistics import PairView, Statistic
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.edits.site import Site
 from sinkjax.model.norms import rms_norm
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, illustrations, measures, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
@@ -25,9 +26,8 @@ from sinkjax.experiments.li.super_neurons_figures import Results, drawings
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import effect, value, verdict
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.report.table import number
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -121,7 +121,7 @@ def first_only(many: int) -> str:
 
 def controls(config: SuperNeurons, chosen: Sequence[Neuron], shape: tuple[int, int]) -> tuple[Arm, ...]:
     """As many other neurons of the same layers, for each budget; the layer of a single one is drawn too."""
-    rng = stats.generator(config.seed, "li/super-neurons controls")
+    rng = intervals.generator(config.seed, "li/super-neurons controls")
     drawn = []
     for many in budgets(len(chosen)):
         for draw in range(config.controls):

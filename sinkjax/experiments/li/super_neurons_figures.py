@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.li.config import SuperNeurons
 from sinkjax.experiments.li.neurons import Neuron
-from sinkjax.plots import layers, points, scatter
-from sinkjax.stats import Interval
+from sinkjax.report.figures import layers, points, scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -91,7 +91,7 @@ def ablation(found: Results) -> Drawing:
         layers.Line(
             found.names[label] if label == none else f"without {found.names[label]}",
             range(values.shape[1]),
-            stats.intervals(arm, seed=found.config.seed).tolist(),
+            intervals.intervals(arm, seed=found.config.seed).tolist(),
         )
         for label, arm in zip(shown, values, strict=True)
     ]

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, results
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Inputs, Job, Section, unedited
@@ -26,9 +27,8 @@ from sinkjax.experiments.li.variance_figures import drawings
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
-from sinkjax.probe import Capture, Probe
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -153,14 +153,14 @@ def exponents(values: NDArray, seed: int) -> Interval:
     def slope(means: NDArray) -> NDArray:
         return np.log(means) @ places / np.square(places).sum()
 
-    return stats.interval(stats.pseudo_values(values, slope), level=LEVEL, seed=seed)
+    return intervals.interval(intervals.pseudo_values(values, slope), level=LEVEL, seed=seed)
 
 
 def taus(data: xarray.Dataset) -> NDArray:
     """Kendall's tau-b of a dim's standard deviation and the norm of its row of W_O: float[attention, head]."""
     return np.array(
         [
-            [stats.kendall_tau(std, row) for std, row in zip(arm, data["row_norm"].values, strict=True)]
+            [intervals.kendall_tau(std, row) for std, row in zip(arm, data["row_norm"].values, strict=True)]
             for arm in data["std"].values
         ]
     )
@@ -168,11 +168,11 @@ def taus(data: xarray.Dataset) -> NDArray:
 
 def shuffled_taus(config: Variance, data: xarray.Dataset) -> NDArray:
     """Mean over heads of the same with the dims paired at random: float[attention, permutation]."""
-    rng = stats.generator(config.seed, "li/variance permutations")
+    rng = intervals.generator(config.seed, "li/variance permutations")
     rows = [rng.permuted(data["row_norm"].values, axis=1) for _ in range(config.permutations)]
     return np.array(
         [
-            [np.mean([stats.kendall_tau(*pair) for pair in zip(arm, row, strict=True)]) for row in rows]
+            [np.mean([intervals.kendall_tau(*pair) for pair in zip(arm, row, strict=True)]) for row in rows]
             for arm in data["std"].values
         ]
     )
@@ -186,13 +186,13 @@ def summary(config: Variance, data: xarray.Dataset) -> tuple[Row, ...]:
     rows = []
     for place, arm in enumerate((MODEL, EVEN)):
         for position in dict.fromkeys((0, 1, 7, last)):
-            mean = stats.interval(heads[place, :, position], level=LEVEL, seed=config.seed)
+            mean = intervals.interval(heads[place, :, position], level=LEVEL, seed=config.seed)
             rows.append(Row(arm, GROUP, share_at(position), mean))
-        behind = stats.interval(after[place, :, last], level=LEVEL, seed=config.seed)
+        behind = intervals.interval(after[place, :, last], level=LEVEL, seed=config.seed)
         rows.append(Row(arm, GROUP, f"after W_O: {share_at(last)}", behind))
         rows.append(Row(arm, GROUP, EXPONENT, exponents(heads[place], config.seed)))
-        rank = float(stats.percentile_among(tau[place].mean(), shuffled[place]))
-        mean = stats.interval(tau[place], level=LEVEL, seed=config.seed)
+        rank = float(intervals.percentile_among(tau[place].mean(), shuffled[place]))
+        mean = intervals.interval(tau[place], level=LEVEL, seed=config.seed)
         rows.append(Row(arm, GROUP, TAU, mean, NOT_COMPARED, rank, config.permutations))
     return tuple(rows)
 
@@ -204,10 +204,10 @@ def share_at(position: int) -> str:
 
 def _claims(config: Variance, data: xarray.Dataset, table: Mapping[tuple[str, str], Row]) -> tuple[Claim, ...]:
     first, after = (
-        stats.intervals(relative(data, name)[0], axis=0, level=LEVEL, seed=config.seed).tolist()
+        intervals.intervals(relative(data, name)[0], axis=0, level=LEVEL, seed=config.seed).tolist()
         for name in ("deviation", "after")
     )
-    order = stats.kendall_tau(np.arange(len(first)), [value.mean for value in first])
+    order = intervals.kendall_tau(np.arange(len(first)), [value.mean for value in first])
     exponent, tau = table[MODEL, EXPONENT].value, table[MODEL, TAU]
     return (
         Claim(

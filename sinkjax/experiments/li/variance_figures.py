@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.li.config import Variance
-from sinkjax.plots import layers, scatter
-from sinkjax.stats import Interval
+from sinkjax.report.figures import layers, scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -48,7 +48,7 @@ def by_position(config: Variance, data: xarray.Dataset) -> Drawing:
 def _panel(config: Variance, title: str, values: NDArray, data: xarray.Dataset, more: list[layers.Line]) -> layers.Panel:
     places = range(1, values.shape[-1] + 1)
     found = [
-        layers.Line(str(name), places, stats.intervals(arm, axis=0, seed=config.seed).tolist())
+        layers.Line(str(name), places, intervals.intervals(arm, axis=0, seed=config.seed).tolist())
         for name, arm in zip(data["attention"].values, values, strict=True)
     ]
     return layers.Panel(title, "variance (share of position 0's)", [*found, *more], log=True)

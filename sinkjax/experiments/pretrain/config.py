@@ -10,8 +10,8 @@ from typing import Any
 
 import tyro
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, one_of, unknown
-from sinkjax.experiments import documents
 from sinkjax.experiments.config import Trains, at_least
 from sinkjax.experiments.pretrain.sizes import SIZES, Size, SizeName
 

@@ -12,8 +12,8 @@ from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.pretrain import summary
 from sinkjax.experiments.pretrain.config import Ablation, Form
 from sinkjax.experiments.pretrain.summary import Stores
-from sinkjax.plots.bands import Band, Column, bands
-from sinkjax.plots.points import Point, points
+from sinkjax.report.figures.bands import Band, Column, bands
+from sinkjax.report.figures.points import Point, points
 
 TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be told apart
 HERE, PAPER = "here", "paper"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.base import Lesson
 from sinkjax.experiments.pretrain.config import Ablation, Form
 from sinkjax.experiments.pretrain.measure import measure, so_far

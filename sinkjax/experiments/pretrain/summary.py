@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Claim
 from sinkjax.experiments.pretrain.config import MEASURES, Ablation, Form, Statement
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval as words
 from sinkjax.report.table import number
-from sinkjax.stats import Interval
 from sinkjax.train.config import ALL_STEPS
 
 ROWS, RUNS = "rows", "runs"  # groups of the summary
@@ -121,7 +121,7 @@ def steps_to(data: Any, base: Any) -> NDArray:
 def mean(stores: Stores, config: Ablation, form: Form, measure: str) -> Interval:
     """A measure of a row, mean over its finished runs."""
     found = values(stores, form.name, measure, config.forms[0].name)
-    return stats.interval(found, level=LEVEL, seed=config.seed)
+    return intervals.interval(found, level=LEVEL, seed=config.seed)
 
 
 def steps_in_words(stores: Stores, config: Ablation, form: Form) -> Interval:
@@ -139,14 +139,14 @@ def difference(stores: Stores, config: Ablation, more: str, less: str, measure: 
     pairs = [dict(zip(stores[name]["run"].values, values(stores, name, measure, first), strict=True)) for name in (more, less)]
     seeds = [seed for seed in pairs[0] if seed in pairs[1]]
     ours, others = (np.array([pair[seed] for seed in seeds], float) for pair in pairs)
-    return stats.paired_differences(ours[None], others, level=LEVEL, seed=config.seed)[0]
+    return intervals.paired_differences(ours[None], others, level=LEVEL, seed=config.seed)[0]
 
 
 def alone(value: float | str | None) -> Interval:
     """A number that stands for itself, or words in its place."""
     if isinstance(value, str):
         return Interval(None, None, None, 0, 0, LEVEL, "none", value)
-    return stats.interval(np.array([np.nan if value is None else value]))
+    return intervals.interval(np.array([np.nan if value is None else value]))
 
 
 def finished(stores: Stores, form: Form) -> tuple[int, int]:
@@ -206,7 +206,7 @@ def claim(config: Ablation, stores: Stores, said: Statement) -> Claim:
     else:
         name = said.more if isinstance(said.more, str) else str(said.less)
         each = values(stores, name, said.measure, config.forms[0].name)
-        found = stats.interval(each - said.less if name == said.more else said.more - each, level=LEVEL, seed=config.seed)
+        found = intervals.interval(each - said.less if name == said.more else said.more - each, level=LEVEL, seed=config.seed)
     if found.n < 2 or found.mean is None:
         return Claim(said.statement, "not applicable", f"{found.n} finished seeds; two at least are needed", said.paper)
     low = found.mean if found.low is None else found.low

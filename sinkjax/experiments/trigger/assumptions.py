@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Claim, Drawing, Lesson, Section
 from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.trigger import models, summary
@@ -17,9 +18,8 @@ from sinkjax.experiments.trigger.figures import many_maps
 from sinkjax.experiments.trigger.models import Model
 from sinkjax.experiments.trigger.words import count_of, notes, provenance
 from sinkjax.experiments.words import verdict
-from sinkjax.plots.points import Point, points
+from sinkjax.report.figures.points import Point, points
 from sinkjax.report.table import interval
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -98,7 +98,7 @@ def of(config: Assumptions, data: Any, measure: str) -> Interval:
     """A measure of a model, mean over its runs."""
     made = derived(config)
     values = made[measure](data) if measure in made else summary.values(data, measure)
-    return stats.interval(values, level=LEVEL, seed=config.seed)
+    return intervals.interval(values, level=LEVEL, seed=config.seed)
 
 
 def section(config: Assumptions, stores: Mapping[str, xarray.Dataset]) -> Section:

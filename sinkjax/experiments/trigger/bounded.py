@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.data.trigger_config import Trigger
 from sinkjax.experiments.base import Claim, Lesson, Section
 from sinkjax.experiments.summary import LEVEL, Row
@@ -139,7 +139,7 @@ def _rows(config: Bound, data: Mapping[str, Any], curves: Mapping[str, NDArray])
         after = summary.MILLION * data[FREE]["held_loss"].values[:, place]
 
         def row(measure: str, values: NDArray, label: str = _label(cap)) -> Row:
-            return Row(label, "held", measure, stats.interval(values, level=LEVEL, seed=config.seed))
+            return Row(label, "held", measure, intervals.interval(values, level=LEVEL, seed=config.seed))
 
         found += [
             row("loss, mass held in training (millionths)", trained),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.trigger.config import Bound
 from sinkjax.experiments.trigger.figures import SMALLEST_LOSS
-from sinkjax.plots.frontier import Dots, Line, Panel, frontier
+from sinkjax.report.figures.frontier import Dots, Line, Panel, frontier
 
 MASS = "mass off BOS, other rows (1 - c)"
 

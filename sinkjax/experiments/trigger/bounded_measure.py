@@ -17,7 +17,7 @@ from sinkjax.experiments.trigger.config import Bound
 from sinkjax.experiments.trigger.measure import BLOCK, DIVERGED, curves, held_out
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.train.trained import Trained
 from sinkjax.train.trigger import model
 from sinkjax.train.trigger_config import TriggerTraining

@@ -17,11 +17,11 @@ from sinkjax.edits.resolve import resolve
 from sinkjax.edits.site import Site
 from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model.config import Config
-from sinkjax.model.forward import run
 from sinkjax.model.params import Params
-from sinkjax.probe import Probe
-from sinkjax.record import Record
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
 from sinkjax.train.trigger import Batch, TriggerTask, model
+from sinkjax.transformer.forward import run
 
 
 def held(mass: Any, queries: Any) -> Edit:

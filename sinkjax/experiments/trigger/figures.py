@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import NO_EDIT, Drawing
 from sinkjax.experiments.summary import LEVEL
 from sinkjax.experiments.trigger.config import Lab, Trials
 from sinkjax.experiments.trigger.measure import IDENTITY, OTHERS, TRIGGER
-from sinkjax.plots.causal import causal, gallery
-from sinkjax.plots.curves import Axis, Bundle, curves
-from sinkjax.plots.points import Point, points
-from sinkjax.stats import Interval
+from sinkjax.report.figures.causal import causal, gallery
+from sinkjax.report.figures.curves import Axis, Bundle, curves
+from sinkjax.report.figures.points import Point, points
 
 PAPER = "Positions are called as in the paper, from 1: the arrow marks the trigger."
 SMALLEST_LOSS = 1e-9  # what is lower is drawn here
@@ -144,7 +144,9 @@ def edits_summary(config: Lab, data: Any, rows: str, factor: float = 1.0) -> dic
     kinds: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         kinds.setdefault(kind(name), []).append(number)
-    return {name: stats.interval(losses[chosen].mean(axis=0), level=LEVEL, seed=config.seed) for name, chosen in kinds.items()}
+    return {
+        name: intervals.interval(losses[chosen].mean(axis=0), level=LEVEL, seed=config.seed) for name, chosen in kinds.items()
+    }
 
 
 def identity(stores: Mapping[str, Any]) -> str:

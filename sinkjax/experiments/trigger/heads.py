@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import NO_EDIT, Claim, Drawing, Lesson, Section
 from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.trigger import figures, heads_figures, measure, models, summary
@@ -18,7 +19,6 @@ from sinkjax.experiments.trigger.models import NORMALISERS, RELU, SOFTMAX, WORDS
 from sinkjax.experiments.trigger.words import count_of, notes, provenance, small
 from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval
-from sinkjax.stats import Interval
 
 if TYPE_CHECKING:
     import xarray
@@ -131,7 +131,7 @@ def _rows(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> 
 
 
 def _over_runs(config: Heads, values: NDArray) -> Interval:
-    return stats.interval(values, level=LEVEL, seed=config.seed)
+    return intervals.interval(values, level=LEVEL, seed=config.seed)
 
 
 def _findings(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, ...]:

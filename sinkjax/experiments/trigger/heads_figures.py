@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.summary import LEVEL
 from sinkjax.experiments.trigger.config import Heads
 from sinkjax.experiments.trigger.measure import OTHERS
-from sinkjax.plots import layers
-from sinkjax.plots.grid import Column, Row, grids
+from sinkjax.report.figures import layers
+from sinkjax.report.figures.grid import Column, Row, grids
 
 THRESHOLDS = [round(0.05 * step, 2) for step in range(1, 20)]
 
@@ -31,7 +31,7 @@ def sinking(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -
                         continue  # the same
                     found = data[name][kind].sel(rows=OTHERS, target="bos").transpose("run", "layer", "head").values
                     many = [(found >= threshold).sum(axis=(1, 2)).astype(float) for threshold in THRESHOLDS]
-                    values = list(stats.intervals(np.stack(many), level=LEVEL, seed=config.seed))
+                    values = list(intervals.intervals(np.stack(many), level=LEVEL, seed=config.seed))
                     line = f"{label.removesuffix(f' {size}')}, {words}" if name.startswith("relu") else "softmax"
                     lines.append(layers.Line(line, THRESHOLDS, values))
         total = np.prod([int(part) for part in size.split("x")])

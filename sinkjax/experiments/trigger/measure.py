@@ -26,7 +26,7 @@ from sinkjax.experiments.base import NO_EDIT
 from sinkjax.experiments.trigger.config import Lab
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.train.log import read
 from sinkjax.train.trained import Trained
 from sinkjax.train.trigger import model

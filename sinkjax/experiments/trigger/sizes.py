@@ -10,7 +10,7 @@ from sinkjax.experiments.trigger import models, summary
 from sinkjax.experiments.trigger.config import Sizes
 from sinkjax.experiments.trigger.models import NORMALISERS, WORDS, Model
 from sinkjax.experiments.trigger.words import count_of, notes, provenance
-from sinkjax.plots.points import Point, points
+from sinkjax.report.figures.points import Point, points
 from sinkjax.report.table import interval
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax import stats
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.trigger.measure import DIVERGED, EVERY, OTHERS, TRIGGER
 from sinkjax.report.table import number
-from sinkjax.stats import Interval
 
 DONE = "converged"  # the outcome of a run that met the stopping rule
 MODELS, RUNS = "models", "runs"  # groups of rows
@@ -61,7 +61,7 @@ def values(data: Any, measure: str) -> NDArray:
 
 def interval(data: Any, measure: str, seed: int) -> Interval:
     """A measure, mean over the runs that have it."""
-    return stats.interval(values(data, measure), level=LEVEL, seed=seed)
+    return intervals.interval(values(data, measure), level=LEVEL, seed=seed)
 
 
 def rows(stores: Mapping[str, Any], labels: Mapping[str, str], measures: Sequence[str], seed: int) -> list[Row]:
@@ -71,7 +71,7 @@ def rows(stores: Mapping[str, Any], labels: Mapping[str, str], measures: Sequenc
         data = stores[name]
         for measure in measures:
             each = values(data, measure)
-            models.append(Row(label, MODELS, measure, stats.interval(each, level=LEVEL, seed=seed)))
+            models.append(Row(label, MODELS, measure, intervals.interval(each, level=LEVEL, seed=seed)))
             runs += [
                 Row(f"{label}, seed {run}", RUNS, measure, alone(value))
                 for run, value in zip(data["run"].values, each, strict=True)
@@ -81,7 +81,7 @@ def rows(stores: Mapping[str, Any], labels: Mapping[str, str], measures: Sequenc
 
 def alone(value: float) -> Interval:
     """A number that stands for itself; None where it is not finite."""
-    return stats.interval(np.array([value]))
+    return intervals.interval(np.array([value]))
 
 
 def exceptions(stores: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.trigger.config import Trials
 from sinkjax.experiments.trigger.summary import DONE
-from sinkjax.stats import Interval
 
 
 def small(value: Interval) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinkjax import cli
+from sinkjax.cli import main as cli
 from sinkjax.experiments import lesson
 from sinkjax.experiments.registry import choose
 from tests.experiments.pretrain.logs import curve, log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import documents
 from sinkjax.experiments.pretrain import forms
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.experiments.pretrain.sizes import SIZES

@@ -13,7 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.trigger import bound, capped
 from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model import params as model_params
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.train import train
 from sinkjax.train.trigger import model
 

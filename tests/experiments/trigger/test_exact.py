@@ -11,7 +11,7 @@ import sinkjax
 from sinkjax.data.trigger import sample, targets
 from sinkjax.data.trigger_config import Trigger
 from sinkjax.experiments.trigger import exact
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 
 EXACT = 1e-12
 

@@ -15,7 +15,7 @@ from sinkjax.experiments.trigger import measure
 from sinkjax.experiments.trigger.config import Lab
 from sinkjax.experiments.trigger.measure import OTHERS, ROWS, TRIGGER
 from sinkjax.model import params as model_params
-from sinkjax.probe import Probe
+from sinkjax.probes.probe import Probe
 from sinkjax.train import train
 from sinkjax.train.trigger import model
 from sinkjax.train.trigger_config import TriggerTraining

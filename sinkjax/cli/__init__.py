@@ -1,0 +1,1 @@
+"""The command line: verbs, options and how JAX is started."""

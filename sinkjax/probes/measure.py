@@ -1,0 +1,68 @@
+"""Taking measurements inside a traced forward: what a probe asks for at a site, reduced where the array lives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.edits.site import Site
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.statistics import PairView, View
+
+PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
+
+
+def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool = False) -> dict[str, jax.Array]:
+    """All that a probe asks for at a site. The barrier keeps these reductions out of the fusions of what they watch."""
+    wanted = [entry for entry in probe.statistics if entry.site == site and (entry.dims[1] == "depth" or not depth_only)]
+    raw = [entry for entry in probe.captures if entry.site == site and not depth_only]
+    if not wanted and not raw:
+        return {}
+    x, view = jax.lax.optimization_barrier((x, view))
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return {entry.name: entry.fn(wide, view) for entry in wanted} | {entry.name: _select(entry, x, view) for entry in raw}
+
+
+def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> dict[str, jax.Array]:
+    """Complete one layer's statistics: means over rows, and NaN (-1) beyond each prompt's length."""
+    done = dict(values)
+    for entry in probe.statistics:
+        if entry.name in values:
+            array = entry.finish(values[entry.name], lengths) if entry.finish else values[entry.name]
+            done[entry.name] = _pad(array, (entry.dims[0], *entry.dims[2:]), lengths)
+    for capture in probe.captures:
+        if capture.name in values:
+            axes = tuple(axis.removeprefix(f"{capture.name}_") for axis in capture.axes)
+            axes = tuple(axis for axis in axes if axis != "layer")
+            done[capture.name] = _pad(values[capture.name], axes, lengths, capture)
+    return done
+
+
+def query_axes(probe: Probe) -> dict[str, int]:
+    """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
+    joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
+    return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
+
+
+def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:
+    """The captured dims (and positions, except of blocks of queries, which are chosen once they are joined)."""
+    if isinstance(view, PairView) and entry.site == Site.LOGITS:
+        x = jnp.where(view.visible, x, -jnp.inf)
+    if entry.positions is not None and entry.site not in (Site.LOGITS, Site.WEIGHTS):
+        x = x[:, jnp.asarray(entry.positions)]
+    return x if entry.dims is None else x[..., jnp.asarray(entry.dims)]
+
+
+def _pad(array: jax.Array, axes: tuple[str, ...], lengths: jax.Array, capture: Capture | None = None) -> jax.Array:
+    """NaN (-1) beyond each prompt's length; a capture may hold chosen positions (queries) and chosen dims (keys) only."""
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    if not floating and not jnp.issubdtype(array.dtype, jnp.signedinteger):
+        return array
+    for axis, name in enumerate(axes):
+        if name in PADDED:
+            chosen = capture and (capture.dims if name == "key" else capture.positions)
+            inside = jnp.asarray(range(array.shape[axis]) if chosen is None else chosen)[None, :] < lengths[:, None]
+            shape = [array.shape[0]] + [1] * (array.ndim - 1)
+            shape[axis] = array.shape[axis]
+            array = jnp.where(inside.reshape(shape), array, jnp.nan if floating else -1)
+    return array

@@ -1,0 +1,174 @@
+"""What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
+
+Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
+small function; `probes/statistics.py` has the built-in ones, `extra=` takes others, and `probes/measure.py` applies them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from sinkjax.arrays import as_indices
+from sinkjax.config_files.fields import LATER, stated
+from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.model.config import Config
+from sinkjax.probes.statistics import BUILT_IN, Statistic
+
+DEFAULT_NAMES = {Site.QUERY: "queries", Site.KEY: "keys", Site.VALUE: "values"}  # "query" and "key" are names of axes
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Raw values at a site, after its edits. Positions are the same for all prompts; at LOGITS and WEIGHTS they choose queries.
+
+    layers, positions, dims: tuples of ints, or None for all. name: its name in the record, by default that of the site in lower
+    case, or "queries", "keys" and "values".
+    """
+
+    site: Site
+    layers: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
+    dims: tuple[int, ...] | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "site", as_site(self.site))
+        if self.site == Site.POSITION:
+            raise SinkjaxError("POSITION holds indices, not activations; there is nothing to capture")
+        object.__setattr__(self, "name", self.name or DEFAULT_NAMES.get(self.site, str(self.site)))
+        for what in ("layers", "positions", "dims"):
+            chosen = getattr(self, what)
+            if chosen is not None:
+                object.__setattr__(self, what, _each_once(f"{what.removesuffix('s')} of {self.name}", chosen))
+
+    def layer_list(self, config: Config) -> tuple[int, ...]:
+        """The captured layers; EMBED has the one."""
+        if self.site == Site.EMBED:
+            return (0,)
+        return tuple(range(config.layers)) if self.layers is None else self.layers
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes in the record; a subset gets an axis name of its own, so that it never clashes with a whole one."""
+        renamed = {"layer": self.layers, "position": self.positions, "query": self.positions, "key_position": self.positions}
+        renamed[SITES[self.site].axes[-1]] = self.dims
+        names = ["position" if axis == "key_position" else axis for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
+        chosen = [renamed.get(axis) for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
+        names = [name if subset is None else f"{self.name}_{name}" for name, subset in zip(names, chosen, strict=True)]
+        return tuple(name for name in names if not (self.site == Site.EMBED and name.endswith("layer")))
+
+
+@dataclass(frozen=True, repr=False)
+class Probe:
+    """Which statistics a forward returns; the axes are in `sinkjax/probes/statistics.py` and in `record.dims`.
+
+    attention_received, attention_share, row_entropy: of the attention weights actually used. attention_received_bias,
+    attention_share_bias: the mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention bias),
+    and of its share. query_key_cosine: of rotated queries with each key they come after.
+    resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
+    query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.
+    attention: layers whose full maps are returned. capture, extra: raw values and further reductions.
+    """
+
+    attention_received: bool = False
+    attention_share: bool = False
+    row_entropy: bool = False
+    query_key_cosine: bool = False
+    resid_max: bool = False
+    resid_norm: bool = False
+    resid_median: bool = False
+    resid_argmax: bool = False
+    query_norm: bool = False
+    key_norm: bool = False
+    value_norm: bool = False
+    nll: bool = False
+    attention_received_bias: bool = field(default=False, metadata=LATER)
+    attention_share_bias: bool = field(default=False, metadata=LATER)
+    attention: tuple[int, ...] = ()
+    capture: tuple[Capture, ...] = ()
+    extra: tuple[Statistic, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, kind in (("capture", Capture), ("extra", Statistic)):
+            entries = getattr(self, name)
+            if not isinstance(entries, Sequence) or not all(isinstance(entry, kind) for entry in entries):
+                raise SinkjaxError(f"{name} takes a sequence of {kind.__name__}, not {entries!r}")
+            object.__setattr__(self, name, tuple(entries))
+        if self.attention != ():
+            object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
+        names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # what a record can hold beside them
+        names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise SinkjaxError(f"two statistics of one probe are both named {', '.join(sorted(twice))}")
+
+    def __repr__(self) -> str:
+        """What identifies a probe in stored results."""
+        return f"Probe({', '.join(f'{name}={value!r}' for name, value in stated(self).items())})"
+
+    @classmethod
+    def of(cls, *names: str) -> Probe:
+        """The probe that asks for these built-in statistics by name."""
+        allowed = [field.name for field in fields(cls) if field.type == "bool"]
+        for name in names:
+            if name not in allowed:
+                raise unknown("statistic", name, allowed)
+        asked: dict[str, Any] = dict.fromkeys(names, True)
+        return cls(**asked)
+
+    @functools.cached_property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """The reductions asked for, built-in and extra."""
+        return tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
+
+    @functools.cached_property
+    def captures(self) -> tuple[Capture, ...]:
+        """The raw values asked for; full attention maps are captures of WEIGHTS."""
+        maps = (Capture(Site.WEIGHTS, layers=self.attention, name="attention"),) if self.attention else ()
+        return maps + self.capture
+
+    def check(self, config: Config, T: int) -> None:
+        """Raise an error that names a captured layer, position or dim that this model or batch does not have, or its loss."""
+        if self.nll and config.vocab_size is None:
+            raise SinkjaxError("nll is the loss of the next token, but this model has no vocabulary")
+        for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:
+            if missing := lacks(config, site):
+                raise SinkjaxError(f"{name} is measured at {site.name}, and this model has {missing}")
+        for entry in self.captures:
+            last = SITES[entry.site].dims
+            limits = {"layer": (entry.layers, config.layers), "position": (entry.positions, T)}
+            limits["dim"] = (entry.dims, axis_size(config, last) if last else T)
+            for what, (chosen, size) in limits.items():
+                for index in chosen or ():
+                    if not 0 <= index < size:
+                        raise SinkjaxError(f"{entry.name}: {what} {index} is out of range: there are {size}, 0 to {size - 1}")
+
+    def labels(self) -> dict[str, np.ndarray]:
+        """The chosen layers, positions and dims along the axes that a capture has to itself."""
+        labels = {}
+        for entry in self.captures:
+            for axis in entry.axes:
+                if axis.startswith(f"{entry.name}_"):
+                    plain = axis.removeprefix(f"{entry.name}_")
+                    chosen = {"layer": entry.layers, "position": entry.positions, "query": entry.positions}.get(plain, entry.dims)
+                    labels[axis] = np.asarray(chosen)
+        return labels
+
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """The axes of every array this probe returns."""
+        named = {entry.name: entry.dims for entry in self.statistics} | {entry.name: entry.axes for entry in self.captures}
+        return named | ({"nll": ("prompt", "position")} if self.nll else {})
+
+
+def _each_once(what: str, chosen: Any) -> tuple[int, ...]:
+    """Indices as a tuple; one that is named twice is refused."""
+    indices = as_indices(what, chosen)
+    if len(set(indices)) < len(indices):
+        raise SinkjaxError(f"a {what} is named twice: {', '.join(map(str, indices))}")
+    return indices

@@ -1,0 +1,65 @@
+"""Means over runs with bands, while something goes on: rows of panels, a legend beside each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from numpy.typing import NDArray
+
+from sinkjax.report.figures.style import COLOURS, logarithmic, panels, reach, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEIGHT = 2.5  # inches
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))  # beside colours, for what is printed in grey
+
+
+@dataclass(frozen=True)
+class Band:
+    """A series: x, its middle and its bounds, float[point] each."""
+
+    name: str
+    x: NDArray
+    middle: NDArray
+    low: NDArray
+    high: NDArray
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity with its unit, which has a panel in each row. log: whether its axis is logarithmic. limits: of the axis."""
+
+    ylabel: str
+    log: bool = False
+    limits: tuple[float, float] | None = None
+
+
+@styled
+def bands(columns: Sequence[Column], grid: Sequence[Sequence[Sequence[Band]]], xlabel: str) -> Figure:
+    """Panels [row, column] of bands; the first band of each row is black; a column's panels share their scale.
+
+    grid: [row][column] -> bands, of the same names in all columns of a row.
+    """
+    figure, axes = panels(len(grid), len(columns), HEIGHT, sharex=True, sharey="col")
+    for row, entries in enumerate(grid):
+        for panel, entry in zip(axes[row], entries, strict=True):
+            for number, band in enumerate(entry):
+                colour = "black" if number == 0 else COLOURS[(number - 1) % (len(COLOURS) - 1)]
+                panel.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
+                panel.plot(band.x, band.middle, color=colour, linestyle=DASHES[number % len(DASHES)], label=band.name)
+        axes[row, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
+    for number, column in enumerate(columns):
+        axes[-1, number].set_xlabel(xlabel)
+        for panel in axes[:, number]:
+            panel.set_ylabel(column.ylabel)
+        if column.log:
+            logarithmic(axes[0, number], "y")
+        elif column.limits is not None:
+            axes[0, number].set_ylim(*column.limits)
+        else:
+            low, high = axes[0, number].get_ylim()
+            axes[0, number].set_ylim(low, max(high, reach(column.ylabel)))
+    return figure

@@ -1,0 +1,116 @@
+"""Small maps over queries (down) and keys (across), as many as a grid holds, on one colour scale."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.report.figures.style import MAP, MISSING, WIDTH, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+WIDEST, BAR, HEAD = 3.4, 1.0, 0.8  # inches: the most that a map takes, the colour bar, what stands above and below maps
+LABELS = 0.8  # inches that what stands beside the maps takes of their widths
+TITLE = 0.36  # inches above each map of a gallery
+TITLE_WIDTH = 100  # characters over all columns
+MOST_TICKS = 8  # of a wide map
+
+
+@styled
+def causal(
+    values: NDArray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    label: str,
+    marked: int | None = None,
+    first: int = 0,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
+
+    values: float[row, column, query, key]. label: of the colours, with their unit. marked: a query whose row has an arrow on each
+    map. first: what the first position is called. limits: ends of the scale, by default 0 and the largest visible value.
+    """
+    side = min((WIDTH - BAR) / len(columns), WIDEST)
+    figure, axes = _panels(len(rows), len(columns), side, side - LABELS / len(columns))
+    scale = _scale(values, limits)
+    for row, row_title in enumerate(rows):
+        for column, title in enumerate(columns):
+            image = _draw(axes[row, column], values[row, column], scale, side, marked, first)
+            if row == 0:
+                axes[row, column].set_title(textwrap.fill(title, TITLE_WIDTH // len(columns)))
+        axes[row, 0].set_ylabel(f"{row_title}\nquery" if row_title else "query")
+    for panel in axes[-1]:
+        panel.set_xlabel("key")
+    _bar(figure, axes, image, label)
+    return figure
+
+
+@styled
+def gallery(
+    values: NDArray,
+    titles: Sequence[str],
+    label: str,
+    columns: int = 5,
+    marked: int | None = None,
+    first: int = 0,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Causal maps with a title each, `columns` in a row. values: float[map, query, key]; the rest as for `causal`."""
+    side = min((WIDTH - BAR) / columns, WIDEST)
+    figure, axes = _panels(math.ceil(len(titles) / columns), columns, side, side - LABELS / columns + TITLE)
+    scale = _scale(values, limits)
+    for panel, title, array in zip(axes.flat, titles, values, strict=False):
+        image = _draw(panel, array, scale, side, marked, first)
+        panel.set_title(textwrap.fill(title, TITLE_WIDTH // columns), fontsize=9)
+    for panel in list(axes.flat)[len(titles) :]:
+        panel.set_axis_off()
+    figure.supylabel("query", fontsize=10)
+    figure.supxlabel("key", fontsize=10)
+    _bar(figure, axes, image, label)
+    return figure
+
+
+def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(columns * width + BAR, rows * height + HEAD), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+
+
+def _scale(values: NDArray, limits: tuple[float, float] | None) -> Normalize:
+    from matplotlib.colors import Normalize
+
+    seen = values[..., np.tri(values.shape[-1], dtype=bool)]
+    return Normalize(*(limits or (0.0, max(float(np.nanmax(seen)), np.finfo(float).tiny))))
+
+
+def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int | None, first: int) -> AxesImage:
+    from matplotlib import colormaps
+
+    T = len(values)
+    shown = np.where(np.tri(T, dtype=bool), values, np.nan)
+    image = panel.imshow(shown, norm=scale, cmap=colormaps[MAP].with_extremes(bad=MISSING), interpolation="nearest")
+    panel.spines[:].set_visible(False)
+    step = math.ceil(T / (MOST_TICKS if side > WIDEST / 2 else MOST_TICKS // 2))
+    places = range(step - 1, T, step) if first else range(0, T, step)
+    panel.set_xticks(places, [str(place + first) for place in places])
+    panel.set_yticks(places, [str(place + first) for place in places])
+    panel.tick_params(length=2, labelsize=8)
+    if marked is not None:  # on the grey side of the map, where no key is
+        start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)
+        panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#D55E00", "lw": 1.6})
+    return image
+
+
+def _bar(figure: Figure, axes: Any, image: AxesImage, label: str) -> None:
+    figure.colorbar(image, ax=axes, shrink=0.9, pad=0.02, aspect=24).set_label(label)

@@ -1,0 +1,81 @@
+"""Numbers beside curves that bound them: lines, and dots above or below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from numpy.typing import NDArray
+
+from sinkjax.report.figures.style import COLOURS, MARKERS, logarithmic, panels, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEIGHT = 4.2  # inches
+DASHES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve. x, y: float[point]."""
+
+    name: str
+    x: NDArray
+    y: NDArray
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Measured numbers. x, y: float[dot]."""
+
+    name: str
+    x: NDArray
+    y: NDArray
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What a panel shows; both axes are logarithmic. plain: y's ticks are plain numbers, for a range of few powers of ten."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: Sequence[Line]
+    dots: Sequence[Dots]
+    plain: bool = False
+
+
+@styled
+def frontier(row: Sequence[Panel]) -> Figure:
+    """Panels side by side, each with scales of its own; a name has one colour and form in all of them."""
+    figure, axes = panels(1, len(row), HEIGHT)
+    lines = list(dict.fromkeys(line.name for panel in row for line in panel.lines))
+    dots = list(dict.fromkeys(each.name for panel in row for each in panel.dots))
+    for panel, shown in zip(axes[0], row, strict=True):
+        for line in shown.lines:
+            panel.plot(line.x, line.y, **_of_line(lines.index(line.name)))
+        for each in shown.dots:
+            panel.plot(each.x, each.y, **_of_dots(len(lines) + dots.index(each.name)))
+        panel.set(title=shown.title, xlabel=shown.xlabel, ylabel=shown.ylabel, xscale="log", yscale="log")
+        if shown.plain:
+            logarithmic(panel, "y")
+        panel.grid(color="#e5e5e5", linewidth=0.6)
+        panel.set_axisbelow(True)
+    for number, name in enumerate(lines):
+        axes[0, 0].plot([], [], label=name, **_of_line(number))
+    for number, name in enumerate(dots):
+        axes[0, 0].plot([], [], label=name, **_of_dots(len(lines) + number))
+    figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
+def _of_line(number: int) -> dict:
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)], "linewidth": 1.8}
+
+
+def _of_dots(number: int) -> dict:
+    """The colours of dots go on where those of lines end."""
+    form = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4.5, "linestyle": "none", "alpha": 0.75}
+    return form | {"color": COLOURS[number % len(COLOURS)], "markeredgewidth": 0}

@@ -1,0 +1,94 @@
+"""Quantities over two choices at once (a position and a set of layers, two indices, ...), as heat maps side by side."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.report.figures.style import MAP, MISSING, SIGNED_MAP, panels, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE_WIDTH = 72  # characters of titles over the whole width of a figure
+TICK_WIDTH = 90  # and of the names of cells
+NARROWEST = 0.22  # of the widest column
+MOST_TICKS = 16  # along one axis of a map
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the maps of one column share. title: above it. x: names of its cells, from left to right. xlabel: below it."""
+
+    title: str
+    x: Sequence[str]
+    xlabel: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """The maps of one quantity on one colour scale.
+
+    values: for each column float[x, y], NaN where there is nothing. label: beside the colour bar. limits: ends of the scale, by
+    default those of the values. log: whether it is logarithmic. signed: whether colours part at the middle of the scale.
+    """
+
+    values: Sequence[NDArray]
+    label: str
+    limits: tuple[float, float] | None = None
+    log: bool = False
+    signed: bool = False
+
+
+@styled
+def grids(columns: Sequence[Column], rows: Sequence[Row], y: Sequence[str], ylabel: str, height: float = 2.9) -> Figure:
+    """Heat maps [row, column]; y goes up and is shared, a column is as wide as it has cells, each row has its colour bar.
+
+    y: names of the cells from bottom to top.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    most = max(len(column.x) for column in columns)
+    widths = [max(len(column.x) / most, NARROWEST) for column in columns]
+    figure, axes = panels(len(rows), len(columns), height, sharex="col", sharey=True, width_ratios=widths)
+    for number, row in enumerate(rows):
+        finite = np.concatenate([values[np.isfinite(values)] for values in row.values])
+        low, high = row.limits or (float(finite.min()), float(finite.max()))
+        scale = LogNorm(low, high) if row.log else Normalize(low, high)
+        colours = colormaps[SIGNED_MAP if row.signed else MAP].with_extremes(bad=MISSING)
+        for panel, column, values, width in zip(axes[number], columns, row.values, widths, strict=True):
+            image = panel.imshow(values.T, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
+            panel.spines[:].set_visible(False)
+            _ticks(panel, "x", column.x, width / sum(widths) * TICK_WIDTH)
+            _ticks(panel, "y", y)
+            if number == 0:
+                panel.set_title(textwrap.fill(column.title, max(int(width / sum(widths) * TITLE_WIDTH), 12)))
+            if number == len(rows) - 1:
+                panel.set_xlabel(column.xlabel)
+        axes[number, 0].set_ylabel(ylabel)
+        bar = figure.colorbar(image, ax=list(axes[number]), pad=0.02, aspect=16)
+        bar.set_label(row.label)
+        if row.log:
+            bar.ax.yaxis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
+            bar.ax.yaxis.set_minor_locator(NullLocator())
+            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    return figure
+
+
+def _ticks(panel: Axes, axis: Literal["x", "y"], names: Sequence[str], room: float = math.inf) -> None:
+    """Names at the cells; of many, only so many that they do not touch; upright where `room`, in characters, is too small."""
+    places = range(0, len(names), math.ceil(len(names) / MOST_TICKS))
+    longest = max(len(name) for name in names)
+    upright = axis == "x" and (longest > 3 or (longest == 3 and len(places) * (longest + 1) > room))
+    set_ticks = panel.set_xticks if axis == "x" else panel.set_yticks
+    set_ticks(places, [names[place] for place in places], rotation=90 if upright else 0)
+    panel.tick_params(axis=axis, length=2)

@@ -1,0 +1,164 @@
+"""Quantities by layer, depth and position."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.report.figures import style
+from sinkjax.report.figures.style import COLOURS, MAP, MARKERS, MISSING, MOST_COLUMNS, leave_empty, logarithmic, panels, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE_WIDTH = 36  # characters of a title's line above one of three columns
+NARROW = 100  # of a logarithmic axis: its ends are less than this apart, and its ticks are plain numbers
+DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series over x with an interval at each point. reference: the value without an edit, drawn dashed, or None."""
+
+    name: str
+    x: Sequence[float]
+    values: Sequence[Interval]
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines that share axes.
+
+    log: whether y is logarithmic. signed: whether y goes below 0, where a line is then drawn. top: what y reaches at least along
+    the row, so that next to nothing looks like it; `style.reach` of its label anyway.
+    """
+
+    title: str
+    ylabel: str
+    lines: Sequence[Line]
+    log: bool = False
+    signed: bool = False
+    top: float = 0.0
+
+    @property
+    def least(self) -> float:
+        """What y reaches at least."""
+        return max(self.top, style.reach(self.ylabel))
+
+
+@styled
+def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = False, log_x: bool = False) -> Figure:
+    """Panels [row, column] of lines with bands for their intervals; y is shared along a row, x by all.
+
+    legend_above: one legend over all panels, for lines of the same names, instead of one in the first panel of each row.
+    log_x: whether x is logarithmic. Where every x is a whole number, so is every tick.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = panels(len(grid), len(grid[0]), 2.9, sharex=True, sharey="row")
+    whole = all(isinstance(x, int) for row in grid for panel in row for line in panel.lines for x in line.x)
+    for row, entries in enumerate(grid):
+        for column, panel in enumerate(entries):
+            _draw_lines(axes[row, column], panel)
+            if log_x:
+                logarithmic(axes[row, column], "x")
+            elif whole:
+                axes[row, column].xaxis.set_major_locator(MaxNLocator(integer=True))
+            if row == 0:
+                axes[row, column].set_title(panel.title)
+            if row == len(grid) - 1:
+                axes[row, column].set_xlabel(xlabel)
+        if not (entries[0].log or entries[0].signed):
+            # once all panels are drawn, as it ends the search for a top that they share
+            axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))
+            axes[row, 0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # no halves of things that are counted
+        if entries[0].log:
+            _whole_decade(axes[row, 0])
+        axes[row, 0].set_ylabel(entries[0].ylabel)
+        if not legend_above:
+            axes[row, 0].legend(loc="best")
+    if legend_above:
+        style.legend_above(figure, axes[0, 0])
+    return figure
+
+
+def _whole_decade(axes: Axes) -> None:
+    """Make a logarithmic y axis reach over a power of ten at least, so that next to no difference looks like it."""
+    low, high = axes.get_ylim()
+    if high < 10 * low:
+        middle, half = math.sqrt(low * high), math.sqrt(10)
+        low, high = axes.set_ylim(middle / half, middle * half)
+    if high < NARROW * low:
+        logarithmic(axes, "y")
+
+
+def _draw_lines(axes: Axes, panel: Panel) -> None:
+    for number, line in enumerate(panel.lines):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        mean, low, high = (np.array([getattr(value, part) for value in line.values], float) for part in ("mean", "low", "high"))
+        axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(line.x, mean, color=colour, marker=marker, label=line.name)
+        if line.reference is not None:
+            axes.axhline(line.reference, color=colour, linestyle=(0, (4, 3)), linewidth=1)
+    if panel.log:
+        axes.set_yscale("log")
+    elif panel.signed:
+        axes.axhline(0, color="#888888", linewidth=0.8)
+
+
+@styled
+def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure:
+    """Attention that a key receives, by edited layer (across) and by the layer where it is read (up), on one colour scale.
+
+    values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such arm.
+    """
+    from matplotlib import colormaps
+
+    columns = list(next(iter(values.values())))
+    figure, axes = panels(len(values), len(columns), 3.3, sharex=True, sharey=True)
+    colours = colormaps[MAP].with_extremes(bad=MISSING)
+    for row, (row_title, entries) in enumerate(values.items()):
+        for column, (title, array) in enumerate(entries.items()):
+            panel = axes[row, column]
+            image = panel.imshow(array.T, origin="lower", cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            panel.set_title(f"{row_title}; {title}")
+            panel.spines[:].set_visible(False)
+        axes[row, 0].set_ylabel("layer where it is read")
+    for panel in axes[-1]:
+        panel.set_xlabel(xlabel)
+    figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02).set_label("attention received, mean over heads and prompts")
+    return figure
+
+
+@styled
+def activations(values: NDArray, titles: Sequence[str]) -> Figure:
+    """Largest |h| by position (across) and depth (up), one panel for each arm, on one logarithmic colour scale.
+
+    values: float[arm, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import LogNorm
+
+    rows = math.ceil(len(titles) / MOST_COLUMNS)
+    figure, axes = panels(rows, math.ceil(len(titles) / rows), 3.2, sharex=True, sharey=True)
+    largest = float(np.nanmax(values))
+    scale = LogNorm(max(float(np.nanmin(values)), largest / DECADES), largest)
+    colours = colormaps[MAP].with_extremes(bad=MISSING)
+    for panel, title, array in zip(axes.flat, titles, values, strict=False):
+        image = panel.imshow(array, origin="lower", cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
+        panel.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=9)
+        panel.spines[:].set_visible(False)
+    leave_empty(axes, len(titles))
+    figure.supxlabel("position", fontsize=10)
+    figure.supylabel("depth (0: embedding, l + 1: after layer l)", fontsize=10)
+    figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).set_label("largest |h|, mean over prompts (log scale)")
+    return figure

@@ -1,0 +1,86 @@
+"""Single numbers side by side: one line a name, one panel a condition."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.report.figures.style import COLOURS, MARKERS, panels, reach, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LINE_HEIGHT, MARGINS = 0.3, 1.2  # inches
+DODGE, SPAN = 0.24, 0.6  # of the distance between lines: from one point to the next of the same name, and of all of them
+MANY = 6  # points of one name, from which on they are drawn small
+TITLE_WIDTH = 24
+
+
+@dataclass(frozen=True)
+class Point:
+    """A number with its interval. name: the line it stands on. kind: gives its colour and marker, and is named in the legend."""
+
+    name: str
+    value: Interval
+    kind: str
+
+
+@styled
+def points(
+    columns: Mapping[str, Sequence[Point]], xlabel: str, limits: tuple[float, float] | None = None, least: float | None = None
+) -> Figure:
+    """Panels side by side with the same names down and the same scale across; a name without a point has none in that panel.
+
+    Points of one name that share a panel stand beside its line, in their order. least: makes the scale logarithmic; what is
+    smaller is drawn there.
+    """
+    names = list(dict.fromkeys(point.name for column in columns.values() for point in column))
+    kinds = list(dict.fromkeys(point.kind for column in columns.values() for point in column))
+    figure, axes = panels(1, len(columns), MARGINS + LINE_HEIGHT * len(names), sharex=True, sharey=True)
+    for panel, (title, column) in zip(axes[0], columns.items(), strict=True):
+        for point in column:
+            if point.value.mean is None:
+                continue
+            number = kinds.index(point.kind)
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            place = names.index(point.name) + _beside(point, column)
+            mean, low, high = (None if end is None else max(end, least or end) for end in _ends(point.value))
+            if low is not None:
+                panel.plot([low, high], [place, place], color=colour, linewidth=1.6)
+            size = 3 if sum(other.name == point.name for other in column) >= MANY else 6
+            panel.plot(mean, place, color=colour, marker=marker, markersize=size, linestyle="none")
+        panel.set_title("\n".join(textwrap.fill(line, TITLE_WIDTH) for line in title.splitlines()))
+        panel.set_yticks(range(len(names)), names)
+        panel.tick_params(axis="y", length=0)
+        panel.grid(axis="y", color="#dddddd", linewidth=0.6)
+        panel.set_axisbelow(True)
+        if limits:
+            panel.set_xlim(*limits)
+        if least is not None:
+            panel.set_xscale("log")
+    low, high = axes[0, 0].get_xlim()
+    if high < reach(xlabel):
+        axes[0, 0].set_xlim(min(low, -0.03 * reach(xlabel)), reach(xlabel))
+    axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel(xlabel, fontsize=10)
+    for number, kind in enumerate(kinds):
+        axes[0, 0].plot(
+            [], [], color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], ls="none", label=kind
+        )
+    figure.legend(loc="outside upper center", ncols=len(kinds))
+    return figure
+
+
+def _ends(value: Interval) -> tuple[float | None, float | None, float | None]:
+    return value.mean, value.low, value.high
+
+
+def _beside(point: Point, column: Sequence[Point]) -> float:
+    """How far from the line of its name a point stands, for it not to hide another one, and never as far as the next line."""
+    same = [other for other in column if other.name == point.name]
+    step = min(DODGE, SPAN / max(len(same) - 1, 1))
+    number = next(number for number, other in enumerate(same) if other is point)  # others may have the same value
+    return step * (number - (len(same) - 1) / 2)

@@ -1,0 +1,95 @@
+"""What a forward returns: logits and the record, put together from what the scan brought out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from sinkjax.edits.resolve import Edits
+from sinkjax.edits.site import Site
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
+
+NLL_TOKENS = 128  # tokens whose vocabulary logits exist at one time when only their loss is asked for
+
+
+@struct.dataclass
+class Output:
+    """The result of a forward.
+
+    logits: float [B, T, V]; None if not asked for, or without a vocabulary. output: float [B, T, d], the normed last residual
+    stream of a model without a vocabulary, else None. record: what the probe asked for and, of a run with edits,
+    `cells_addressed` and `cells_changed` (prompt, term) and `empty_rows` (prompt), the rows of attention left without a key.
+    """
+
+    logits: jax.Array | None
+    output: jax.Array | None
+    record: Record
+
+
+@struct.dataclass
+class Trace:
+    """What was measured, as the scan leaves it.
+
+    start: {"record", "counts"} of EMBED. layers: {"record", "counts", "empty_rows"} with a leading layer axis. slots: captured
+    raw values with a leading axis over the captured layers. counts: term number -> (addressed, changed).
+    """
+
+    start: dict[str, Any]
+    layers: dict[str, Any]
+    slots: dict[str, jax.Array]
+
+
+def output(
+    logits: jax.Array | None, hidden: jax.Array | None, nll: jax.Array | None, trace: Trace, edits: Edits, probe: Probe
+) -> Output:
+    """Stack depths and layers, put the prompt axis first, add up the counts of each edit."""
+    values, dims = {}, probe.dims()
+    for entry in probe.statistics:
+        array = trace.layers["record"][entry.name]
+        if entry.dims[1] == "depth":
+            array = jnp.concatenate([trace.start["record"][entry.name][None], array])
+        values[entry.name] = jnp.moveaxis(array, 0, 1)
+    for capture in probe.captures:
+        name, embedding = capture.name, capture.site == Site.EMBED
+        values[name] = trace.start["record"][name] if embedding else jnp.moveaxis(trace.slots[name], 0, 1)
+    if nll is not None:
+        values["nll"] = nll
+    if edits:
+        counts = [trace.start["counts"].get(number) or _total(trace.layers["counts"][number]) for number in range(len(edits))]
+        values["cells_addressed"], values["cells_changed"] = (jnp.stack(column, axis=-1) for column in zip(*counts, strict=True))
+        values["empty_rows"] = trace.layers["empty_rows"].sum(axis=0)
+        dims |= {"cells_addressed": ("prompt", "term"), "cells_changed": ("prompt", "term"), "empty_rows": ("prompt",)}
+    return Output(logits, hidden, Record(values, dims))
+
+
+def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths: jax.Array, prefix: int | None) -> jax.Array:
+    """-log p(tokens[i + 1]) in nats at position i: float [B, T], in blocks of tokens.
+
+    NaN from length - 1 on, and where the token is in the prefix, so that it is seen.
+    """
+    B, T = x.shape[:2]
+    size = min(T, max(1, NLL_TOKENS // B))
+    blocks = -(-T // size)
+    targets = jnp.roll(tokens, -1, axis=1)
+
+    def split(array: jax.Array) -> jax.Array:
+        padded = jnp.pad(array, ((0, 0), (0, blocks * size - T), *[(0, 0)] * (array.ndim - 2)))
+        return padded.reshape(B, blocks, size, *array.shape[2:]).swapaxes(0, 1)
+
+    def score(block: tuple[jax.Array, jax.Array]) -> jax.Array:
+        logits = to_logits(block[0])
+        chosen = jnp.take_along_axis(logits, block[1][..., None], axis=-1)[..., 0]
+        return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+    nll = jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1).reshape(B, blocks * size)[:, :T]
+    target = jnp.arange(1, T + 1)[None, :]
+    return jnp.where((target < lengths[:, None]) & (target >= (prefix or 0)), nll, jnp.nan)
+
+
+def _total(counts: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return counts[0].sum(axis=0), counts[1].sum(axis=0)

@@ -1,0 +1,65 @@
+"""The tape: at each site it applies the edits that act there, then notes what the probe asks for.
+
+One tape lives while one block is traced; what it collects leaves the block as plain arrays, so the forward stays a pure function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from sinkjax.edits import apply
+from sinkjax.edits.resolve import Edits, Resolved
+from sinkjax.edits.site import Site
+from sinkjax.probes.measure import measure
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import PairView, View
+
+
+class Tape:
+    """Edits and measurements of one layer.
+
+    record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
+    """
+
+    def __init__(self, edits: Edits, probe: Probe, lengths: jax.Array, layer: jax.Array):
+        self.edits, self.probe, self.lengths, self.layer = edits, probe, lengths, layer
+        self.record: dict[str, jax.Array] = {}
+        self.counts: dict[int, apply.Counts] = {}
+
+    def fork(self) -> Tape:
+        """An empty tape of the same layer, for a loop inside it."""
+        return Tape(self.edits, self.probe, self.lengths, self.layer)
+
+    def at(self, site: Site) -> list[tuple[int, Resolved]]:
+        """The terms that act at a site, left to right, with their numbers."""
+        return [(number, term) for number, term in enumerate(self.edits) if term.site == site]
+
+    def __call__(self, site: Site, x: jax.Array) -> jax.Array:
+        """Visit a site of vectors: x [B, T, (H,) D]."""
+        for number, term in self.at(site):
+            x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
+        self.record |= measure(self.probe, site, x, View(self.lengths))
+        return x
+
+    def positions(self, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Visit POSITION: rotary indices, int [B or 1, T] each."""
+        for number, term in self.at(Site.POSITION):
+            query, key, self.counts[number] = apply.positions(term, query, key, self.layer, self.lengths)
+        return query, key
+
+    def logits(self, scores: jax.Array, view: PairView) -> tuple[jax.Array, jax.Array]:
+        """Visit LOGITS: scores [B, H, Q, S]; returns them with the visibility that the edits leave."""
+        visible = view.visible
+        for number, term in self.at(Site.LOGITS):
+            scores, visible, self.counts[number] = apply.scores(term, scores, visible, view.rows, self.layer, self.lengths)
+        self.record |= measure(self.probe, Site.LOGITS, scores, dataclasses.replace(view, visible=visible))
+        return scores, visible
+
+    def weights(self, weights: jax.Array, view: PairView) -> jax.Array:
+        """Visit WEIGHTS: weights [B, H, Q, S]."""
+        for number, term in self.at(Site.WEIGHTS):
+            weights, self.counts[number] = apply.weights(term, weights, view.visible, view.rows, self.layer, self.lengths)
+        self.record |= measure(self.probe, Site.WEIGHTS, weights, view)
+        return weights

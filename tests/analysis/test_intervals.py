@@ -1,0 +1,189 @@
+"""Intervals: their coverage on known distributions, what they must not depend on, and a label for each degenerate sample."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from sinkjax.analysis.intervals import (
+    Interval,
+    generator,
+    interval,
+    intervals,
+    paired_differences,
+    percentile_among,
+    pseudo_values,
+)
+from sinkjax.errors import SinkjaxError
+
+
+def bounds(found):
+    return np.array([(each.low, each.high) for each in found.ravel()], float)
+
+
+@pytest.mark.parametrize("draw", ["normal", "exponential"])
+def test_coverage_is_near_the_level_stated(draw):
+    samples = getattr(np.random.default_rng(0), draw)(size=(600, 40))
+    low, high = bounds(intervals(samples)).T
+    truth = 0.0 if draw == "normal" else 1.0
+    assert 0.90 <= np.mean((low <= truth) & (truth <= high)) <= 0.975
+    narrow = bounds(intervals(samples, level=0.5)).T
+    assert 0.42 <= np.mean((narrow[0] <= truth) & (truth <= narrow[1])) <= 0.57
+
+
+def test_interval_of_a_skewed_sample_is_skewed():
+    found = interval(np.random.default_rng(1).exponential(size=40) ** 2)
+    assert found.method == "BCa"
+    assert found.high - found.mean > 1.2 * (found.mean - found.low)
+
+
+def test_row_of_a_table_equals_the_row_alone():
+    table = np.random.default_rng(2).random((3, 4, 20))
+    table[0, 1, [3, 7]] = np.nan
+    table[2, 3, 5] = np.inf
+    table[1, 1] = 0.5
+    together = intervals(table)
+    assert together.shape == (3, 4)
+    for index in np.ndindex(3, 4):
+        alone, shared = interval(table[index]), together[index]
+        assert (alone.low, alone.high, alone.mean) == pytest.approx((shared.low, shared.high, shared.mean), rel=1e-12)
+        assert (alone.n, alone.excluded, alone.method, alone.note) == (shared.n, shared.excluded, shared.method, shared.note)
+
+
+def test_size_of_the_batches_changes_nothing(monkeypatch):
+    table = np.random.default_rng(3).random((5, 16))
+    whole = intervals(table)
+    monkeypatch.setattr("sinkjax.analysis.intervals.BATCH_ELEMENTS", 7 * table.size)
+    np.testing.assert_allclose(bounds(intervals(table)), bounds(whole), rtol=1e-12)
+
+
+def test_axis_of_the_samples():
+    table = np.random.default_rng(4).random((6, 15))
+    np.testing.assert_array_equal(bounds(intervals(table.T, axis=0)), bounds(intervals(table)))
+
+
+def test_seed_is_the_only_source_of_chance():
+    sample = np.random.default_rng(5).random(12)
+    np.random.seed(0)  # noqa: NPY002
+    first = interval(sample, seed=3)
+    np.random.seed(1)  # noqa: NPY002
+    assert interval(sample, seed=3) == first
+    assert interval(sample, seed=4) != first
+
+
+@given(
+    hnp.arrays(
+        np.float64,
+        st.integers(0, 12),
+        elements=st.one_of(st.floats(-1e6, 1e6), st.sampled_from([np.nan, np.inf, 0.0, 1.0, 1e-300])),
+    )
+)
+def test_nothing_is_ever_nan_and_every_sample_is_counted(values):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = interval(values, resamples=100)
+    assert found.n + found.excluded == len(values)
+    assert found.n == np.isfinite(values).sum()
+    numbers = [x for x in (found.mean, found.low, found.high) if x is not None]
+    assert np.isfinite(numbers).all()
+    if found.method == "none":
+        assert found.note
+    else:
+        kept = values[np.isfinite(values)]
+        rounding = 1e-12 * np.abs(kept).max()
+        assert kept.min() - rounding <= found.low <= found.high <= kept.max() + rounding
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], Interval(None, None, None, 0, 0, 0.95, "none", "no finite samples")),
+        ([np.nan, np.nan], Interval(None, None, None, 0, 2, 0.95, "none", "no finite samples")),
+        ([3.0, np.nan], Interval(3.0, None, None, 1, 1, 0.95, "none", "one sample")),
+        ([0.1] * 7, Interval(0.1, 0.1, 0.1, 7, 0, 0.95, "none", "no spread")),
+    ],
+)
+def test_degenerate_samples_are_labelled(values, expected):
+    assert interval(values) == expected
+    assert expected.note in str(expected)
+
+
+def test_text_of_an_interval():
+    assert str(Interval(0.76543, 0.7, 0.8, 32, 0, 0.95, "BCa")) == "0.7654 [0.7, 0.8]"
+    assert str(Interval(0.76543, 0.7, 0.8, 30, 2, 0.95, "BCa")) == "0.7654 [0.7, 0.8] (30 of 32)"
+    assert str(interval([np.inf, 3.0])) == "3 (one sample, 1 of 2)"
+    assert str(interval([np.inf, np.nan])) == "(no finite samples, 0 of 2)"
+
+
+def test_pairing_removes_the_spread_between_prompts():
+    rng = np.random.default_rng(6)
+    baseline = rng.random(32) * 100
+    edited = baseline + 1 + rng.normal(scale=0.01, size=(4, 32))
+    for effect in paired_differences(edited, baseline):
+        assert effect.mean == pytest.approx(1, abs=0.01)
+        assert effect.high - effect.low < 0.02
+
+
+def test_pair_with_an_undefined_half_is_excluded():
+    effect = paired_differences([1.0, np.inf, np.nan, 4.0, 6.0], [0.0, np.inf, 1.0, np.nan, 2.0])[()]
+    assert (effect.n, effect.excluded, effect.mean) == (2, 3, 2.5)
+
+
+def test_edit_that_changes_nothing_has_no_spread_around_zero():
+    assert str(paired_differences([[0.3, 0.4]], [0.3, 0.4])[0]) == "0 [0, 0] (no spread)"
+
+
+def test_percentile_counts_ties_half():
+    np.testing.assert_array_equal(percentile_among([0.0, 2.0, 5.0], [1.0, 2.0, 3.0, 4.0]), [0, 37.5, 100])
+    np.testing.assert_array_equal(percentile_among([2.0, 2.0], [[1.0, 1.0], [3.0, 3.0]]), [100, 0])
+    assert percentile_among(1.0, [1.0]) == 50
+
+
+def test_generator_depends_on_seed_and_name_only():
+    draws = {(seed, name): generator(seed, name).random() for seed in (0, 1) for name in ("a", "b")}
+    assert len(set(draws.values())) == 4
+    assert generator(1, "b").random() == draws[1, "b"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: interval([[1.0, 2.0]]), ["(1, 2)", "intervals"]),
+        (lambda: intervals([1.0, 2.0], axis=1), ["axis 1"]),
+        (lambda: intervals([1.0, 2.0], level=95), ["level", "95"]),
+        (lambda: intervals([1.0, 2.0], resamples=10), ["resamples", "10"]),
+        (lambda: intervals([1.0, 2.0], seed=-1), ["seed", "-1"]),
+        (lambda: paired_differences([1.0, 2.0], [1.0, 2.0, 3.0]), ["(3,)", "(2,)"]),
+        (lambda: percentile_among(1.0, []), ["at least one control"]),
+        (lambda: percentile_among(np.nan, [1.0]), ["NaN"]),
+        (lambda: percentile_among([1.0, 2.0], [[1.0], [2.0], [3.0]]), ["(3, 1)", "(2,)"]),
+    ],
+)
+def test_wrong_input_is_refused_in_one_sentence(call, words):
+    with pytest.raises(SinkjaxError) as error:
+        call()
+    assert all(word in str(error.value) for word in words)
+
+
+def test_pseudo_values_of_the_mean_are_the_samples():
+    samples = np.random.default_rng(7).random(12)
+    np.testing.assert_allclose(pseudo_values(samples, lambda mean: mean), samples)
+
+
+def test_pseudo_values_give_the_interval_of_a_ratio_of_means():
+    rng = np.random.default_rng(8)
+    covered = []
+    for _ in range(200):
+        pairs = rng.exponential(size=(40, 2)) * [3.0, 2.0]
+        found = interval(pseudo_values(pairs, lambda mean: mean[..., 0] / mean[..., 1]), resamples=400)
+        covered.append(found.low <= 1.5 <= found.high)
+    assert 0.88 <= np.mean(covered) <= 0.99
+
+
+def test_pseudo_values_need_two_finite_samples():
+    for bad in ([1.0], [1.0, np.nan]):
+        with pytest.raises(SinkjaxError, match="at least 2 samples, all finite"):
+            pseudo_values(bad, lambda mean: mean)

