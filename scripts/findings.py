@@ -17,10 +17,10 @@ from pathlib import Path
 
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run, suite
 from sinkjax.experiments.base import Claim, Section
-from sinkjax.experiments.registry import EXPERIMENTS, choose
 from sinkjax.report.table import verdicts
+from sinkjax.studies import run, suite
+from sinkjax.studies.registry import choose, studies
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = """# What was found
@@ -65,7 +65,7 @@ def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
 
 def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:
     """The page: an overview, then a table for each experiment. found: model -> what its experiments found."""
-    experiments = [name for name in sorted(EXPERIMENTS) if any(name in column for column in found.values())]
+    experiments = [name for name in studies() if any(name in column for column in found.values())]
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in experiments]
     parts = [HEAD.format(folders=named(folders)), table(["experiment", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in experiments]

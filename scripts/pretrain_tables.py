@@ -19,9 +19,9 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Section
 from sinkjax.experiments.pretrain import ablation
 from sinkjax.experiments.pretrain.config import Ablation
-from sinkjax.experiments.registry import choose, shipped
-from sinkjax.experiments.run import section_of
 from sinkjax.report.table import table
+from sinkjax.studies.registry import choose, shipped
+from sinkjax.studies.run import section_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
 HEAD = "# The pretraining lab"

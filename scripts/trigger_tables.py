@@ -14,10 +14,10 @@ from pathlib import Path
 from sections import markdown, write_section
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run, suite
 from sinkjax.experiments.base import Section
-from sinkjax.experiments.registry import choose
 from sinkjax.report.table import table
+from sinkjax.studies import run, suite
+from sinkjax.studies.registry import choose
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "trigger.md"
 HEAD = "# The trigger lab"

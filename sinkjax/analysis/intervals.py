@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sinkjax.errors import SinkjaxError
 
 BATCH_ELEMENTS = 2**23
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())])
 
 
-def interval(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+def interval(values: ArrayLike, *, level: float = 0.95, resamples: int | None = None, seed: int = 0) -> Interval:
     """The mean of float[n] and its interval; see `intervals`."""
     values = np.asarray(values)
     if values.ndim != 1:
@@ -58,7 +59,7 @@ def interval(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, s
 
 
 def intervals(
-    values: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    values: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int | None = None, seed: int = 0
 ) -> NDArray[np.object_]:
     """Mean over `axis` and its bootstrap interval, for each row of a table.
 
@@ -72,6 +73,7 @@ def intervals(
         raise SinkjaxError(f"axis {axis} does not exist in an array of shape {values.shape}")
     if not 0 < level < 1:
         raise SinkjaxError(f"level must lie between 0 and 1, not {level}")
+    resamples = RESAMPLES if resamples is None else resamples
     if resamples < 100:
         raise SinkjaxError(f"resamples must be at least 100, not {resamples}")
     table = np.moveaxis(values, axis, -1)
@@ -85,7 +87,7 @@ def intervals(
 
 
 def paired_differences(
-    edited: ArrayLike, baseline: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    edited: ArrayLike, baseline: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int | None = None, seed: int = 0
 ) -> NDArray[np.object_]:
     """Effects of edits: intervals of edited - baseline, differences taken in each prompt.
 
@@ -143,7 +145,6 @@ def _intervals_of(rows: NDArray, excluded: int, level: float, resamples: int, se
     means = rows.mean(-1).tolist()
     if n == 1:
         return [Interval(mean, None, None, 1, excluded, level, "none", "one sample") for mean in means]
-    constant = rows.min(-1) == rows.max(-1)
     constant = rows.min(-1) == rows.max(-1)
     bootstrapped = iter(_bootstrap(rows[~constant], level, resamples, seed))
     found = []

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.probes.record import Record
 
 NEVER = np.inf
 RULES = ("gu", "queipo")
@@ -232,6 +231,8 @@ def token_mask(
 
 
 def _measured(record: Mapping[Any, Any], name: str) -> Floats:
+    from sinkjax.probes.record import Record  # imports JAX, which a list of the studies need not
+
     values = np.asarray(Record(record)[name])
     return values.astype(np.result_type(values.dtype, np.float32), copy=False)
 

@@ -20,8 +20,8 @@ from sinkjax import __version__
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments.registry import Chosen, choose, config_type, shipped, trains
 from sinkjax.resources import configs
+from sinkjax.studies.registry import Chosen, choose, config_type, shipped, trains
 
 C = TypeVar("C")
 GIGABYTE = 10**9
@@ -143,9 +143,9 @@ def plan(arguments: Sequence[str]) -> None:
     chosen = choose(name)
     options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
-    from sinkjax.experiments import run, suite
-    from sinkjax.experiments.base import Calculation, Lesson
     from sinkjax.report.plan import show_calculation, show_lesson, show_plan
+    from sinkjax.studies import run, suite
+    from sinkjax.studies.study import Calculation, TrainingSpec
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
     every = suite.plans(chosen, memory) if chosen.suite else ((name, run.work(chosen, memory)),)
@@ -155,7 +155,7 @@ def plan(arguments: Sequence[str]) -> None:
             continue
         for job, architecture, planned in plans:
             title = f"{experiment}: {job.name}"
-            if isinstance(job, Lesson):
+            if isinstance(job, TrainingSpec):
                 show_lesson(title, job, architecture)
             elif isinstance(job, Calculation):
                 length = options.config.length or choose(experiment).config.length
@@ -173,9 +173,9 @@ def report(arguments: Sequence[str]) -> None:
     chosen = choose(str(options.results))
     if chosen.folder is None:
         raise SinkjaxError(f"{options.results} is a config, not the results of a run")
-    from sinkjax.experiments import run, suite
-    from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.studies import run, suite
+    from sinkjax.studies.folder import PAGE
 
     if chosen.suite:
         show_suite(suite.build(chosen, chosen.folder))
@@ -284,9 +284,9 @@ def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
     if trains(chosen.experiment):
         use_all_cores()
     start_jax(options.backend, options.config.dtype)
-    from sinkjax.experiments import run, suite
-    from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.studies import run, suite
+    from sinkjax.studies.folder import PAGE
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), _bytes(options.memory)
     if chosen.suite:
@@ -297,9 +297,9 @@ def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
 
 
 def _compare(first: Path, second: Path) -> None:
-    from sinkjax.experiments import compare
-    from sinkjax.experiments.results import PAGE
     from sinkjax.report.terminal import show_section
+    from sinkjax.studies import compare
+    from sinkjax.studies.folder import PAGE
 
     section, folder = compare.carry_out(first, second)
     show_section(section)

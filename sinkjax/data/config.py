@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.experiments.config import above, at_least, each_once, only_for
+from sinkjax.studies.config import above, at_least, each_once, only_for
 
 C = TypeVar("C")
 

@@ -7,26 +7,27 @@ figures and sentences, without the model, so that a page can be rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing as Drawing
+from sinkjax.report.section import Sample as Sample
+from sinkjax.report.section import View as View
+from sinkjax.studies.study import TEXT as TEXT
+from sinkjax.studies.study import Batch as Batch
+from sinkjax.studies.study import Calculation as Calculation
+from sinkjax.studies.study import Inputs as Inputs
+from sinkjax.studies.study import SweepSpec, TrainingSpec
+
+Lesson = TrainingSpec
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
-    from sinkjax.checkpoints.load import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.experiments.summary import Row
     from sinkjax.model.config import Config
-    from sinkjax.probes.probe import Probe
-    from sinkjax.train.config import Training
-    from sinkjax.train.trained import Trained
 
 
 NO_EDIT = "no edit"
@@ -46,6 +47,18 @@ class Arm:
     place: int | None = None
     budget: int | None = None
 
+    @property
+    def label(self) -> str:
+        return self.edit.label
+
+    @property
+    def series(self) -> str:
+        return self.group
+
+    @property
+    def x(self) -> int | None:
+        return self.place
+
 
 def unedited() -> tuple[Arm, ...]:
     """The arms of a study that only measures."""
@@ -54,140 +67,16 @@ def unedited() -> tuple[Arm, ...]:
     return (Arm(compose(label=NO_EDIT), NO_EDIT),)
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a job runs on.
-
-    kind: "text", the study's passages; "random", token ids drawn evenly from the vocabulary but for special tokens; "repeat", one
-    such token all along a prompt. bos: what stands before each prompt, by default the study's `bos`.
-    """
-
-    kind: Literal["text", "random", "repeat"] = "text"
-    bos: str | int | None = None
-
-
-TEXT = Inputs()
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Prompts: tokens int32 [B, T], lengths int32 [B], and what is stored about them with every result."""
-
-    tokens: NDArray
-    lengths: NDArray
-    study: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Job:
+class Job(SweepSpec):
     """A sweep: its name (the store's too), its arms, what is measured, on how many prompts and on which.
 
     prepare: gives the arms of a study whose edits hold values that only the loaded model can give (donors from another run,
     neurons chosen by their weights); `arms` then are stand-ins of the same number, labels and kinds, from which a plan is made.
     """
 
-    name: str
-    arms: tuple[Arm, ...]
-    probe: Probe
-    prompts: int
-    inputs: Inputs = Inputs()
-    prepare: Callable[[Model, Batch], tuple[Arm, ...]] | None = None
-
     @property
-    def edits(self) -> list[Edit]:
-        """The edits, as `sinkjax.sweep` takes them."""
-        return [arm.edit for arm in self.arms]
-
-
-@dataclass(frozen=True)
-class Calculation:
-    """Numbers that no sweep of edits gives: its name (the store's too), and the function that computes them.
-
-    compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
-    calculation that was interrupted starts again.
-    """
-
-    name: str
-    compute: Callable[[Model, Batch], xarray.Dataset]
-    prompts: int
-    inputs: Inputs = Inputs()
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """Models to be trained and then measured: its name (that of the trainer's folder, and of the store).
-
-    training: what is trained, in how many runs. architecture: of each of its models, for a plan. measure: all finished runs to a
-    labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
-    checkpoint. so_far: what the folder of a training that is not finished tells (None: nothing yet); where all lessons have it, a
-    page can be made at any moment. wanted: whether a run trains it; one that is not wanted is shown if it is there.
-    """
-
-    name: str
-    training: Training
-    architecture: Config
-    measure: Callable[[Trained], xarray.Dataset]
-    so_far: Callable[[Path], xarray.Dataset | None] | None = None
-    wanted: bool = True
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure, the name of its files, and what it shows and how to read it. svg, png: the figure, rendered once."""
-
-    name: str
-    figure: Figure
-    caption: str
-
-    @cached_property
-    def svg(self) -> bytes:
-        return self._render("svg")
-
-    @cached_property
-    def png(self) -> bytes:
-        return self._render("png")
-
-    def _render(self, kind: str) -> bytes:
-        from sinkjax.report.figures.style import render
-
-        return render(self.figure, kind)
-
-
-@dataclass(frozen=True)
-class View:
-    """Maps of one quantity that the reader of a page steps through, one shown at a time, on a colour scale common to all.
-
-    name: unique on the page. values: float[*choices, row, column], at least 0, NaN where there is nothing. choices: what the
-    reader chooses, name -> labels, in the order of the leading axes; a choice "prompt" chooses the tokens too. tokens: text of
-    each position, one list for each prompt. Columns are positions; rows are too (row_tokens), or they count from 0, upwards.
-    quantity: what a colour means, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
-    """
-
-    name: str
-    caption: str
-    quantity: str
-    values: NDArray
-    choices: Mapping[str, Sequence[str]]
-    tokens: Sequence[Sequence[str]]
-    row_title: str
-    column_title: str
-    row_tokens: bool = True
-    log: bool = False
-    row_note: str = ""
-
-    def __post_init__(self) -> None:
-        sizes = tuple(len(labels) for labels in self.choices.values())
-        if self.values.shape[:-2] != sizes:
-            raise SinkjaxError(f"the view {self.name} has values of shape {self.values.shape}, but choices of {sizes}")
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What a model writes after a prompt, under an edit."""
-
-    prompt: str
-    edit: str
-    text: str
+    def arms(self) -> Any:
+        return self.conditions
 
 
 @dataclass(frozen=True)
@@ -239,7 +128,7 @@ class Recipe(Protocol):
 
     STORES: tuple[str, ...]
 
-    def jobs(self, config: Any, architecture: Config) -> tuple[Job | Calculation, ...]:
+    def jobs(self, config: Any, architecture: Config) -> Any:
         """The sweeps and calculations of a study. Errors: an architecture that lacks what the study needs."""
 
     def section(self, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
@@ -252,7 +141,7 @@ class Course(Protocol):
     `section` reads the stores of all its lessons; where these have `so_far`, of those that are there.
     """
 
-    def lessons(self, config: Any) -> tuple[Lesson, ...]:
+    def lessons(self, config: Any) -> Any:
         """The trainings of a study."""
 
     def section(self, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.experiments.base import TEXT, Arm, Batch, Inputs, Job, Section, unedited
-from sinkjax.experiments.config import Study
 from sinkjax.experiments.summary import Row
+from sinkjax.studies.config import StudyConfig
 from sinkjax.sweeps.job import CELLS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LARGEST = "largest change of any statistic (millionths of its largest value)"
 
 
 def job(
-    config: Study,
+    config: StudyConfig,
     probe: Probe,
     edits: Mapping[str, Edit],
     *,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from sinkjax.experiments import views
 from sinkjax.experiments.base import TEXT, Arm, Batch, Calculation, Inputs, Job, Sample, Section, View
 from sinkjax.experiments.captions import origin
-from sinkjax.experiments.config import Study
 from sinkjax.experiments.continuations import continuations, samples
 from sinkjax.model.config import Config
+from sinkjax.studies.config import StudyConfig
 
 if TYPE_CHECKING:
     import xarray
@@ -29,7 +29,7 @@ TOKENS = 24  # positions shown of a prompt, so that the maps of all recipes fit 
 
 
 def maps(
-    config: Study,
+    config: StudyConfig,
     architecture: Config,
     arms: Sequence[Arm],
     *,
@@ -49,7 +49,7 @@ def maps(
 
 
 def texts(
-    config: Study,
+    config: StudyConfig,
     arms: Sequence[Arm],
     *,
     start: int = 0,

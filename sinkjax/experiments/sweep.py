@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import sinkjax
-from sinkjax.experiments import measures, results
 from sinkjax.experiments.base import Arm, Drawing, Job, Section
-from sinkjax.experiments.config import Sweep
-from sinkjax.experiments.edit_list import read_edits
 from sinkjax.experiments.needs import needs
-from sinkjax.experiments.summary import Measure, Measured, summarise
+from sinkjax.experiments.summary import Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.figures import layers
+from sinkjax.studies import folder as results
+from sinkjax.studies import measures
+from sinkjax.studies.config import Sweep
+from sinkjax.studies.edit_list import read_edits
+from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
     import xarray

@@ -12,7 +12,8 @@ from sinkjax.report import viewer
 from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Claim, Drawing, Sample, Section, View
+    from sinkjax.analysis.rules import Judgement
+    from sinkjax.report.section import Drawing, Sample, Section, View
 
 
 LARGEST = 20_000_000  # bytes of a page, so that it opens quickly and can be sent
@@ -23,7 +24,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | None = None) -> str:
     """The page of one or more sections, with a list of contents where there are several.
 
-    skipped: experiment -> why it has no section; given for a page of several experiments, empty if each has one.
+    skipped: study -> why it has no section; given for a page of several studies, empty if each has one.
     """
     style = files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
     script = viewer.script() if any(section.views for section in sections) else ""
@@ -49,23 +50,23 @@ def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
         for view in section.views:
             figure = viewer.figure(view)
             if len(figure.encode()) > room:
-                figure = f"<p>{escape(view.caption)} This map is on the page of {escape(section.experiment)} alone.</p>"
+                figure = f"<p>{escape(view.caption)} This map is on the page of {escape(section.study)} alone.</p>"
             room -= len(figure.encode())
             text = text.replace(_place(view), figure, 1)
     return text
 
 
 def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str]) -> str:
-    """A line for each experiment: a link, its title and the verdicts on its claims, or why it did not run."""
+    """A line for each study: a link, its title and the verdicts on its claims, or why it did not run."""
     lines = [
-        f'<tr><th><a href="#{escape(section.experiment)}">{escape(section.experiment)}</a></th>'
+        f'<tr><th><a href="#{escape(section.study)}">{escape(section.study)}</a></th>'
         f"<td>{escape(section.title)}</td><td>{escape(verdicts(section.claims))}</td></tr>"
         for section in sections
     ]
     lines += [f'<tr><th>{escape(name)}</th><td colspan="2">not run: {escape(why)}</td></tr>' for name, why in skipped.items()]
     body = "\n".join(lines)
     return (
-        f'<nav id="contents"><h1>{escape(title)}</h1><div class="wide"><table><thead><tr><th>experiment</th><th>about</th>'
+        f'<nav id="contents"><h1>{escape(title)}</h1><div class="wide"><table><thead><tr><th>study</th><th>about</th>'
         f"<th>claims of the paper</th></tr></thead><tbody>\n{body}</tbody></table></div></nav>"
     )
 
@@ -85,7 +86,7 @@ def _samples(samples: Sequence[Sample]) -> str:
     return "\n".join(parts)
 
 
-def _claims(claims: Sequence[Claim]) -> str:
+def _claims(claims: Sequence[Judgement]) -> str:
     """The statements of a paper with their verdicts."""
     if not claims:
         return ""
@@ -95,7 +96,7 @@ def _claims(claims: Sequence[Claim]) -> str:
     return f'<h2>What the paper states</h2><div class="wide">{table}</div>'
 
 
-def _claim(claim: Claim) -> str:
+def _claim(claim: Judgement) -> str:
     verdict = f'<td class="{claim.verdict.replace(" ", "-")}">{claim.verdict}</td>'
     return f"<tr><td>{escape(claim.statement)}</td>{verdict}<td>{escape(claim.evidence)}</td><td>{escape(claim.paper)}</td></tr>"
 
@@ -115,8 +116,8 @@ def _summary(section: Section) -> str:
 def _section(section: Section) -> str:
     parts = [
         f"<h1>{escape(section.title)}</h1>",
-        f'<p class="name">{escape(section.experiment)}</p>',
-        f'<p class="claim">{escape(section.claim)}</p>',
+        f'<p class="name">{escape(section.study)}</p>',
+        f'<p class="claim">{escape(section.question)}</p>',
         "<h2>What was found</h2>" + _list(section.findings, "findings") if section.findings else "",
         _claims(section.claims),
         _summary(section),
@@ -127,11 +128,11 @@ def _section(section: Section) -> str:
         "<h2>How to read this</h2>" + _list(section.notes, "notes"),
         "<h2>Where the numbers come from</h2>" + _provenance(section),
     ]
-    return f'<section id="{escape(section.experiment)}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
+    return f'<section id="{escape(section.study)}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
 
 
 def _everything(section: Section) -> str:
-    """All arms, folded away where the short table leaves some out."""
+    """All conditions, folded away where the short table leaves some out."""
     whole = table(section.rows)
     if len(whole.lines) == len(section.featured):
         return ""

@@ -18,8 +18,8 @@ from sinkjax.train.memory import training_bytes
 from sinkjax.train.runs import table
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Calculation, Lesson
     from sinkjax.model.config import Config
+    from sinkjax.studies.study import Calculation, TrainingSpec
     from sinkjax.sweeps.plan import Plan
 
 ROWS, REPEATS = 1024, 8
@@ -57,7 +57,7 @@ def show_calculation(title: str, calculation: Calculation, config: Config, lengt
     show(title, ("", ""), lines, "a calculation and no sweep: there are no edits, and its cost is not estimated")
 
 
-def show_lesson(title: str, lesson: Lesson, config: Config) -> None:
+def show_lesson(title: str, lesson: TrainingSpec, config: Config) -> None:
     """Print what is trained: runs, steps, parameters and FLOPs. config: of one of its models."""
     training, count, length = lesson.training, params.count(config), config.context
     task = registry.task(training)

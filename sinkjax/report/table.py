@@ -1,4 +1,4 @@
-"""A summary as a table: arms down, measures across, the same on a page and in a terminal."""
+"""A summary as a table: conditions down, measures across, the same on a page and in a terminal."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import in_digits as number
+from sinkjax.analysis.rules import in_words as interval
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Claim
-    from sinkjax.experiments.summary import Row
+    from sinkjax.analysis.rules import Judgement
+    from sinkjax.analysis.summary import Row
+
+__all__ = ["Cell", "Table", "cell", "interval", "number", "table", "verdicts"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The words of one measure of one arm: its value, its effect, and where that lies among controls ("" for none)."""
+    """The words of one measure of one condition: its value, its effect, and where that lies among controls ("" for none)."""
 
     value: str
     effect: str
     rank: str
 
 
-EMPTY = Cell("", "", "")  # of a measure that an arm does not have
+EMPTY = Cell("", "", "")  # of a measure that a condition does not have
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,14 @@ class Table:
     lines: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
-def table(rows: Sequence[Row], arms: Sequence[str] | None = None) -> Table:
-    """A summary, or the part of it that belongs to `arms`, with the measures that these have; the first arm of all is what the
-    others are compared with.
+def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table:
+    """A summary, or the part of it that belongs to `conditions`, with the measures that these have.
+
+    The first condition of all is what the others are compared with.
     """
-    labels = arms if arms is not None else tuple(dict.fromkeys(row.arm for row in rows))
-    columns = tuple(dict.fromkeys(row.measure for row in rows if row.arm in labels))
-    cells = {(row.arm, row.measure): cell(row, compared=row.arm != rows[0].arm) for row in rows}
+    labels = conditions if conditions is not None else tuple(dict.fromkeys(row.condition for row in rows))
+    columns = tuple(dict.fromkeys(row.measure for row in rows if row.condition in labels))
+    cells = {(row.condition, row.measure): cell(row, compared=row.condition != rows[0].condition) for row in rows}
     return Table(columns, tuple((label, tuple(cells.get((label, column), EMPTY) for column in columns)) for label in labels))
 
 
@@ -50,24 +54,7 @@ def cell(row: Row, compared: bool) -> Cell:
     return Cell(interval(row.value), interval(row.effect, signed=True) if compared else "", rank)
 
 
-def verdicts(claims: Sequence[Claim]) -> str:
+def verdicts(claims: Sequence[Judgement]) -> str:
     """How many statements of a paper have which verdict, in words."""
     found = Counter(claim.verdict for claim in claims)
     return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no claims to judge"
-
-
-def interval(value: Interval, signed: bool = False) -> str:
-    """A mean and its interval; without one, why."""
-    if value.mean is None:
-        return value.note
-    sign = "+" if signed and value.mean > 0 else ""
-    bounds = "" if value.low is None or value.high is None else f" [{number(value.low)}, {number(value.high)}]"
-    return f"{sign}{number(value.mean)}{bounds if value.low != value.high else ''}"
-
-
-def number(value: float) -> str:
-    """Three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
-    size = abs(value)
-    digits = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
-    text = f"{value:,.{digits}f}"
-    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text

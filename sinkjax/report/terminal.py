@@ -10,8 +10,8 @@ from sinkjax.report.table import EMPTY, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import Section
-    from sinkjax.experiments.suite import Report
+    from sinkjax.report.section import Section
+    from sinkjax.studies.suite import Report
     from sinkjax.train.trained import Trained
 
 
@@ -50,11 +50,11 @@ def show_section(section: Section) -> None:
 def show_suite(report: Report) -> None:
     """Print what each experiment of a suite found and which statements of its paper hold; the tables are on their pages."""
     for section in report.sections:
-        print(f"\n{section.experiment}: {section.title}\n")
+        print(f"\n{section.study}: {section.title}\n")
         for finding in section.findings:
             print(f"- {finding}")
         _show_claims(section)
-    lines = [(section.experiment, verdicts(section.claims)) for section in report.sections]
+    lines = [(section.study, verdicts(section.claims)) for section in report.sections]
     show(report.title, ("experiment", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
 
 

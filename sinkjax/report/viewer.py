@@ -23,7 +23,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.table import number
 
 if TYPE_CHECKING:
-    from sinkjax.experiments.base import View
+    from sinkjax.report.section import View
 
 MISSING = 255  # the code of NaN; values have the codes below
 DECADES = 1e4  # the range of a logarithmic scale, as in the figures

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import above, at_least, only_for
 from sinkjax.model.names import NormaliserName
+from sinkjax.studies.config import above, at_least, only_for
 
 Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Dtype, above, at_least, each_once
+from sinkjax.studies.config import Dtype, above, at_least, each_once
 
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 

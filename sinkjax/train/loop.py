@@ -23,10 +23,10 @@ import numpy as np
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import CONFIG_FILE
-from sinkjax.experiments.results import take
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
+from sinkjax.studies.folder import take
+from sinkjax.studies.registry import CONFIG_FILE
 from sinkjax.train import registry, speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, Training

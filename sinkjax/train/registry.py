@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments.registry import document
+from sinkjax.studies.registry import document
 from sinkjax.train.config import Training
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import CONFIG_FILE, read_text
 from sinkjax.model.params import Params
+from sinkjax.studies.registry import CONFIG_FILE, read_text
 from sinkjax.train import registry
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
 from sinkjax.train.config import ALL_STEPS, Training

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sinkjax.data.trigger_config import Trigger
-from sinkjax.experiments.config import above, at_least, each_once
 from sinkjax.model.names import NormaliserName
+from sinkjax.studies.config import above, at_least, each_once
 from sinkjax.train.config import Training
 
 

@@ -13,10 +13,10 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
-from sinkjax.experiments.registry import Chosen
 from sinkjax.model import params
 from sinkjax.model.config import Llama3Scaling
+from sinkjax.studies import run
+from sinkjax.studies.registry import Chosen
 from tests.experiments.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Sweep
 from sinkjax.experiments.kiya.config import Mask
-from sinkjax.experiments.registry import Chosen, read
+from sinkjax.studies.config import Sweep
+from sinkjax.studies.registry import Chosen, read
 
 
 @dataclass(frozen=True)

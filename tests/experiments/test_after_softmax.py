@@ -7,10 +7,10 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.kiya import after_softmax
 from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.probes.statistics import sinking_heads
+from sinkjax.studies import run
 from tests.experiments.test_mask import TEXTS
 from tests.experiments.tiny import study, write_both
 

@@ -12,13 +12,13 @@ import xarray
 import sinkjax
 from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.gu import angles, geometry
 from sinkjax.experiments.gu.config import Angles
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
+from sinkjax.studies import run
 from tests.experiments.tiny import LAYERS, study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)

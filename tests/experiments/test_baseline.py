@@ -11,10 +11,10 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.kiya import baseline, bos
 from sinkjax.experiments.kiya.config import Baseline
-from sinkjax.experiments.run import plans
+from sinkjax.studies import run
+from sinkjax.studies.run import plans
 from tests.experiments.test_mask import TEXTS
 from tests.experiments.tiny import LAYERS, study, write_both
 

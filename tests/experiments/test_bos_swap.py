@@ -12,10 +12,10 @@ import xarray
 import sinkjax
 from sinkjax.analysis import metrics
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.kiya import bos, bos_swap, bos_swap_claims
 from sinkjax.experiments.kiya.config import BosSwap
 from sinkjax.probes.record import Record
+from sinkjax.studies import run
 from tests.experiments.test_mask import TEXTS
 from tests.experiments.tiny import study, write_both
 

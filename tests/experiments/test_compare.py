@@ -13,7 +13,8 @@ import xarray
 import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import compare, results
+from sinkjax.studies import compare
+from sinkjax.studies import folder as results
 from tests.experiments.tiny import SENTENCE, write_model
 
 TEXTS = [SENTENCE, SENTENCE[20:], SENTENCE[40:]]

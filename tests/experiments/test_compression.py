@@ -10,11 +10,11 @@ import pytest
 import sinkjax
 from sinkjax import Probe, Site, Statistic
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.background import compression
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_by, correlation, matrix_entropy, spectrum
 from sinkjax.probes.statistics import View
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 

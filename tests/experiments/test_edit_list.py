@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.edit_list import CONSTRUCTORS, read_edits
+from sinkjax.studies.edit_list import CONSTRUCTORS, read_edits
 
 
 def edits(text: str) -> list[sinkjax.Edit]:

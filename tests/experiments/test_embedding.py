@@ -13,11 +13,11 @@ import xarray
 import sinkjax
 from sinkjax.checkpoints.load import Model
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.kiya import embedding, first_block
 from sinkjax.experiments.kiya.config import Embedding
-from sinkjax.experiments.registry import choose
+from sinkjax.studies import run
+from sinkjax.studies.registry import choose
 from tests.experiments.tiny import study, write_both
 
 NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})

@@ -10,11 +10,13 @@ import xarray
 
 import sinkjax
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.experiments import identity, results, run
+from sinkjax.experiments import identity
 from sinkjax.experiments.base import Job
-from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.registry import EXPERIMENTS, recipe, trains
 from sinkjax.report.table import table
+from sinkjax.studies import folder as results
+from sinkjax.studies import run
+from sinkjax.studies.inputs import prompts
+from sinkjax.studies.registry import EXPERIMENTS, recipe, trains
 from sinkjax.sweeps.plan import plan
 from tests.experiments.test_illustrations import SMALL, T
 from tests.experiments.tiny import study, write_both, write_model

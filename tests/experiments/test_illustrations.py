@@ -13,13 +13,14 @@ import xarray
 import sinkjax
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run, views
+from sinkjax.experiments import views
 from sinkjax.experiments.base import Calculation, Sample, Section
 from sinkjax.experiments.illustrations import TOKENS, illustrated
-from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe, trains
 from sinkjax.generation import generate_all
 from sinkjax.report.page import LARGEST
+from sinkjax.studies import run
+from sinkjax.studies.inputs import prompts
+from sinkjax.studies.registry import EXPERIMENTS, choose, recipe, trains
 from sinkjax.sweeps.plan import plan
 from tests.experiments.tiny import study, write_both, write_model
 

@@ -14,12 +14,13 @@ from sinkjax.analysis import intervals
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import lesson, registry, run, suite
 from sinkjax.experiments.base import Lesson, Section
-from sinkjax.experiments.config import All, AllTrained, Trains
-from sinkjax.experiments.registry import Chosen, choose
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
+from sinkjax.studies import registry, run, suite
+from sinkjax.studies import training as lesson
+from sinkjax.studies.config import All, AllTrained, Trains
+from sinkjax.studies.registry import Chosen, choose
 from sinkjax.train import Trained
 from tests.train import linear
 from tests.train.linear import Linear

@@ -10,11 +10,11 @@ import pytest
 import sinkjax
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.li import amplify
 from sinkjax.experiments.li.amplify import Dose
 from sinkjax.experiments.li.config import Amplify
+from sinkjax.studies import run
 from tests.experiments.tiny import LAYERS, study, write_both
 
 K, T = 4, 9

@@ -9,11 +9,11 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.li import isolate
 from sinkjax.experiments.li.config import Isolate
 from sinkjax.experiments.measures import largest_activation, sink_rate
 from sinkjax.probes.record import Record
+from sinkjax.studies import run
 from tests.experiments.tiny import LAYERS, study, write_both
 
 K, T = 5, 12

@@ -9,10 +9,10 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.li import neurons, super_neurons
 from sinkjax.experiments.li.config import SuperNeurons
 from sinkjax.experiments.li.neurons import Neuron
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 SHAPE = (3, 24)

@@ -10,11 +10,11 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.identity import GROUP
 from sinkjax.experiments.li import variance
 from sinkjax.experiments.li.config import Variance
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 T = 16

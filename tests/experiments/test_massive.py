@@ -9,10 +9,10 @@ import pytest
 
 import sinkjax
 from sinkjax.analysis import metrics
-from sinkjax.experiments import run
 from sinkjax.experiments.background import massive
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import RANKS, Levels, arms, controls, layer_arms, levels_probe, share_massive
+from sinkjax.studies import run
 from sinkjax.sweeps.plan import kind_of
 from tests.experiments.tiny import LAYERS, study, write_both
 

@@ -11,11 +11,11 @@ from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.resolve import resolve
 from sinkjax.experiments.base import Job
-from sinkjax.experiments.registry import EXPERIMENTS, choose, recipe, trains
 from sinkjax.model.bias import KeyBias
 from sinkjax.model.config import Config, NoPosition, RMSNorm
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, Learned
+from sinkjax.studies.registry import EXPERIMENTS, choose, recipe, trains
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),

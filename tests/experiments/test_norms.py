@@ -8,11 +8,11 @@ import xarray
 
 import sinkjax
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments import run
 from sinkjax.experiments.gu import norms
 from sinkjax.experiments.summary import Row
 from sinkjax.model import params
 from sinkjax.probes.probe import Probe
+from sinkjax.studies import run
 from tests.experiments.tiny import LAYERS, study, write_both
 
 

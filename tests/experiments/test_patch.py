@@ -12,10 +12,10 @@ import sinkjax
 from sinkjax import Capture, Probe
 from sinkjax.analysis import metrics
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.background import patch, patch_donor, patch_positions
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.identity import GROUP
+from sinkjax.studies import run
 from sinkjax.sweeps.plan import kind_of
 from tests.experiments.tiny import LAYERS, study, write_both
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 import sinkjax
-from sinkjax.experiments import run
 from sinkjax.experiments.background import quantise
 from sinkjax.experiments.background.config import Quantise
 from sinkjax.probes.record import Record
 from sinkjax.probes.statistics import View
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import EXPERIMENTS, choose, config_type, recipe
-from sinkjax.experiments.run import work
+from sinkjax.studies.registry import EXPERIMENTS, choose, config_type, recipe
+from sinkjax.studies.run import work
 from tests.experiments.tiny import study, write_both
 
 WRONG = {

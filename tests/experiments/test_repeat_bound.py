@@ -10,13 +10,13 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.gu import repeat_bound, repeated
 from sinkjax.experiments.gu.config import RepeatBound
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling, Rope, YarnScaling
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 T = 12

@@ -10,10 +10,10 @@ import xarray
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.kiya import first_block, rope
 from sinkjax.experiments.kiya.config import Rope
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 SIZE = 16

@@ -15,11 +15,11 @@ import zarr
 import sinkjax
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.identity import GROUP
 from sinkjax.experiments.kiya.mask import STATISTICS
-from sinkjax.experiments.registry import choose
 from sinkjax.report.table import number
+from sinkjax.studies import run
+from sinkjax.studies.registry import choose
 from tests.experiments.tiny import LAYERS, mask, study, write_both
 
 EDITS = [{"compose": []}, {"mask_key": {"key": 0, "layers": {"each": "0:3"}}}, {"mask_key": {"key": 1}}]

@@ -7,10 +7,10 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.kiya import self_only, self_other
 from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.probes.statistics import sinking_heads
+from sinkjax.studies import run
 from tests.experiments.test_mask import TEXTS, masked_layers
 from tests.experiments.tiny import LAYERS, study, write_both
 

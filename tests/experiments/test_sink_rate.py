@@ -11,13 +11,13 @@ import xarray
 import sinkjax
 from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import run
 from sinkjax.experiments.gu import sink_rate
 from sinkjax.experiments.gu.config import SinkRate
 from sinkjax.experiments.gu.first_token import control_positions, ranked, stretches
 from sinkjax.experiments.gu.rates import measure
-from sinkjax.experiments.inputs import drawn
 from sinkjax.experiments.summary import Row
+from sinkjax.studies import run
+from sinkjax.studies.inputs import drawn
 from tests.experiments.tiny import study, write_both
 
 PUBLISHED = ({"model": "M", "inputs": "random", "eps": 0.3, "rate": 75, "source": "paper"},)

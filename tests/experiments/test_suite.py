@@ -14,11 +14,11 @@ import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import registry, run, suite
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import All, AllTrained, Study
-from sinkjax.experiments.registry import Chosen, choose
 from sinkjax.probes.probe import Probe
+from sinkjax.studies import registry, run, suite
+from sinkjax.studies.config import All, AllTrained, StudyConfig
+from sinkjax.studies.registry import Chosen, choose
 from tests.experiments.tiny import write_both
 
 STATEMENT = Claim("The loss is a number (Fig. 1).", "confirmed", "it is 4.2 nats", "3.1")
@@ -30,11 +30,11 @@ class Sweeping:
     STORES = ("sweep",)
 
     @staticmethod
-    def jobs(config: Study, architecture: sinkjax.Config) -> tuple[Job, ...]:
+    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Job, ...]:
         return (Job("sweep", (Arm(sinkjax.compose(label="none"), "no edit"),), Probe(nll=True), config.prompts),)
 
     @staticmethod
-    def section(config: Study, stores: Mapping[str, xarray.Dataset]) -> Section:
+    def section(config: StudyConfig, stores: Mapping[str, xarray.Dataset]) -> Section:
         title = f"{stores['sweep'].sizes['prompt']} prompts of seed {config.seed}"
         return Section("made-up/sweep", title, "A claim.", ("Found.",), (), (), (), claims=(STATEMENT,))
 
@@ -43,7 +43,7 @@ class Gated(Sweeping):
     """A recipe that wants what no model has."""
 
     @staticmethod
-    def jobs(config: Study, architecture: sinkjax.Config) -> tuple[Job, ...]:
+    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Job, ...]:
         raise SinkjaxError("the model has no gate")
 
 
@@ -53,7 +53,7 @@ class Late(Sweeping):
     STORES = ("numbers",)
 
     @staticmethod
-    def jobs(config: Study, architecture: sinkjax.Config) -> tuple[Calculation, ...]:
+    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Calculation, ...]:
         def compute(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
             raise SinkjaxError("the tokenizer names no BOS")
 
@@ -72,8 +72,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     """The suite "made-up" on a tiny model."""
     for module in (registry, suite):
-        monkeypatch.setattr(module, "EXPERIMENTS", {name: ("sinkjax.experiments.config", "Study", name) for name in RECIPES})
-    shipped = {name: Chosen(name, Study(prompts=2, length=10, seed=5)) for name in RECIPES}
+        monkeypatch.setattr(module, "EXPERIMENTS", {name: ("sinkjax.studies.config", "StudyConfig", name) for name in RECIPES})
+    shipped = {name: Chosen(name, StudyConfig(prompts=2, length=10, seed=5)) for name in RECIPES}
     monkeypatch.setattr(suite, "choose", lambda name: shipped.get(name) or choose(name))
     monkeypatch.setattr(run, "recipe", lambda name: RECIPES[name])
     config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from sinkjax.config_files import documents
-from sinkjax.experiments.registry import Chosen, config_type
+from sinkjax.studies.registry import Chosen, config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
 LAYERS = 3

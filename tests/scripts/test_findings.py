@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax.experiments import run
 from sinkjax.experiments.base import Claim, Section
+from sinkjax.studies import run
 from tests.experiments.tiny import study, write_both
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "findings.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.config_files import documents
-from sinkjax.experiments.registry import choose
+from sinkjax.studies.registry import choose
 from tests.experiments.pretrain.logs import curve, log
 
 ROOT = Path(__file__).parents[2]

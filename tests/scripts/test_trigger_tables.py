@@ -10,8 +10,8 @@ import pytest
 
 from sinkjax.analysis import intervals
 from sinkjax.experiments.base import Claim, Section
-from sinkjax.experiments.registry import EXPERIMENTS
 from sinkjax.experiments.summary import Row
+from sinkjax.studies.registry import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 CLAIM = Claim("It sinks.", "confirmed", "in 3 of 3 | runs")

@@ -12,10 +12,10 @@ import pytest
 import sinkjax
 from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import shipped
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probes.probe import Probe
 from sinkjax.resources import config_path
+from sinkjax.studies.registry import shipped
 from sinkjax.train import bits, registry, train
 from sinkjax.train.log import read
 from sinkjax.train.trigger import TriggerTask, model, task

@@ -18,12 +18,11 @@ import sinkjax
 from sinkjax.analysis import intervals, metrics
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import identity, measures, results, words
+from sinkjax.experiments import identity, measures, words
 from sinkjax.experiments.background.compression_figures import Results, drawings
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_by, correlation, matrix_entropy
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section, unedited
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, summarise
@@ -31,6 +30,8 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

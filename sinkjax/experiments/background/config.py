@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Controlled, at_least, below, seen
+from sinkjax.studies.config import ControlledSinks, at_least, below, seen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background(Controlled):
+class Background(ControlledSinks):
     """What the background experiments share."""
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import identity, results, words
+from sinkjax.experiments import identity, words
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_figures import Results, drawings
 from sinkjax.experiments.background.elsewhere_order import LAGS, correlations, said_gaps, said_lags, said_onsets
@@ -39,13 +39,14 @@ from sinkjax.experiments.background.elsewhere_tokens import (
 )
 from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THRESHOLD
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

@@ -16,7 +16,7 @@ import numpy as np
 import sinkjax
 from sinkjax.analysis import intervals, metrics
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import identity, illustrations, measures, results, words
+from sinkjax.experiments import identity, illustrations, measures, words
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import (
     LATER,
@@ -45,6 +45,7 @@ from sinkjax.experiments.summary import Measured, summarise
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

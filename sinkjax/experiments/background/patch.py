@@ -18,7 +18,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import identity, measures, results, views, words
+from sinkjax.experiments import identity, measures, views, words
 from sinkjax.experiments.background import patch_positions
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.background.patch_donor import Donor, blank, put, values_of
@@ -29,6 +29,7 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

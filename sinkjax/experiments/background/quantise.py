@@ -23,11 +23,10 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
-from sinkjax.experiments import identity, measures, results, words
+from sinkjax.experiments import identity, measures, words
 from sinkjax.experiments.background.config import Quantise
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise
@@ -36,6 +35,8 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic, View
 from sinkjax.report.figures import layers
 from sinkjax.report.table import interval
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

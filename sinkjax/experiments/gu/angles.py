@@ -16,7 +16,6 @@ import sinkjax
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu import geometry
 from sinkjax.experiments.gu.angles_figures import drawings
@@ -29,6 +28,7 @@ from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.experiments import results
 from sinkjax.experiments.base import Claim, Drawing, Job, Section, unedited
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.gu.config import Norms
@@ -26,6 +25,7 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.figures import layers
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -18,7 +18,7 @@ import sinkjax
 from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import identity, results
+from sinkjax.experiments import identity
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu import repeated
 from sinkjax.experiments.gu.config import RepeatBound
@@ -32,6 +32,7 @@ from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments import identity, measures, results
+from sinkjax.experiments import identity, measures
 from sinkjax.experiments.base import NO_EDIT, Arm, Claim, Inputs, Job, Section
 from sinkjax.experiments.gu.config import RopePositions
 from sinkjax.experiments.gu.rope_positions_figures import Results, drawings
@@ -28,6 +28,7 @@ from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

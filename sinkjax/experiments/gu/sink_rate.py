@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.analysis import metrics
-from sinkjax.experiments import results
 from sinkjax.experiments.base import Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.gu.config import SinkRate
 from sinkjax.experiments.gu.first_token import alone, control_positions, ranked, stretches
@@ -24,6 +23,7 @@ from sinkjax.experiments.words import high, low, verdict
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -20,9 +20,8 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.experiments import identity, illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
 from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.experiments.needs import needs
@@ -32,6 +31,8 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, Statistic, sinking_heads
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES, layers_below
 
 if TYPE_CHECKING:
     import xarray

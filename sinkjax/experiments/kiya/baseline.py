@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments import illustrations, measures, results
+from sinkjax.experiments import illustrations, measures
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.baseline_figures import drawings
 from sinkjax.experiments.kiya.config import Baseline
@@ -27,6 +26,8 @@ from sinkjax.experiments.words import above, below, verdict
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES, layers_below
 
 if TYPE_CHECKING:
     import xarray

@@ -14,7 +14,7 @@ from sinkjax.analysis import metrics
 from sinkjax.checkpoints.load import Model, open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation, Inputs, Job
-from sinkjax.experiments.config import MIN_QUERIES, Study
+from sinkjax.studies.config import MIN_QUERIES, StudyConfig
 
 if TYPE_CHECKING:
     import xarray
@@ -49,14 +49,14 @@ def require(bos: str | int, model: Model) -> Bos:
     return found
 
 
-def of_study(config: Study) -> Bos | None:
+def of_study(config: StudyConfig) -> Bos | None:
     """The BOS of a study whose model is not loaded; its tokenizer is read, its weights are not."""
     if isinstance(config.bos, int):
         return Bos(config.bos, str(config.bos))
     return find(config.bos, open_checkpoint(config.model, config.revision).tokenizer)
 
 
-def expect(config: Study) -> None:
+def expect(config: StudyConfig) -> None:
     """Raise if the files of a study's model are here and name no BOS, and the study gives none."""
     tokenizer = None if isinstance(config.bos, int) else open_checkpoint(config.model, config.revision).tokenizer
     if tokenizer is not None and tokenizer.bos is None:

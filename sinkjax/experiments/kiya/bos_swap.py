@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals, metrics
-from sinkjax.experiments import identity, illustrations, results
+from sinkjax.experiments import identity, illustrations
 from sinkjax.experiments.base import Arm, Calculation, Inputs, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.bos_swap_claims import claims
 from sinkjax.experiments.kiya.bos_swap_figures import drawings
@@ -26,6 +25,8 @@ from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES, layers_below
 
 if TYPE_CHECKING:
     import xarray

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import (
+from sinkjax.studies.config import (
     MIN_QUERIES,
-    Controlled,
+    ControlledSinks,
     Study,
     above,
     at_least,
@@ -19,7 +19,7 @@ from sinkjax.experiments.config import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mask(Controlled):
+class Mask(ControlledSinks):
     """Mask the logits towards one key in each single layer, in layers 0 to l, in all layers, and in some heads (Figs. 4, 8)."""
 
     key: int = 0
@@ -70,7 +70,7 @@ class Baseline(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BosSwap(Controlled):
+class BosSwap(ControlledSinks):
     """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -140,7 +140,7 @@ class Rope(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfOnly(Controlled):
+class SelfOnly(ControlledSinks):
     """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
 
     prompts: int = 16
@@ -167,7 +167,7 @@ class SelfOnly(Controlled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AfterSoftmax(Controlled):
+class AfterSoftmax(ControlledSinks):
     """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
 
     key: int = 0

@@ -15,7 +15,6 @@ import numpy as np
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.config import Embedding
@@ -25,6 +24,7 @@ from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.model.config import Config
 from sinkjax.report.table import number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.kiya import bos, first_block
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.kiya.rope_figures import drawings
@@ -30,6 +28,8 @@ from sinkjax.experiments.words import verdict
 from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

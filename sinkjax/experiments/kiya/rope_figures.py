@@ -11,10 +11,10 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.summary import LEVEL
 from sinkjax.report.figures import heatmaps, layers
+from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.edits.site import Site
-from sinkjax.experiments import identity, illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.kiya import self_other
 from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.experiments.kiya.self_figures import Results, drawings
@@ -30,6 +29,8 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import sinking_heads
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import layers_below
 
 if TYPE_CHECKING:
     import xarray

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.edits.site import Site
-from sinkjax.experiments import identity, illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, views
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.amplify_figures import Results, drawings
 from sinkjax.experiments.li.config import Amplify
@@ -26,6 +25,8 @@ from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import layers_below
 
 if TYPE_CHECKING:
     import xarray

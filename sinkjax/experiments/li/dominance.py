@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments import results
 from sinkjax.experiments.base import Calculation, Claim, Job, Section, unedited
 from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li import lock_in
@@ -22,6 +21,7 @@ from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,7 @@ import numpy as np
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.experiments import identity, illustrations, measures, results, views
+from sinkjax.experiments import identity, illustrations, measures, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.config import Isolate
@@ -23,6 +23,7 @@ from sinkjax.experiments.summary import Measured, Table, summarise
 from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -16,7 +16,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import identity, illustrations, measures, results
+from sinkjax.experiments import identity, illustrations, measures
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li import neurons
@@ -28,6 +28,7 @@ from sinkjax.experiments.summary import Measured, Row, Table, summarise
 from sinkjax.experiments.words import effect, value, verdict
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -19,7 +19,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.edits.site import Site
-from sinkjax.experiments import identity, results
+from sinkjax.experiments import identity
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Inputs, Job, Section, unedited
 from sinkjax.experiments.illustrations import MAPS, maps
 from sinkjax.experiments.li.config import Variance
@@ -29,6 +29,7 @@ from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
+from sinkjax.studies import folder as results
 
 if TYPE_CHECKING:
     import xarray

@@ -12,8 +12,8 @@ import tyro
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, one_of, unknown
-from sinkjax.experiments.config import Trains, at_least
 from sinkjax.experiments.pretrain.sizes import SIZES, Size, SizeName
+from sinkjax.studies.config import Trains, at_least
 
 # Measure -> its name with its unit. Sink_k counts tokens from 1, as the papers do; in arrays and files they count from 0.
 MEASURES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import each_once
+from sinkjax.studies.config import each_once
 from sinkjax.train.trigger_config import TriggerTraining
 
 

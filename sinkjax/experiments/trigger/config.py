@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Trains, above, at_least, each_once, share
+from sinkjax.studies.config import Trains, above, at_least, each_once, share
 
 SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.experiments import lesson
-from sinkjax.experiments.registry import choose
+from sinkjax.studies import training as lesson
+from sinkjax.studies.registry import choose
 from tests.experiments.pretrain.logs import curve, log
 
 STUDY = """

@@ -11,12 +11,12 @@ import numpy as np
 import optax
 import pytest
 
-from sinkjax.experiments import suite
-from sinkjax.experiments.config import All, AllTrained
 from sinkjax.experiments.pretrain import forms
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.experiments.pretrain.sizes import SIZES
-from sinkjax.experiments.registry import choose, shipped
+from sinkjax.studies import suite
+from sinkjax.studies.config import All, AllTrained
+from sinkjax.studies.registry import choose, shipped
 from sinkjax.train import registry
 from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.task import Reads

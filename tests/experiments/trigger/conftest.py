@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 import xarray
 
-from sinkjax.experiments import run
 from sinkjax.experiments.base import Section
-from sinkjax.experiments.registry import Chosen
 from sinkjax.experiments.trigger.config import OneLayer
+from sinkjax.studies import run
+from sinkjax.studies.registry import Chosen
 
 
 class Finished(NamedTuple):

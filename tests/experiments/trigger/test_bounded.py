@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.experiments.registry import Chosen
 from sinkjax.experiments.trigger import bounded
 from sinkjax.experiments.trigger.config import Bound
+from sinkjax.studies.registry import Chosen
 from tests.experiments.trigger.conftest import Finished, finish
 
 SMALL = Bound(

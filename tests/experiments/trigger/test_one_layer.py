@@ -9,15 +9,16 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import lesson, run
 from sinkjax.experiments.base import NO_EDIT
-from sinkjax.experiments.registry import Chosen, choose
 from sinkjax.experiments.trigger import measure, summary
 from sinkjax.experiments.trigger import one_layer as recipe
 from sinkjax.experiments.trigger.config import OneLayer
 from sinkjax.experiments.trigger.measure import OTHERS, TRIGGER
 from sinkjax.experiments.trigger.models import Model
 from sinkjax.experiments.trigger.models import lesson as make_lesson
+from sinkjax.studies import run
+from sinkjax.studies import training as lesson
+from sinkjax.studies.registry import Chosen, choose
 from sinkjax.train import load_runs
 from sinkjax.train.trigger import model
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import choose
 from sinkjax.experiments.trigger import assumptions, heads, sizes, summary
 from sinkjax.experiments.trigger.config import Assumptions, Heads, Sizes
 from sinkjax.experiments.trigger.measure import OTHERS
 from sinkjax.model.heads import HeadGate
+from sinkjax.studies.registry import choose
 from sinkjax.train.trigger import model
 
 SMALL = {"seeds": 1, "map_sequences": 200}

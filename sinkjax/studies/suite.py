@@ -13,10 +13,11 @@ from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments import results, run
-from sinkjax.experiments.base import Section
-from sinkjax.experiments.config import All, AllTrained
-from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, read_text, trains
+from sinkjax.report.section import Section
+from sinkjax.studies import folder as results
+from sinkjax.studies import run
+from sinkjax.studies.config import All, AllTrained
+from sinkjax.studies.registry import Chosen, choose, config_type, read_text, studies, trains
 
 REFUSED = "refused.yaml"
 
@@ -33,7 +34,7 @@ class Report:
 def names(config: All | AllTrained) -> list[str]:
     """The experiments of a suite, sorted: those on one model, or those that train their own. Errors: a family that has none."""
     trained = isinstance(config, AllTrained)
-    every = [name for name in sorted(EXPERIMENTS) if "/" in name and trains(name) == trained]  # a sweep belongs to no paper
+    every = [name for name in studies() if "/" in name and trains(name) == trained]  # a sweep belongs to no paper
     families = {name.partition("/")[0] for name in every}
     if config.family and config.family not in families:
         raise unknown("family", config.family, families)

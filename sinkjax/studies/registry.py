@@ -1,13 +1,17 @@
-"""Which experiments there are. This module imports no JAX: configs are light, recipes are imported when they run.
+"""Which studies there are: the modules of `studies/papers`, found by their place. This module imports no JAX.
 
-A new experiment is a config type, a recipe module (`experiments/base.py` says what that holds), a line here, a file in `configs`.
+`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A study
+of one's own is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,13 +19,16 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments.base import Course, Recipe
 from sinkjax.resources import config_path, configs
+from sinkjax.studies.study import Study
 
 CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
 
 # experiment of a config that runs all those of a family (`experiments/suite.py`) -> the name of its type
 SUITES = {"all": "All", "all-trained": "AllTrained"}
 
-# experiment -> (module and name of its config type, module of its recipe)
+STUDY_FILE, HOME = ".py", "sinkjax.studies.papers"
+
+# studies that are not declarations yet -> (module and name of the config type, module of the recipe)
 EXPERIMENTS = {
     "background/compression": (
         "sinkjax.experiments.background.config",
@@ -32,7 +39,6 @@ EXPERIMENTS = {
     "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
     "background/patch": ("sinkjax.experiments.background.config", "Patch", "sinkjax.experiments.background.patch"),
     "background/quantise": ("sinkjax.experiments.background.config", "Quantise", "sinkjax.experiments.background.quantise"),
-    "background/streaming": ("sinkjax.experiments.background.config", "Streaming", "sinkjax.experiments.background.streaming"),
     "gu/angles": ("sinkjax.experiments.gu.config", "Angles", "sinkjax.experiments.gu.angles"),
     "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),
     "gu/repeat-bound": ("sinkjax.experiments.gu.config", "RepeatBound", "sinkjax.experiments.gu.repeat_bound"),
@@ -42,7 +48,6 @@ EXPERIMENTS = {
     "kiya/baseline": ("sinkjax.experiments.kiya.config", "Baseline", "sinkjax.experiments.kiya.baseline"),
     "kiya/bos-swap": ("sinkjax.experiments.kiya.config", "BosSwap", "sinkjax.experiments.kiya.bos_swap"),
     "kiya/embedding": ("sinkjax.experiments.kiya.config", "Embedding", "sinkjax.experiments.kiya.embedding"),
-    "kiya/mask": ("sinkjax.experiments.kiya.config", "Mask", "sinkjax.experiments.kiya.mask"),
     "kiya/rope": ("sinkjax.experiments.kiya.config", "Rope", "sinkjax.experiments.kiya.rope"),
     "kiya/self": ("sinkjax.experiments.kiya.config", "SelfOnly", "sinkjax.experiments.kiya.self_only"),
     "li/amplify": ("sinkjax.experiments.li.config", "Amplify", "sinkjax.experiments.li.amplify"),
@@ -51,7 +56,7 @@ EXPERIMENTS = {
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "pretrain": ("sinkjax.experiments.pretrain.config", "Ablation", "sinkjax.experiments.pretrain.ablation"),
-    "sweep": ("sinkjax.experiments.config", "Sweep", "sinkjax.experiments.sweep"),
+    "sweep": ("sinkjax.studies.config", "Sweep", "sinkjax.experiments.sweep"),
     "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
     "trigger/bound": ("sinkjax.experiments.trigger.config", "Bound", "sinkjax.experiments.trigger.bounded"),
     "trigger/heads": ("sinkjax.experiments.trigger.config", "Heads", "sinkjax.experiments.trigger.heads"),
@@ -82,14 +87,52 @@ class Chosen:
 def config_type(experiment: Any) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
     if isinstance(experiment, str) and experiment in SUITES:
-        return cast(type, getattr(importlib.import_module("sinkjax.experiments.config"), SUITES[experiment]))
+        return cast(type, getattr(importlib.import_module("sinkjax.studies.config"), SUITES[experiment]))
+    if (found := find(experiment)) is not None:
+        return found.config
     module, name, _ = _entry(experiment)
     return cast(type, getattr(importlib.import_module(module), name))
 
 
+def declared() -> dict[str, str]:
+    """Name -> module of every study in `papers`."""
+    home = Path(__file__).parent / "papers"
+    files = sorted(file for file in home.glob("*/*.py") if not file.name.startswith("_"))
+    return {f"{file.parent.name}/{file.stem.replace('_', '-')}": f"{HOME}.{file.parent.name}.{file.stem}" for file in files}
+
+
+def studies() -> list[str]:
+    """The names of all studies, sorted."""
+    return sorted({*declared(), *EXPERIMENTS})
+
+
+def find(name: Any) -> Study | None:
+    """The study of a name, or the one in a Python file; None for what is no declaration. Errors: a file without one."""
+    if not isinstance(name, str):
+        return None
+    if name in (modules := declared()):
+        return cast(Study, importlib.import_module(modules[name]).STUDY)
+    return _own(Path(name)) if name.endswith(STUDY_FILE) else None
+
+
+@functools.cache
+def _own(path: Path) -> Study:
+    """The study in a user's file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise SinkjaxError(f"there is no study file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    found = getattr(module, "STUDY", None)
+    if not isinstance(found, Study):
+        raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.study.Study)")
+    return found
+
+
 def trains(experiment: str) -> bool:
     """Whether an experiment, or a suite, trains models of its own instead of taking one. Errors: an unknown experiment."""
-    shared = importlib.import_module("sinkjax.experiments.config")
+    shared = importlib.import_module("sinkjax.studies.config")
     return issubclass(config_type(experiment), (shared.Trains, shared.AllTrained))
 
 
@@ -111,6 +154,8 @@ def choose(name: str) -> Chosen:
     path = Path(name).expanduser()
     if path.suffix == STORE_SUFFIX and path.is_dir():
         return _of_store(path)
+    if path.suffix == STUDY_FILE:
+        return _of_file(path)
     text, what, folder = document(name)
     return read(text, what, folder)
 
@@ -118,6 +163,14 @@ def choose(name: str) -> Chosen:
 def shipped(kind: str = "experiment") -> list[str]:
     """The names of the shipped configs whose documents have the key `kind`: experiments, or what is trained."""
     return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
+
+
+def _of_file(path: Path) -> Chosen:
+    """A user's study with the defaults of its config."""
+    name = str(path.resolve())
+    study = find(name)
+    assert study is not None
+    return Chosen(name, study.config())
 
 
 def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None]:
@@ -154,7 +207,7 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
     if "training" in values:
         raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")
     if "experiment" not in values:
-        raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(EXPERIMENTS)}")
+        raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(studies())}")
     experiment = values.pop("experiment")
     try:
         cls = config_type(experiment)
@@ -175,5 +228,5 @@ def read_text(path: Path) -> str:
 
 def _entry(experiment: Any) -> tuple[str, str, str]:
     if not isinstance(experiment, str) or experiment not in EXPERIMENTS:
-        raise unknown("experiment", experiment, EXPERIMENTS)
+        raise unknown("experiment", experiment, studies())
     return EXPERIMENTS[experiment]

@@ -13,11 +13,11 @@ import numpy as np
 
 from sinkjax import __version__
 from sinkjax.config_files import documents
-from sinkjax.experiments import results
-from sinkjax.experiments.base import Lesson
-from sinkjax.experiments.calculation import write_whole
-from sinkjax.experiments.registry import Chosen
 from sinkjax.report.plan import duration
+from sinkjax.studies import folder as results
+from sinkjax.studies.calculation import write_whole
+from sinkjax.studies.registry import Chosen
+from sinkjax.studies.study import TrainingSpec
 from sinkjax.sweeps.store import refuse_other
 from sinkjax.train import registry, train
 from sinkjax.train.log import LOG, read
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def teach_all(
-    lessons: Sequence[Lesson], chosen: Chosen, out: Path, say: Callable[[str], None], show: Callable[[], object]
+    lessons: Sequence[TrainingSpec], chosen: Chosen, out: Path, say: Callable[[str], None], show: Callable[[], object]
 ) -> None:
     """`teach` every lesson that is wanted, in turn, and say how far it is. show: makes the page, after each lesson if it can.
 
@@ -45,7 +45,7 @@ def teach_all(
             show()
 
 
-def seconds_left(lessons: Sequence[Lesson], out: Path) -> float | None:
+def seconds_left(lessons: Sequence[TrainingSpec], out: Path) -> float | None:
     """What the steps that are left will take, at the mean cost of those of finished trainings; None before the first of these."""
     costs, steps = [], 0
     for lesson in lessons:
@@ -60,7 +60,7 @@ def seconds_left(lessons: Sequence[Lesson], out: Path) -> float | None:
     return steps * float(np.mean(known)) / 1000 if known else None
 
 
-def stores_of(lessons: Sequence[Lesson], folder: Path) -> Mapping[str, xarray.Dataset]:
+def stores_of(lessons: Sequence[TrainingSpec], folder: Path) -> Mapping[str, xarray.Dataset]:
     """The stores of lessons by name; of one that is not finished, what it tells so far. Errors: a store that is not there, of a
     lesson that tells nothing before its end."""
     found = {}
@@ -73,7 +73,7 @@ def stores_of(lessons: Sequence[Lesson], folder: Path) -> Mapping[str, xarray.Da
     return found
 
 
-def teach(lesson: Lesson, chosen: Chosen, out: Path, say: Callable[[str], None]) -> None:
+def teach(lesson: TrainingSpec, chosen: Chosen, out: Path, say: Callable[[str], None]) -> None:
     """Train what a lesson wants into `out`/its name, or what is left of it, and store what is measured, unless it is there.
 
     Errors: a training or a store of other numbers; no permission, no room.
@@ -89,7 +89,7 @@ def teach(lesson: Lesson, chosen: Chosen, out: Path, say: Callable[[str], None])
     write_whole(lesson.measure(found), store, identity, study)
 
 
-def description(lesson: Lesson) -> dict[str, Any]:
+def description(lesson: TrainingSpec) -> dict[str, Any]:
     """Training, device and versions behind some numbers, as JSON."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "optax")}
     return {

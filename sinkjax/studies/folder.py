@@ -11,7 +11,7 @@ import numpy as np
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import CONFIG_FILE, Chosen, read, read_text
+from sinkjax.studies.registry import CONFIG_FILE, Chosen, read, read_text
 
 if TYPE_CHECKING:
     import xarray
@@ -59,8 +59,8 @@ def store_path(folder: Path, job: str) -> Path:
     return folder / f"{job}.zarr"
 
 
-def open_store(path: Path) -> xarray.Dataset:
-    """The finished store of a sweep. Errors: none there, not a store, or one whose sweep was interrupted."""
+def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
+    """The store of a sweep. Errors: none there, not a store, or (if it must be finished) one whose sweep was interrupted."""
     import xarray
     import zarr
 
@@ -73,7 +73,7 @@ def open_store(path: Path) -> xarray.Dataset:
         done = np.asarray(zarr.open_group(path, mode="r")["done"])  # xarray takes a False that was never written for missing
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
-    if not done.all():
+    if finished and not done.all():
         raise SinkjaxError(f"the sweep in {path} is not finished ({done.mean():.0%} done); the command that began it resumes it")
     return dataset.drop_vars("done")
 

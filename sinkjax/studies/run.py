@@ -1,30 +1,36 @@
-"""An experiment from its config to its page: plan, sweep, and rebuild from what was stored."""
+"""A study from its config to its page: plan, sweep or train, and rebuild from what was stored."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sinkjax
+from sinkjax.analysis.rules import verdicts_csv
+from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.load import Model, open_checkpoint
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results
-from sinkjax.experiments.base import Batch, Calculation, Job, Lesson, Section
-from sinkjax.experiments.calculation import calculate
-from sinkjax.experiments.identity import checked
-from sinkjax.experiments.illustrations import illustrated
-from sinkjax.experiments.inputs import prompts
-from sinkjax.experiments.lesson import stores_of, teach_all
-from sinkjax.experiments.registry import Chosen, choose, config_type, course, recipe, trains
-from sinkjax.experiments.summary import claims_csv, to_csv
+from sinkjax.experiments import recipes
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
+from sinkjax.report.section import Section
+from sinkjax.studies import folder as results
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.calculation import calculate
+from sinkjax.studies.inputs import prompts
+from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, course, find, trains
+from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
+from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
+from sinkjax.studies.training import stores_of, teach_all
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def run(experiment: str, out: str | Path, **fields: Any) -> Section:
@@ -71,26 +77,26 @@ def _sweep(chosen: Chosen, out: Path, memory: int | None, say: Callable[[str], N
     say(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    for job in recipe(chosen.experiment).jobs(config, model.config):
+    for job in _specs(chosen, model.config):
         batch, store = batches(job.inputs, job.prompts), results.store_path(out, job.name)
-        edits = "" if isinstance(job, Calculation) else f"{len(job.arms)} edits x "
+        edits = "" if isinstance(job, Calculation) else f"{len(job.edits)} edits x "
         say(f"{job.name}: {edits}{job.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
         store_job(job, model, batch, store, memory)
 
 
-def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[Job, Config, Plan]]:
+def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
     """What each sweep of an experiment, all else aside, will do and cost. Errors: edits that do not fit the model.
 
     No weights are read. weights: whether they must be there.
     """
     for job, architecture, planned in work(chosen, memory, weights):
-        if isinstance(job, Job) and planned is not None:
+        if isinstance(job, SweepSpec) and planned is not None:
             yield job, architecture, planned
 
 
 def work(
     chosen: Chosen, memory: int | None = None, weights: bool = False
-) -> Iterator[tuple[Job | Calculation | Lesson, Config, Plan | None]]:
+) -> Iterator[tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]]:
     """Every job or lesson of an experiment in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
@@ -102,7 +108,7 @@ def work(
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
-    for job in recipe(chosen.experiment).jobs(config, architecture):
+    for job in _specs(chosen, architecture):
         if isinstance(job, Calculation):
             yield job, architecture, None
             continue
@@ -110,7 +116,7 @@ def work(
         yield job, architecture, plan(architecture, job.edits, lengths, T, job.probe, memory=memory, dtype=config.dtype)
 
 
-def store_job(job: Job | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:
+def store_job(job: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:
     """Carry out one job into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
     if isinstance(job, Calculation):
         calculate(job, model, batch, store)
@@ -118,11 +124,11 @@ def store_job(job: Job | Calculation, model: Model, batch: Batch, store: Path, m
     attributes = {"study": dict(batch.study)}
     if job.prepare and finished(store, model, batch.tokens, job.edits, job.probe, batch.lengths, attributes):
         return
-    arms = job.prepare(model, batch) if job.prepare else job.arms
+    conditions = job.prepare(model, batch) if job.prepare else job.conditions
     sinkjax.sweep(
         model,
         batch.tokens,
-        [arm.edit for arm in arms],
+        [condition.edit for condition in conditions],
         probe=job.probe,
         lengths=batch.lengths,
         out=store,
@@ -139,9 +145,9 @@ def build(chosen: Chosen, folder: Path) -> Section:
     for drawing in section.drawings:
         write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
-    write(folder / results.SUMMARY, to_csv(section.rows, section.subject))
+    write(folder / results.SUMMARY, summary_csv(section.rows, section.subject))
     if section.claims:
-        write(folder / results.CLAIMS, claims_csv(section.claims))
+        write(folder / results.CLAIMS, verdicts_csv(section.study, section.claims))
     write(folder / results.PAGE, page([section], title=section.title))
     return section
 
@@ -150,9 +156,29 @@ def section_of(chosen: Chosen, folder: Path) -> Section:
     """What a run found, from its stores; nothing is written. Errors: a store that must be there and is not."""
     if trains(chosen.experiment):
         lab = course(chosen.experiment)
-        return lab.section(chosen.config, stores_of(lab.lessons(chosen.config), folder))
-    study = recipe(chosen.experiment)
-    stores = {name: results.open_store(chosen.store or results.store_path(folder, name)) for name in study.STORES}
-    extras = {name: results.store_path(folder, name) for name in getattr(study, "EXTRAS", ())}
-    shown = {name: results.open_store(path) for name, path in extras.items() if path.exists()}
-    return checked(illustrated(study.section(chosen.config, {**stores, **shown}), shown), shown)
+        return recipes.converted(lab.section(chosen.config, stores_of(lab.lessons(chosen.config), folder)))
+    study = find(chosen.experiment)
+    if study is None:
+        return recipes.section(chosen, folder)
+    return assemble(study, chosen.config, _stores(study, chosen, folder))
+
+
+def _specs(chosen: Chosen, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
+    """What a study runs on a model."""
+    study = find(chosen.experiment)
+    if study is None:
+        return recipes.specs(chosen, architecture)
+    return specs(study, chosen.config, architecture)
+
+
+def _stores(study: Study, chosen: Chosen, folder: Path) -> dict[str, xarray.Dataset]:
+    """The stores of a run by name, in the order of the study. Errors: one that must be there and is not, or is not finished."""
+    if chosen.store is not None:
+        return {SWEEP: results.open_store(chosen.store)}
+    there = sorted(folder.glob(f"*{STORE_SUFFIX}"))
+    if not there:
+        raise SinkjaxError(f"{folder} holds no results yet; run the study first")
+    architecture = architecture_of(results.open_store(there[0], finished=False))
+    names = dict(store_names(study, chosen.config, architecture))
+    paths = {name: results.store_path(folder, name) for name in names}
+    return {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}

@@ -10,14 +10,15 @@ import numpy as np
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import Row
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import results
-from sinkjax.experiments.base import Drawing, Section
-from sinkjax.experiments.config import Sweep
-from sinkjax.experiments.summary import Measure, Row
 from sinkjax.experiments.sweep import MEASURES
 from sinkjax.report.figures import layers
+from sinkjax.report.section import Drawing, Section
+from sinkjax.studies import folder as results
+from sinkjax.studies.config import Sweep
+from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
     import xarray
@@ -28,7 +29,7 @@ Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their
 
 def carry_out(first: Path, second: Path) -> tuple[Section, Path]:
     """Compare two stores; returns what was found, and the folder beside the first store that holds page, summary and figures."""
-    from sinkjax.experiments.summary import to_csv
+    from sinkjax.analysis.summary import summary_csv
     from sinkjax.report.page import page
 
     section = compare(results.open_store(first), results.open_store(second), {A: str(first), B: str(second)})
@@ -36,7 +37,7 @@ def carry_out(first: Path, second: Path) -> tuple[Section, Path]:
     for drawing in section.drawings:
         write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
-    write(folder / results.SUMMARY, to_csv(section.rows))
+    write(folder / results.SUMMARY, summary_csv(section.rows))
     write(folder / results.PAGE, page([section], title=section.title))
     return section, folder
 
@@ -63,9 +64,9 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         f"{name}: {fact}": value for name, data in ((A, first), (B, second)) for fact, value in results.provenance(data).items()
     }
     return Section(
-        experiment="compare",
+        study="compare",
         title=f"{len(edits)} edits in two stores",
-        claim=f"A is {paths[A]}. B is {paths[B]}.",
+        question=f"A is {paths[A]}. B is {paths[B]}.",
         findings=tuple(_finding(measure.name, edits, values) for measure in measures) if paired else (),
         rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
         featured=tuple(edits),

@@ -15,7 +15,7 @@ from sinkjax.data.corpora import passages
 from sinkjax.data.prompts import bos_ids
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Inputs
-from sinkjax.experiments.registry import Chosen
+from sinkjax.studies.registry import Chosen
 
 FIRST_TOKENS = 4
 

@@ -7,7 +7,7 @@ are options of the command. A field's default is written here and nowhere else; 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class StudyConfig:
     """What every experiment on a trained model and natural text has to state."""
 
     model: str = "smollm2-135m"
@@ -45,11 +45,9 @@ class Study:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Controlled(Study):
-    """A study of sinks with random controls."""
+class Controlled(StudyConfig):
+    """A study with random controls."""
 
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random controls for each budget"""
     control_prompts: int = 8
@@ -58,11 +56,22 @@ class Controlled(Study):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, controls=1, control_prompts=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlledSinks(Controlled):
+    """A study of sinks with random controls."""
+
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         share(self, "eps")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Study):
+class Sweep(StudyConfig):
     """Any list or grid of edits; the first one listed is what the others are compared with."""
 
     probe: tuple[str, ...] = ("attention_received", "resid_max")
@@ -201,3 +210,27 @@ def seen(config: Any, place: int, what: str) -> None:
     """Raise unless at least `MIN_QUERIES` queries of a whole prompt see a place."""
     if place + MIN_QUERIES > config.length:
         raise SinkjaxError(f"{what} {place} is seen by fewer than {MIN_QUERIES} of {config.length} queries")
+
+
+def refuse(wrong: bool, why: str) -> None:
+    """Raise an error that says why a value is refused, if it is wrong."""
+    if wrong:
+        raise SinkjaxError(why)
+
+
+def without_repeats(name: str, values: Sequence[Any]) -> None:
+    """Raise an error that names a field which lists a value twice."""
+    if len(set(values)) < len(values):
+        raise SinkjaxError(f"{name} names a value twice: {', '.join(map(str, values))}")
+
+
+def drawn_layers(config: Any, L: int) -> tuple[int, ...]:
+    """The layers of `config.map_layers`, by default an early, a middle and a late one. Errors: one that the model lacks."""
+    if config.map_layers is None:
+        return tuple(sorted({0, L // 3, 2 * L // 3}))
+    layers_from_0(config, "map_layers")
+    layers_below(config, "map_layers", L)
+    return tuple(config.map_layers)
+
+
+Study = StudyConfig

@@ -1,0 +1,333 @@
+"""Claims, the rules that judge them, and the evidence: numbers in, verdicts out.
+
+A rule is composed from quantities: `all_of(above(effect, 0), above_controls(effect))`. It was fixed before its numbers were seen,
+it states itself in words, and what it was judged by goes into the verdict as data; sentences are made from that.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import Row, bounds
+
+Kind = Literal["empirical", "identity"]
+Verdict = Literal["supported", "contradicted", "inconclusive", "not applicable", "holds", "fails"]
+VERDICT_COLUMNS = (
+    *("study", "statement", "kind", "verdict", "rule", "quantity", "estimate", "low", "high", "n", "unit", "percentile"),
+    *("controls", "evidence", "paper"),
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number that a rule looks at.
+
+    name: what it is. value: with its interval. unit: "" for a pure number. signed: whether it is a difference.
+    percentile, controls: its rank among matched random controls, None and 0 without them.
+    """
+
+    name: str
+    value: Interval
+    unit: str = ""
+    signed: bool = False
+    percentile: float | None = None
+    controls: int = 0
+
+    def __str__(self) -> str:
+        rank = "" if self.percentile is None else f", percentile {self.percentile:.0f} among {self.controls} controls"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.name}: {in_words(self.value, self.signed)}{unit}{rank}"
+
+    @property
+    def mean(self) -> float:
+        """The mean; NaN where it is undefined."""
+        return float("nan") if self.value.mean is None else self.value.mean
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is estimated from the results of a study: its name and the function that gives it."""
+
+    name: str
+    of: Callable[[Any], Estimate]
+
+    def __call__(self, results: Any) -> Estimate:
+        return self.of(results)
+
+    def times(self, factor: float, name: str) -> Quantity:
+        """A multiple of the mean, such as half of a reference, under a name of its own."""
+
+        def scaled(results: Any) -> Estimate:
+            found = self.of(results)
+            return Estimate(name, constant(factor * found.mean), found.unit)
+
+        return Quantity(name, scaled)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """words: what must hold, as the end of a sentence. test: results -> whether it does, and the estimates that decide."""
+
+    words: str
+    test: Callable[[Any], tuple[bool, tuple[Estimate, ...]]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement and how it is judged.
+
+    statement: with its source (paper, figure or section). rule: what must hold for it to be supported. given: a precondition
+    without which the claim is not applicable. paper: the paper's own number, on its own model, "" if it gives none. kind:
+    "identity" for a proposition that cannot fail if the code is right. also: further quantities that are reported beside.
+    """
+
+    statement: str
+    rule: Rule
+    given: Rule | None = None
+    paper: str = ""
+    kind: Kind = "empirical"
+    also: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim with its verdict.
+
+    estimates: what the verdict rests on, the first one before all. rule: in words. reason: why it is not applicable, else "".
+    """
+
+    statement: str
+    verdict: Verdict
+    rule: str
+    estimates: tuple[Estimate, ...] = ()
+    reason: str = ""
+    paper: str = ""
+    kind: Kind = "empirical"
+
+    @property
+    def evidence(self) -> str:
+        """The estimates, the rule and the reason in words."""
+        parts = ("; ".join(map(str, self.estimates)), self.rule and f"Rule: {self.rule}", self.reason)
+        return " ".join(f"{part[0].upper()}{part[1:]}{'' if part[-1] in '.?!' else '.'}" for part in parts if part)
+
+
+def judge(claim: Claim, results: Any) -> Judgement:
+    """The verdict on a claim."""
+    holds, estimates = claim.rule.test(results)
+    estimates = _once([*estimates, *(quantity(results) for quantity in claim.also)])
+    reason = ""
+    if claim.given is not None:
+        applies, premises = claim.given.test(results)
+        if not applies:
+            listed = "; ".join(map(str, _once(premises)))
+            reason = f"not applicable, as it takes that {claim.given.words}" + (f" ({listed})" if listed else "")
+    verdict: Verdict = "supported" if holds else "inconclusive"
+    if claim.kind == "identity":
+        verdict = "holds" if holds else "fails"
+    return Judgement(
+        claim.statement, "not applicable" if reason else verdict, claim.rule.words, estimates, reason, claim.paper, claim.kind
+    )
+
+
+def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
+    return tuple({(estimate.name, str(estimate)): estimate for estimate in estimates}.values())
+
+
+# Rules on one quantity. Intervals decide where there are any; a bound is a number, or another quantity whose mean counts.
+
+
+def above(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
+    """The whole interval lies above the bound; an interval that does not exist does not."""
+    return _compared(quantity, bound, "the interval of {} lies above {}", lambda value, limit: _low(value) > limit)
+
+
+def below(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
+    """The whole interval lies below the bound; an interval that does not exist does not."""
+    return _compared(quantity, bound, "the interval of {} lies below {}", lambda value, limit: _high(value) < limit)
+
+
+def at_least(quantity: Quantity, bound: float | Quantity) -> Rule:
+    """The mean is at least the bound."""
+    return _compared(
+        quantity, bound, "the mean of {} is at least {}", lambda value, limit: value.mean is not None and value.mean >= limit
+    )
+
+
+def at_most(quantity: Quantity, bound: float | Quantity) -> Rule:
+    """The mean is at most the bound."""
+    return _compared(
+        quantity, bound, "the mean of {} is at most {}", lambda value, limit: value.mean is not None and value.mean <= limit
+    )
+
+
+def more_than(quantity: Quantity, bound: float | Quantity) -> Rule:
+    """The mean is above the bound."""
+    return _compared(
+        quantity, bound, "the mean of {} is above {}", lambda value, limit: value.mean is not None and value.mean > limit
+    )
+
+
+def less_than(quantity: Quantity, bound: float | Quantity) -> Rule:
+    """The mean is below the bound."""
+    return _compared(
+        quantity, bound, "the mean of {} is below {}", lambda value, limit: value.mean is not None and value.mean < limit
+    )
+
+
+def within(quantity: Quantity, low: float, high: float) -> Rule:
+    """The whole interval lies strictly between two bounds: an equivalence test with a stated margin."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = quantity(results)
+        return _low(found.value) > low and _high(found.value) < high, (found,)
+
+    return Rule(f"the interval of {quantity.name} lies between {in_digits(low)} and {in_digits(high)}", test)
+
+
+def above_controls(quantity: Quantity, where_any: bool = False) -> Rule:
+    """The effect is larger than that of every matched control. where_any: or there are none."""
+    return _ranked(quantity, 100.0, "lies above every matched control", where_any)
+
+
+def below_controls(quantity: Quantity, where_any: bool = False) -> Rule:
+    """The effect is smaller than that of every matched control. where_any: or there are none."""
+    return _ranked(quantity, 0.0, "lies below every matched control", where_any)
+
+
+# Rules on rules.
+
+
+def all_of(*rules: Rule) -> Rule:
+    """All of some rules hold."""
+    return _joined(rules, all, ", and ")
+
+
+def any_of(*rules: Rule) -> Rule:
+    """At least one of some rules holds."""
+    return _joined(rules, any, ", or ")
+
+
+def not_(rule: Rule) -> Rule:
+    """A rule does not hold."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        holds, estimates = rule.test(results)
+        return not holds, estimates
+
+    return Rule(f"it is not so that {rule.words}", test)
+
+
+def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
+    """More than half of some rules hold. what: what there is one rule for, in the plural. words: the rule of each."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        count = sum(rule.test(results)[0] for rule in rules)
+        found = Estimate(f"{what} at which it holds", constant(float(count)), f"of {len(rules)}")
+        return 2 * count > len(rules), (found,)
+
+    return Rule(f"at more than half of the {what}, {words}", test)
+
+
+# Numbers without samples, and words.
+
+
+def constant(value: float, n: int = 1) -> Interval:
+    """A number that has no interval."""
+    mean = None if value != value else value
+    return Interval(mean, None, None, n if mean is not None else 0, 0, 0.95, "none", "" if mean is not None else "undefined")
+
+
+def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool = False) -> Quantity:
+    """A quantity of a study's own.
+
+    Args:
+        name: what it is.
+        of: results -> a number, an `Interval`, a `Row` (its value) or float[prompt], whose mean is taken with its interval.
+        unit: of the number.
+        signed: whether it is a difference.
+    """
+
+    def estimate(results: Any) -> Estimate:
+        found = of(results)
+        if isinstance(found, Estimate):
+            return dataclasses.replace(found, name=name)
+        if isinstance(found, Row):
+            return Estimate(name, found.value, unit, signed, found.percentile, found.controls)
+        if not isinstance(found, Interval):
+            found = constant(float(found)) if getattr(found, "ndim", 0) == 0 else results.interval(found)
+        return Estimate(name, found, unit, signed)
+
+    return Quantity(name, estimate)
+
+
+def in_words(value: Interval, signed: bool = False) -> str:
+    """A mean and its interval; without one, why."""
+    if value.mean is None:
+        return value.note
+    sign = "+" if signed and value.mean > 0 else ""
+    ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
+    return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"
+
+
+def in_digits(value: float) -> str:
+    """Three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
+    size = abs(value)
+    digits = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{value:,.{digits}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def verdicts_csv(study: str, judgements: Sequence[Judgement]) -> str:
+    """Claims as CSV: statement, rule, the estimate that decides, verdict; all estimates stand in `evidence`."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(VERDICT_COLUMNS)
+    for found in judgements:
+        first = found.estimates[0] if found.estimates else None
+        numbers: tuple[Any, ...] = ("",) * 8
+        if first:
+            rank = "" if first.percentile is None else first.percentile
+            numbers = (first.name, *bounds(first.value), first.value.n, first.unit, rank, first.controls)
+        table.writerow([study, found.statement, found.kind, found.verdict, found.rule, *numbers, found.evidence, found.paper])
+    return out.getvalue()
+
+
+def _compared(quantity: Quantity, bound: float | Quantity, words: str, holds: Callable[[Interval, float], bool]) -> Rule:
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = quantity(results)
+        if isinstance(bound, Quantity):
+            limit = bound(results)
+            return holds(found.value, limit.mean), (found, limit)
+        return holds(found.value, bound), (found,)
+
+    return Rule(words.format(quantity.name, bound.name if isinstance(bound, Quantity) else in_digits(bound)), test)
+
+
+def _ranked(quantity: Quantity, percentile: float, words: str, where_any: bool) -> Rule:
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = quantity(results)
+        return found.percentile == percentile or (where_any and found.percentile is None), (found,)
+
+    return Rule(f"{quantity.name} {words}{' (where it has any)' if where_any else ''}", test)
+
+
+def _joined(rules: Sequence[Rule], how: Callable[[Iterable[bool]], bool], word: str) -> Rule:
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = [rule.test(results) for rule in rules]
+        return how([holds for holds, _ in found]), tuple(estimate for _, several in found for estimate in several)
+
+    return Rule(word.join(rule.words for rule in rules), test)
+
+
+def _low(value: Interval) -> float:
+    return float("-inf") if value.low is None else value.low
+
+
+def _high(value: Interval) -> float:
+    return float("inf") if value.high is None else value.high

@@ -1,0 +1,62 @@
+"""Studies: what is changed, measured and claimed, as declarations, and the one framework that runs them all.
+
+What a declaration is made of is imported from here: `from sinkjax.studies import Claim, Condition, Study, above, effect, lines`.
+"""
+
+from sinkjax.analysis.rules import Claim as Claim
+from sinkjax.analysis.rules import Estimate as Estimate
+from sinkjax.analysis.rules import Quantity as Quantity
+from sinkjax.analysis.rules import Rule as Rule
+from sinkjax.analysis.rules import above as above
+from sinkjax.analysis.rules import above_controls as above_controls
+from sinkjax.analysis.rules import all_of as all_of
+from sinkjax.analysis.rules import any_of as any_of
+from sinkjax.analysis.rules import at_least as at_least
+from sinkjax.analysis.rules import at_most as at_most
+from sinkjax.analysis.rules import below as below
+from sinkjax.analysis.rules import below_controls as below_controls
+from sinkjax.analysis.rules import less_than as less_than
+from sinkjax.analysis.rules import more_than as more_than
+from sinkjax.analysis.rules import most_of as most_of
+from sinkjax.analysis.rules import not_ as not_
+from sinkjax.analysis.rules import quantity as quantity
+from sinkjax.analysis.rules import within as within
+from sinkjax.analysis.summary import Row as Row
+from sinkjax.studies.config import Controlled as Controlled
+from sinkjax.studies.config import ControlledSinks as ControlledSinks
+from sinkjax.studies.config import StudyConfig as StudyConfig
+from sinkjax.studies.figures import ALONG_LAYERS as ALONG_LAYERS
+from sinkjax.studies.figures import Figure as Figure
+from sinkjax.studies.figures import Panel as Panel
+from sinkjax.studies.figures import activations as activations
+from sinkjax.studies.figures import along as along
+from sinkjax.studies.figures import attention_maps as attention_maps
+from sinkjax.studies.figures import attention_received as attention_received
+from sinkjax.studies.figures import dots as dots
+from sinkjax.studies.figures import drawn as drawn
+from sinkjax.studies.figures import lines as lines
+from sinkjax.studies.measures import at_places as at_places
+from sinkjax.studies.measures import largest_activation as largest_activation
+from sinkjax.studies.measures import largest_elsewhere as largest_elsewhere
+from sinkjax.studies.measures import loss as loss
+from sinkjax.studies.measures import mean_loss as mean_loss
+from sinkjax.studies.measures import sink_rate as sink_rate
+from sinkjax.studies.quantities import difference as difference
+from sinkjax.studies.quantities import effect as effect
+from sinkjax.studies.quantities import recovered as recovered
+from sinkjax.studies.quantities import value as value
+from sinkjax.studies.results import Results as Results
+from sinkjax.studies.specs import random_edits as random_edits
+from sinkjax.studies.study import CONTROL as CONTROL
+from sinkjax.studies.study import NO_EDIT as NO_EDIT
+from sinkjax.studies.study import TEXT as TEXT
+from sinkjax.studies.study import Batch as Batch
+from sinkjax.studies.study import Calculation as Calculation
+from sinkjax.studies.study import Condition as Condition
+from sinkjax.studies.study import Inputs as Inputs
+from sinkjax.studies.study import Measure as Measure
+from sinkjax.studies.study import Shown as Shown
+from sinkjax.studies.study import Study as Study
+from sinkjax.studies.study import Sweep as Sweep
+from sinkjax.studies.study import Values as Values
+from sinkjax.studies.study import no_edit as no_edit

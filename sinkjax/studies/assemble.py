@@ -1,0 +1,104 @@
+"""From the stores of a study to its section: summary, verdicts, findings, figures, maps, texts and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.rules import judge
+from sinkjax.report.section import Sample, Section, View
+from sinkjax.studies import views
+from sinkjax.studies.continuations import samples
+from sinkjax.studies.figures import source
+from sinkjax.studies.folder import provenance
+from sinkjax.studies.noop import noop_finding, noop_rows
+from sinkjax.studies.results import Results
+from sinkjax.studies.specs import MAPS, NOOP, TEXTS
+from sinkjax.studies.study import Study
+
+if TYPE_CHECKING:
+    import xarray
+
+MOST_FEATURED = 12  # conditions of the short table, where a study does not choose them
+
+
+def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
+    """What a study found; the model is not needed.
+
+    Args:
+        study: the declaration.
+        config: its settings.
+        stores: name -> finished store; those that a study can do without may be missing.
+    """
+    results = Results(study, config, stores)
+    architecture = results.architecture
+    rows = [*results.table.values(), *(study.rows(results) if study.rows else ())]
+    findings = [f"{str(quantity(results)).rstrip('.')}." for quantity in study.findings(config, architecture)]
+    if NOOP in results:
+        data = results[NOOP]
+        findings.append(noop_finding(data, results.labels(NOOP)[1:]))
+        rows += noop_rows(data)
+    drawings = (draw(results) for draw in study.figures(config, architecture))
+    featured = study.featured(results) if study.featured else [row.condition for row in rows]
+    return Section(
+        study=study.name,
+        title=study.title.format(**vars(config)),
+        question=_line(study.question),
+        findings=tuple(findings),
+        rows=tuple(rows),
+        featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
+        drawings=tuple(drawing for drawing in drawings if drawing is not None),
+        notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
+        provenance=provenance(next(iter(results.stores.values()))),
+        claims=tuple(judge(claim, results) for claim in study.claims(config, architecture)),
+        views=(*_maps(results), *study.views(results)),
+        samples=_samples(results),
+        subject=study.subject,
+        over=study.over,
+    )
+
+
+def _line(text: str) -> str:
+    """A text that is written over several lines as one."""
+    return " ".join(text.split())
+
+
+def standard_notes(results: Results) -> list[str]:
+    """How the numbers of any study were made: means and intervals, definitions of its measures, its controls."""
+    notes = []
+    if results.sweeps:
+        prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
+        notes.append(
+            f"Values are means over {' or '.join(map(str, prompts))} prompts with bootstrap 95 % intervals over prompts (BCa,"
+            f" {intervals.RESAMPLES:,} resamples); effects are mean differences from the first line, paired by prompt."
+        )
+    measures = (measure for sweep in results.mains for measure in sweep.measures(results.config))
+    notes += dict.fromkeys(measure.note for measure in measures if measure.note)
+    for sweep in results.mains:
+        for control in sweep.controls:
+            if control.name in results:
+                drawn = results.conditions(control.name)
+                budgets = len({condition.budget for condition in drawn})
+                each = f"{results.config.controls} random draws" + (f" for each of {budgets} budgets" if budgets > 1 else "")
+                notes.append(
+                    f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
+                    " A percentile says how many controls of its budget have a smaller effect on the same prompts."
+                )
+    return notes
+
+
+def _maps(results: Results) -> list[View]:
+    """Attention and activations of the conditions that the study shows."""
+    if MAPS not in results:
+        return []
+    data, name = results[MAPS], f"{results.study.name}-{MAPS}".replace("/", "-")
+    about = f" {source(data, bands=False)}"
+    found = [views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about)]
+    if "resid_max" in data:
+        found.append(views.activation(f"{name}-activation", data, tokens=views.FEW_TOKENS, about=about))
+    return found
+
+
+def _samples(results: Results) -> tuple[Sample, ...]:
+    return samples(results[TEXTS]) if TEXTS in results else ()

@@ -1,0 +1,77 @@
+"""What an edit does to the text that a model writes: a calculation that any study can offer, and its lines on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.generation import generate_all
+from sinkjax.report.section import Sample
+from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.load import Model
+
+START, TOKENS, PROMPTS = 16, 16, 3
+
+
+def continuations(
+    name: str,
+    conditions: Sequence[Condition],
+    prompts: int = PROMPTS,
+    *,
+    inputs: Inputs = TEXT,
+    start: int = START,
+    prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None,
+) -> Calculation:
+    """The likeliest TOKENS tokens after the first START of each prompt, under each condition: `text` (edit, prompt) and `start`.
+
+    start: how many tokens are given at least, where an edit names positions beyond START. prepare: gives the conditions in place
+    of `conditions`, from all `prompts`, of which the first PROMPTS are continued.
+    """
+    given = max(START, start)
+
+    def compute(model: Model, batch: Batch) -> xarray.Dataset:
+        """How the model goes on from the prompts under some edits."""
+        import xarray
+
+        tokenizer = model.tokenizer
+        if tokenizer is None:
+            raise SinkjaxError("the model has no tokenizer, so it cannot write text")
+        starts = [
+            row[: min(given, length)].tolist()
+            for row, length in zip(np.asarray(batch.tokens), np.asarray(batch.lengths).tolist(), strict=True)
+        ][:PROMPTS]
+        shown = prepare(model, batch) if prepare else conditions
+        written = [_continue(model, starts, condition) for condition in shown]
+        return xarray.Dataset(
+            {
+                "text": (("edit", "prompt"), np.array(written)),
+                "start": (("prompt",), np.array([tokenizer.decode(ids) for ids in starts])),
+            },
+            {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
+        )
+
+    return Calculation(name, compute, prompts, inputs)
+
+
+def samples(data: xarray.Dataset) -> tuple[Sample, ...]:
+    """The lines of a page, from the store of `continuations`."""
+    edits, starts = map(str, data["edit"].values), data["start"].values
+    return tuple(
+        Sample(str(start), edit, str(text))
+        for edit, row in zip(edits, data["text"].values, strict=True)
+        for start, text in zip(starts, row, strict=True)
+    )
+
+
+def _continue(model: Model, starts: Sequence[list[int]], condition: Condition) -> list[str]:
+    assert model.tokenizer is not None
+    found = generate_all(model, starts, condition.edit, min(TOKENS, model.config.context - max(map(len, starts))))
+    decode = model.tokenizer.decode
+    return [decode([*start, *more])[len(decode(start)) :] for start, more in zip(starts, found, strict=True)]

@@ -1,0 +1,80 @@
+"""The measures that studies share: numbers for each condition and prompt, from the statistics of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import metrics
+from sinkjax.studies.study import Measure
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def sink_rate(key: int, eps: float) -> Measure:
+    """Heads whose sink is `key`, in per cent of all (Gu et al. 2025)."""
+    return Measure(
+        f"heads that sink on key {key} (%)",
+        lambda data: 100 * metrics.sink_rate(data, key, eps),
+        unit="percentage points",
+        note=sink_note(eps),
+    )
+
+
+def sink_note(eps: float) -> str:
+    """The definition of a head that sinks."""
+    return (
+        f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {eps:g} (Gu et al."
+        " 2025). Shares are of all heads of all layers."
+    )
+
+
+def largest_activation(position: int) -> Measure:
+    """Largest |h| at `position` over all depths and dims."""
+    return Measure(f"largest |h| at position {position}", lambda data: _largest(data)[..., position])
+
+
+def largest_elsewhere(position: int) -> Measure:
+    """Largest |h| over all depths, dims and positions but one."""
+    return Measure(
+        f"largest |h| elsewhere than {position}", lambda data: np.nanmax(np.delete(_largest(data), position, -1), axis=-1)
+    )
+
+
+def at_places(
+    name: str, places: Mapping[str, Sequence[int]], values: Callable[[xarray.Dataset], NDArray], unit: str = ""
+) -> Measure:
+    """A number at places of each edit's own (its mean over them), compared with the first edit's at the same places.
+
+    places: label of an edit -> positions. values: dataset -> float[edit, prompt, position].
+    """
+
+    def at(data: xarray.Dataset, edited: bool) -> NDArray:
+        found = values(data)
+        labels = [str(label) for label in data["edit"].values]
+        return np.stack([found[row if edited else 0][:, list(places[label])].mean(axis=-1) for row, label in enumerate(labels)])
+
+    return Measure(name, lambda data: at(data, True), unit=unit, baseline=lambda data: at(data, False))
+
+
+def loss() -> Measure:
+    """Mean negative log-likelihood of a prompt's next tokens."""
+    return Measure("loss (nats per token)", metrics.mean_nll, unit="nats")
+
+
+def mean_loss(start: int) -> Measure:
+    """Mean loss of the queries from position `start` on."""
+    return Measure(
+        f"loss from position {start} on (nats per token)",
+        lambda data: data["nll"].isel(position=slice(start, None)).mean("position").values,
+        unit="nats",
+    )
+
+
+def _largest(data: Any) -> NDArray:
+    """Largest |h| over depths: float[edit, prompt, position], NaN beyond a prompt."""
+    return np.asarray(data["resid_max"]).max(axis=-2)

@@ -1,0 +1,1 @@
+"""One folder a paper or a lab, one file a study."""

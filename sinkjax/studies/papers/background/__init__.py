@@ -1,0 +1,1 @@
+"""Studies of the background papers: massive activations, streaming, compression, quantisation, activation patching."""

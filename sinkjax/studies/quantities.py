@@ -1,0 +1,78 @@
+"""The quantities that rules and findings are made of: values and effects of conditions, from a study's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.rules import Estimate, Quantity, quantity
+from sinkjax.studies.study import Measure
+
+if TYPE_CHECKING:
+    from sinkjax.studies.results import Results
+
+Label = str | Callable[["Results"], str]  # of a condition, or how it is found from the results
+
+
+def value(measure: Measure, label: Label, name: str = "") -> Quantity:
+    """The mean of a measure under one condition."""
+
+    def of(results: Results) -> Estimate:
+        found = chosen(label, results)
+        return Estimate(name or f"{measure.name} ({found})", results.row(measure, found).value)
+
+    return Quantity(name or f"{measure.name} ({_said(label)})", of)
+
+
+def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
+    """The paired difference of a condition from the baseline, with its rank among the matched controls if it has any."""
+
+    def of(results: Results) -> Estimate:
+        found = chosen(label, results)
+        row = results.row(measure, found)
+        said = name or f"effect on {measure.name} ({found})"
+        return Estimate(said, row.effect, measure.unit, True, row.percentile, row.controls)
+
+    return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
+
+
+def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:
+    """The paired difference of two conditions."""
+
+    def of(results: Results) -> NDArray:
+        one, two = (results.per_prompt(measure, chosen(entry, results)) for entry in (label, other))
+        return one - two
+
+    return quantity(name, of, measure.unit, signed=True)
+
+
+def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: str) -> Quantity:
+    """The part of a damage that a condition undoes: (harmed - kept) / (harmed - whole), a ratio of means over prompts.
+
+    Its interval is that of its jackknife pseudo-values.
+    """
+
+    def part(means: NDArray) -> NDArray:
+        return (means[..., 1] - means[..., 2]) / (means[..., 1] - means[..., 0])
+
+    def of(results: Results) -> intervals.Interval:
+        columns = [results.per_prompt(measure, chosen(entry, results)) for entry in (whole, harmed, kept)]
+        values = np.stack(columns, axis=-1)
+        if len(values) < 2:
+            return intervals.interval(part(values))
+        return results.interval(intervals.pseudo_values(values, part))
+
+    return quantity(name, of)
+
+
+def chosen(label: Label, results: Any) -> str:
+    """A condition's label."""
+    return label if isinstance(label, str) else label(results)
+
+
+def _said(label: Label) -> str:
+    return label if isinstance(label, str) else (label.__doc__ or "the chosen condition").splitlines()[0].rstrip(".").lower()

@@ -1,0 +1,254 @@
+"""What a study is: a declaration of what is changed, measured and claimed. This module imports no JAX.
+
+A study says which conditions there are, what is measured on them, what the papers claim and by which rule a claim is judged, and
+which figures are drawn. Everything else, from stores and resumption to the page, is done by the framework (`run`, `assemble`).
+`docs/add-a-study.md` builds one in forty lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sinkjax.analysis.rules import Claim, Quantity
+
+if TYPE_CHECKING:
+    import xarray
+    from numpy.typing import NDArray
+
+    from sinkjax.analysis.summary import Row
+    from sinkjax.checkpoints.load import Model
+    from sinkjax.edits.edit import Edit
+    from sinkjax.model.config import Config
+    from sinkjax.probes.probe import Probe
+    from sinkjax.report.section import Drawing, View
+    from sinkjax.studies.results import Results
+    from sinkjax.train.config import Training
+    from sinkjax.train.trained import Trained
+
+NO_EDIT, CONTROL = "no edit", "control"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One labelled edit of a sweep.
+
+    series: conditions that belong together, e.g. "one layer". x: where it stands in its series (a layer, a count, a strength, a
+    position), or None. budget: what a random control must match (e.g. how many layers are edited), or None without controls. The
+    first condition of a sweep is the baseline, with which the others are compared.
+    """
+
+    edit: Edit
+    series: str
+    x: Any = None
+    budget: Hashable = None
+
+    @property
+    def label(self) -> str:
+        """The label of its edit, unique in a sweep."""
+        return self.edit.label
+
+
+def no_edit(label: str = NO_EDIT) -> Condition:
+    """The usual baseline."""
+    from sinkjax.edits.edit import compose
+
+    return Condition(compose(label=label), label)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a sweep runs on.
+
+    kind: "text", the study's passages; "random", token ids drawn evenly from the vocabulary but for special tokens; "repeat", one
+    such token all along a prompt. bos: what stands before each prompt, by default the study's `bos`.
+    """
+
+    kind: Literal["text", "random", "repeat"] = "text"
+    bos: str | int | None = None
+
+
+TEXT = Inputs()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts: tokens int32 [B, T], lengths int32 [B], and what is stored about them with every result."""
+
+    tokens: NDArray
+    lengths: NDArray
+    study: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number for each condition and prompt, made from the statistics of a sweep.
+
+    name: with its unit, as a column is headed. of: dataset -> float[condition, prompt]. baseline: dataset -> float[condition,
+    prompt], what each condition is compared with where that is not the first condition's number (e.g. because each is read at a
+    position of its own). unit: of an effect, in sentences. note: the definition, for the page.
+    """
+
+    name: str
+    of: Callable[[xarray.Dataset], NDArray]
+    baseline: Callable[[xarray.Dataset], NDArray] | None = None
+    unit: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Arrays that the edits of a sweep hold and only the loaded model can give: donors from another run, chosen heads, ...
+
+    blank: (config, architecture, prompts) -> stand-ins of the same structure and shapes, from which a plan is made. compute:
+    (config, model, batch) -> the values.
+    """
+
+    blank: Callable[[Any, Config, int], Any]
+    compute: Callable[[Any, Model, Batch], Any]
+
+
+def all_prompts(config: Any) -> int:
+    """As many prompts as the study has."""
+    return int(config.prompts)
+
+
+def control_prompts(config: Any) -> int:
+    """The first prompts, on which controls are measured."""
+    return min(int(config.control_prompts), int(config.prompts))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Conditions that run on the same prompts, and what is measured on them.
+
+    name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
+    architecture, values). probe, inputs: by default the study's. measures: config -> measures, of which the summary has a row for
+    each condition. prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget.
+    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it.
+    """
+
+    name: str
+    conditions: Callable[..., Iterable[Condition]]
+    measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
+    probe: Callable[[Any], Probe] | None = None
+    prompts: Callable[[Any], int] = all_prompts
+    inputs: Callable[[Any], Inputs] = lambda config: TEXT
+    controls: tuple[Sweep, ...] = ()
+    values: Values | None = None
+    when: Callable[[Any, Config], bool] = lambda config, architecture: True
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """Numbers that no sweep of edits gives: its name (the store's too), and the function that computes them.
+
+    compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
+    calculation that was interrupted starts again.
+    """
+
+    name: str
+    compute: Callable[[Model, Batch], xarray.Dataset]
+    prompts: int
+    inputs: Inputs = TEXT
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep of one study on one architecture, ready to be planned and run.
+
+    prepare: gives the conditions where their edits hold values of the loaded model; `conditions` then are stand-ins of the same
+    number, labels and kinds, from which a plan is made.
+    """
+
+    name: str
+    conditions: tuple[Condition, ...]
+    probe: Probe
+    prompts: int
+    inputs: Inputs = TEXT
+    prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None
+
+    @property
+    def edits(self) -> list[Edit]:
+        """The edits, as `sinkjax.sweep` takes them."""
+        return [condition.edit for condition in self.conditions]
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """Models to be trained and then measured: its name (that of the trainer's folder, and of the store).
+
+    training: what is trained, in how many runs. architecture: of each of its models, for a plan. measure: all finished runs to a
+    labelled dataset of arrays, which is written whole or not at all; a training that was interrupted goes on from its last
+    checkpoint. so_far: what can be read from the folder of an unfinished training (None: nothing yet); where all trainings of a
+    study have it, a page can be made at any moment. wanted: whether a run trains it; a finished one is shown anyway.
+    """
+
+    name: str
+    training: Training
+    architecture: Config
+    measure: Callable[[Trained], xarray.Dataset]
+    so_far: Callable[[Path], xarray.Dataset | None] | None = None
+    wanted: bool = True
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The conditions whose attention maps, activations and continuations a page shows.
+
+    labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
+    tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
+    are run, more than are shown where the values of edits are computed from more.
+    """
+
+    labels: tuple[str, ...]
+    layers: tuple[int, ...] | None = None
+    start: int = 0
+    prompts: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study on a given model.
+
+    Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
+    model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
+
+    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
+    question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
+    measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
+    claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
+    table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
+    (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
+    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
+    where a config does not fit a model. views: results -> further maps to step through. over: what means and intervals are over.
+    subject: what a condition is.
+    """
+
+    name: str
+    config: type
+    title: str
+    question: str
+    needs: tuple[str, ...] = ()
+    probe: Callable[[Any], Probe] | None = None
+    conditions: Callable[..., Iterable[Condition]] | None = None
+    controls: tuple[Sweep, ...] = ()
+    measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
+    values: Values | None = None
+    inputs: Callable[[Any], Inputs] = lambda config: TEXT
+    more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = lambda config, architecture: ()
+    claims: Callable[[Any, Config], Iterable[Claim]] = lambda config, architecture: ()
+    findings: Callable[[Any, Config], Iterable[Quantity]] = lambda config, architecture: ()
+    featured: Callable[[Results], Sequence[str]] | None = None
+    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | None]]] = lambda config, architecture: ()
+    noop: Callable[..., Mapping[str, Edit]] | None = None
+    shown: Callable[[Any, Config], Shown] | None = None
+    notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
+    rows: Callable[[Results], Sequence[Row]] | None = None
+    check: Callable[[Any, Config], None] = lambda config, architecture: None
+    views: Callable[[Results], Sequence[View]] = lambda results: ()
+    over: str = "prompts"
+    subject: str = "edit"
