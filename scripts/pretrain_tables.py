@@ -15,11 +15,12 @@ from pathlib import Path
 
 from sections import markdown, write_section
 
+from sinkjax.config_files.shipped import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Section
 from sinkjax.experiments.pretrain import ablation
 from sinkjax.experiments.pretrain.config import Ablation
-from sinkjax.experiments.registry import choose, shipped
+from sinkjax.experiments.registry import choose
 from sinkjax.experiments.run import section_of
 from sinkjax.report.table import table
 

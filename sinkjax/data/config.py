@@ -10,8 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from sinkjax.config_files.checks import above, at_least, each_once, only_for
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.experiments.config import above, at_least, each_once, only_for
 
 C = TypeVar("C")
 

@@ -17,7 +17,7 @@ from sinkjax.experiments import results
 from sinkjax.experiments.base import Lesson
 from sinkjax.experiments.calculation import write_whole
 from sinkjax.experiments.registry import Chosen
-from sinkjax.report.plan import duration
+from sinkjax.progress import duration
 from sinkjax.sweeps.store import refuse_other
 from sinkjax.train import registry, train
 from sinkjax.train.log import LOG, read

@@ -11,12 +11,12 @@ from typing import Any
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import read_text, write
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments import results, run
 from sinkjax.experiments.base import Section
 from sinkjax.experiments.config import All, AllTrained
-from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, read_text, trains
+from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, trains
 
 REFUSED = "refused.yaml"
 

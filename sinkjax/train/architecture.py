@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sinkjax.config_files.checks import above, at_least, only_for
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import above, at_least, only_for
 from sinkjax.model.names import NormaliserName
 
 Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sinkjax.config_files.checks import above, at_least, each_once
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Dtype, above, at_least, each_once
+from sinkjax.model.names import Dtype
 
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 

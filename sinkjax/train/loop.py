@@ -21,10 +21,8 @@ import jax
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import CONFIG_FILE
-from sinkjax.experiments.results import take
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
 from sinkjax.train import registry, speed
@@ -174,7 +172,7 @@ def claim(folder: Path, config: Training) -> None:
             return [f"task was {other.task}, now {chosen.task}"]
         return documents.differences(other.config, config)
 
-    take(folder, registry.write(config), differences, "training")
+    claim_folder(folder, registry.write(config), differences, "training")
 
 
 @contextlib.contextmanager

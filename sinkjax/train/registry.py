@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.shipped import document
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments.registry import document
 from sinkjax.train.config import Training
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.files import CONFIG_FILE, read_text
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import CONFIG_FILE, read_text
 from sinkjax.model.params import Params
 from sinkjax.train import registry
 from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints

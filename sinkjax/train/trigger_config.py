@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sinkjax.config_files.checks import above, at_least, each_once
 from sinkjax.data.trigger_config import Trigger
-from sinkjax.experiments.config import above, at_least, each_once
 from sinkjax.model.names import NormaliserName
 from sinkjax.train.config import Training
 

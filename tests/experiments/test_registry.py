@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.shipped import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import Study, Sweep
 from sinkjax.experiments.kiya.config import Mask
-from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, shipped, trains
+from sinkjax.experiments.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, trains
 from sinkjax.resources import config_path
 
 TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}

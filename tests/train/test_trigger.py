@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.config_files.shipped import shipped
 from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.registry import shipped
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probes.probe import Probe
 from sinkjax.resources import config_path

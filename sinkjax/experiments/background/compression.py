@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals, metrics
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, measures, results, words
@@ -23,7 +24,6 @@ from sinkjax.experiments.background.compression_figures import Results, drawings
 from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_by, correlation, matrix_entropy
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section, unedited
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, summarise

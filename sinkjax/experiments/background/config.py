@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import at_least, below, seen
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Controlled, at_least, below, seen
+from sinkjax.experiments.config import Controlled
 
 
 @dataclass(frozen=True, kw_only=True)

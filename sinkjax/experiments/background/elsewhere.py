@@ -18,6 +18,7 @@ import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, results, words
@@ -39,7 +40,6 @@ from sinkjax.experiments.background.elsewhere_tokens import (
 )
 from sinkjax.experiments.background.massive_arms import RATIO, STATE_MEDIAN, THRESHOLD
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Row, summarise

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.experiments.background.config import Elsewhere
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.summary import Row
 
 if TYPE_CHECKING:

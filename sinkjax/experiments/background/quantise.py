@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.checkpoints.load import Model
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, words
 from sinkjax.experiments.background.config import Quantise
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Drawing, Job, Section
 from sinkjax.experiments.captions import origin
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.illustrations import MAPS, TEXTS, maps, texts
 from sinkjax.experiments.needs import needs
 from sinkjax.experiments.summary import Measure, Measured, Table, summarise

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.edits.edit import Edit, Select
+from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Select
 from sinkjax.experiments import identity, illustrations, results, words
 from sinkjax.experiments.background.config import Streaming
 from sinkjax.experiments.base import Arm, Calculation, Claim, Drawing, Job, Section

@@ -8,8 +8,9 @@ from typing import Any
 
 import tyro
 
+from sinkjax.config_files.checks import at_least, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Study, at_least, share
+from sinkjax.experiments.config import Study
 
 SHORTEST = 8  # tokens of a prompt: its first half then holds some other positions to compare the first one with
 REPORTED: dict[str, Any] = {"model": str, "inputs": str, "eps": (int, float), "rate": (int, float), "source": str}

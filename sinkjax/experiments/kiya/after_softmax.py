@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya.after_softmax_figures import Results, drawings
 from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.experiments.needs import needs

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.intervals import Interval
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below
 from sinkjax.experiments import illustrations, measures, results
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.baseline_figures import drawings
 from sinkjax.experiments.kiya.config import Baseline

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import metrics
 from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation, Inputs, Job
-from sinkjax.experiments.config import MIN_QUERIES, Study
+from sinkjax.experiments.config import Study
 
 if TYPE_CHECKING:
     import xarray

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals, metrics
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below
 from sinkjax.experiments import identity, illustrations, results
 from sinkjax.experiments.base import Arm, Calculation, Inputs, Job, Section
-from sinkjax.experiments.config import MIN_QUERIES, layers_below
 from sinkjax.experiments.kiya import bos
 from sinkjax.experiments.kiya.bos_swap_claims import claims
 from sinkjax.experiments.kiya.bos_swap_figures import drawings

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, below, each_once, layers_from_0, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import (
-    MIN_QUERIES,
-    Controlled,
-    Study,
-    above,
-    at_least,
-    below,
-    each_once,
-    layers_from_0,
-    share,
-)
+from sinkjax.experiments.config import Controlled, Study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ import numpy as np
 
 import sinkjax
 from sinkjax.analysis import intervals, metrics
+from sinkjax.config_files.checks import layers_below
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section, View
-from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.continuations import PROMPTS, continuations, samples
 from sinkjax.experiments.kiya import mask_heads
 from sinkjax.experiments.kiya.config import Mask

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.experiments import results
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
-from sinkjax.experiments.config import MIN_QUERIES
 from sinkjax.experiments.kiya import bos, first_block
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.kiya.rope_figures import drawings

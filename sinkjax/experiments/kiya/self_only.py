@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import layers_below
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.kiya import self_other
 from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.experiments.kiya.self_figures import Results, drawings

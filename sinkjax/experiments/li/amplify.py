@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import layers_below
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, results, views
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
-from sinkjax.experiments.config import layers_below
 from sinkjax.experiments.illustrations import labelled
 from sinkjax.experiments.li.amplify_figures import Results, drawings
 from sinkjax.experiments.li.config import Amplify

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import at_least, below, each_once, layers_from_0, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import Controlled, Study, at_least, below, each_once, layers_from_0, share
+from sinkjax.experiments.config import Controlled, Study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from sinkjax.report.table import interval, number
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.edits.edit import Select
+    from sinkjax.edits.term import Select
     from sinkjax.model.config import Config
 
 STORES = ("sweep", "controls")

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import sinkjax
-from sinkjax.edits.edit import Edit, per_prompt
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import per_prompt
 from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params

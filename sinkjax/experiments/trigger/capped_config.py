@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import each_once
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.config import each_once
 from sinkjax.train.trigger_config import TriggerTraining
 
 

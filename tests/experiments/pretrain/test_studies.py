@@ -11,12 +11,13 @@ import numpy as np
 import optax
 import pytest
 
+from sinkjax.config_files.shipped import shipped
 from sinkjax.experiments import suite
 from sinkjax.experiments.config import All, AllTrained
 from sinkjax.experiments.pretrain import forms
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.experiments.pretrain.sizes import SIZES
-from sinkjax.experiments.registry import choose, shipped
+from sinkjax.experiments.registry import choose
 from sinkjax.train import registry
 from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.task import Reads
