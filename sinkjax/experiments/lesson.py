@@ -19,7 +19,7 @@ from sinkjax.experiments.calculation import write_whole
 from sinkjax.experiments.registry import Chosen
 from sinkjax.progress import duration
 from sinkjax.sweeps.store import refuse_other
-from sinkjax.train import registry, train
+from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, read
 from sinkjax.train.loop import SUMMARY
 from sinkjax.train.runs import table

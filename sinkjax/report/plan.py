@@ -14,7 +14,7 @@ from sinkjax.model import params
 from sinkjax.progress import duration
 from sinkjax.report.terminal import in_words, show
 from sinkjax.sweeps.plan import block_flops
-from sinkjax.train import registry
+from sinkjax.tasks import registry
 from sinkjax.train.memory import training_bytes
 from sinkjax.train.runs import table
 

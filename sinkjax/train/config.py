@@ -12,6 +12,7 @@ from sinkjax.config_files.checks import above, at_least, each_once
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
+KIND = "training"  # the key of a document that names its task
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 
 

@@ -20,7 +20,7 @@ from sinkjax.experiments.config import All, AllTrained, Trains
 from sinkjax.experiments.registry import Chosen, choose
 from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
-from sinkjax.train import Trained
+from sinkjax.tasks import Trained
 from tests.train import linear
 from tests.train.linear import Linear
 

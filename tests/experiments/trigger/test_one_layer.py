@@ -18,8 +18,8 @@ from sinkjax.experiments.trigger.config import OneLayer
 from sinkjax.experiments.trigger.measure import OTHERS, TRIGGER
 from sinkjax.experiments.trigger.models import Model
 from sinkjax.experiments.trigger.models import lesson as make_lesson
-from sinkjax.train import load_runs
-from sinkjax.train.trigger import model
+from sinkjax.tasks import load_runs
+from sinkjax.tasks.trigger.task import model
 
 J = 7  # where the trigger of the maps stands
 

@@ -11,7 +11,7 @@ from sinkjax.experiments.trigger import assumptions, heads, sizes, summary
 from sinkjax.experiments.trigger.config import Assumptions, Heads, Sizes
 from sinkjax.experiments.trigger.measure import OTHERS
 from sinkjax.model.heads import HeadGate
-from sinkjax.train.trigger import model
+from sinkjax.tasks.trigger.task import model
 
 SMALL = {"seeds": 1, "map_sequences": 200}
 

@@ -14,7 +14,7 @@ Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative",
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A decoder-only model; `sinkjax/train/language.py` makes a `Config` of it."""
+    """A decoder-only model; `sinkjax/tasks/language_model/model.py` makes a `Config` of it."""
 
     layers: int = 4
     """blocks of the model"""
