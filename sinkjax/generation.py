@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.data.prompts import encode
-from sinkjax.edits.edit import Edit
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check

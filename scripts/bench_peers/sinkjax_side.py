@@ -16,7 +16,7 @@ import numpy as np
 import sinkjax
 from bench_peers.worker import serve, versions
 from sinkjax.data.corpora import passages
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.model import params
 from sinkjax.sweeps.plan import plan, stack
 from sinkjax.sweeps.shared import baseline, edited

@@ -19,9 +19,10 @@ import tyro
 from sinkjax import __version__
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.options import read
+from sinkjax.config_files.shipped import shipped
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.resources import configs
-from sinkjax.studies.registry import Chosen, choose, config_type, shipped, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, trains
 
 C = TypeVar("C")
 GIGABYTE = 10**9
@@ -120,7 +121,7 @@ def sweep(arguments: Sequence[str]) -> None:
 
 def train(arguments: Sequence[str]) -> None:
     """train models from scratch: NAME, a YAML file, or the folder of a former training, and fields that differ"""
-    from sinkjax.train import registry
+    from sinkjax.tasks import registry
 
     name, rest = _named(arguments, "train")
     chosen = registry.choose(name)
@@ -129,7 +130,7 @@ def train(arguments: Sequence[str]) -> None:
     use_all_cores()
     start_jax(options.backend, options.config.dtype)
     from sinkjax.report.terminal import show_training
-    from sinkjax.train import train
+    from sinkjax.tasks import train
 
     show_training(train(options.config, out, _say, tensorboard=options.tensorboard))
     print(out)
@@ -257,7 +258,7 @@ def listing(verb: str) -> str:
 def _listed(verb: str) -> dict[str, str]:
     """The shipped configs that a command takes, each with a line."""
     if verb == "train":
-        from sinkjax.train import registry
+        from sinkjax.tasks import registry
 
         return {name: registry.choose(name).config.summary for name in shipped(registry.KIND)}
     names = {name: choose(name) for name in shipped()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
-from sinkjax.config_files.fields import LATER, stated
+from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.bias import AttentionBias, KeyBias
 from sinkjax.model.heads import Gate, HeadNorm

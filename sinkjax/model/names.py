@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 NormaliserName = Literal[
     "softmax",
     "sink-logit",

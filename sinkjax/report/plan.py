@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.model import params
+from sinkjax.progress import duration
 from sinkjax.report.terminal import in_words, show
 from sinkjax.sweeps.plan import block_flops
-from sinkjax.train import registry
+from sinkjax.tasks import registry
 from sinkjax.train.memory import training_bytes
 from sinkjax.train.runs import table
 
@@ -93,10 +94,3 @@ def matrix_rate(inner: int, outer: int, dtype: str) -> float:
         product = multiply(x, w)
     product.block_until_ready()
     return 2 * rows * inner * outer * REPEATS / (time.perf_counter() - start)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words: 40 s, 3 min, 2.5 h."""
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -220,7 +220,7 @@ class Study:
     name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
     question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
     measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
-    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is None then.
+    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
     claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
     table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
     (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,

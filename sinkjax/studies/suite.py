@@ -11,13 +11,13 @@ from typing import Any
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import read_text, write
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.section import Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose, config_type, read_text, studies, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, studies, trains
 
 REFUSED = "refused.yaml"
 

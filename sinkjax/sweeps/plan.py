@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.edits.edit import Edit
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count

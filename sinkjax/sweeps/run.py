@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.edits.edit import Edit, as_edits
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, as_edits, resolve
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Probe

@@ -25,9 +25,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.edit import Edit
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import norms, positions, rope
 from sinkjax.model.batch import check_batch

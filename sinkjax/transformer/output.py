@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.edits.resolve import Edits
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 

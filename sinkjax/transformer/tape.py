@@ -10,8 +10,8 @@ import dataclasses
 import jax
 
 from sinkjax.edits import apply
-from sinkjax.edits.resolve import Edits, Resolved
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits, Resolved
 from sinkjax.probes.measure import measure
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, View

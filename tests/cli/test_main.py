@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax import backend
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.plan import duration
+from sinkjax.progress import duration
 from tests.experiments.tiny import write_both
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf", "numpy"}

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.data import backcopy
-from sinkjax.data.config import Backcopy
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.backcopy import data as backcopy
+from sinkjax.tasks.backcopy.config import Backcopy
 
 SMALL = Backcopy(context=40, characters=12, triggers=2, delimiter=0.05)
 PAPER = Backcopy()

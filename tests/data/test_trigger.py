@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinkjax.data.trigger import sample, targets
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.trigger.config import Trigger
+from sinkjax.tasks.trigger.data import sample, targets
 
 KEY = jax.random.key(0)
 KINDS = {
@@ -158,5 +158,5 @@ def test_a_trigger_outside(position: int) -> None:
 
 
 def test_the_config_needs_no_jax() -> None:
-    command = "import sys; import sinkjax.data.trigger_config, sinkjax.model.names; assert 'jax' not in sys.modules"
+    command = "import sys; import sinkjax.tasks.trigger.config, sinkjax.model.names; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], check=True)

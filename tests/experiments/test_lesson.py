@@ -21,7 +21,7 @@ from sinkjax.studies import registry, run, suite
 from sinkjax.studies import training as lesson
 from sinkjax.studies.config import All, AllTrained, Trains
 from sinkjax.studies.registry import Chosen, choose
-from sinkjax.train import Trained
+from sinkjax.tasks import Trained
 from tests.train import linear
 from tests.train.linear import Linear
 

@@ -9,7 +9,7 @@ import pytest
 
 from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.experiments.base import Job
 from sinkjax.model.bias import KeyBias
 from sinkjax.model.config import Config, NoPosition, RMSNorm

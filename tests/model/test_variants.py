@@ -14,7 +14,7 @@ import pytest
 
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site
-from sinkjax.config_files.fields import stated
+from sinkjax.config_files.documents import stated
 from sinkjax.model import params
 from sinkjax.model.config import NoPosition, RMSNorm
 from sinkjax.model.heads import HeadGate

@@ -11,7 +11,7 @@ import pytest
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.model import params
 from sinkjax.sweeps.plan import Schedule, host_memory, plan, stack
 from sinkjax.sweeps.shared import baseline, edited

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import sinkjax
 from sinkjax import Probe, Site, Statistic
-from sinkjax.edits.resolve import first_layer, resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import SITES
+from sinkjax.edits.term import first_layer
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited, from_start
 from tests.sweeps.cases import (

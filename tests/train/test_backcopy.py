@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.data.backcopy import optimum
-from sinkjax.data.config import Backcopy, part
+from sinkjax.data.config import part
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import train
-from sinkjax.train.backcopy_config import BackcopyTraining
+from sinkjax.tasks import train
+from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
+from sinkjax.tasks.backcopy.data import optimum
 from sinkjax.train.log import read
 
 SMALL = BackcopyTraining(

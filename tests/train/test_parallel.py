@@ -11,10 +11,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.data.batches import Batch
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import backcopy, pretrain
-from sinkjax.train.backcopy_config import BackcopyTraining
-from sinkjax.train.pretrain_config import Pretrain
-from sinkjax.train.spread import Spread
+from sinkjax.tasks.backcopy import task as backcopy
+from sinkjax.tasks.backcopy.config import BackcopyTraining
+from sinkjax.tasks.language_model import task as pretrain
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.step import gradient_of
 from sinkjax.train.trained import begin_all
 
@@ -38,7 +39,7 @@ SMALL = Pretrain(
 def trained(config: Pretrain, batches: Batch):
     task = pretrain.task(config)
     state, runs = begin_all(task, config)
-    spread = Spread(task, config, 2)
+    spread = RunParallel(task, config, 2)
     held_out = {name: leaf[0, 0] for name, leaf in batches.items()}
     for number, going in enumerate(([0, 1], [1])):
         some = {name: leaf[going] for name, leaf in batches.items()}
@@ -87,11 +88,11 @@ def test_a_mesh_must_divide_the_batch(mesh):
 def test_a_mesh_does_not_divide_batches_that_each_device_would_make():
     config = BackcopyTraining(layers=1, width=16, mlp_width=16, batch=8, context=8, text="packaged", mesh=(2, 1))
     with pytest.raises(SinkjaxError, match=r"these are made on the device; choose \[1, 1\]"):
-        Spread(backcopy.task(config), config, 1)
-    Spread(backcopy.task(config), dataclasses.replace(config, mesh=(1, 2)), 1)
+        RunParallel(backcopy.task(config), config, 1)
+    RunParallel(backcopy.task(config), dataclasses.replace(config, mesh=(1, 2)), 1)
 
 
 def test_a_mesh_needs_its_devices():
     config = dataclasses.replace(SMALL, mesh=(8, 4))
     with pytest.raises(SinkjaxError, match=r"mesh \[8, 4\] needs 32 devices, and there are 8"):
-        Spread(pretrain.task(config), config, 2)
+        RunParallel(pretrain.task(config), config, 2)

@@ -14,10 +14,13 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import feed, loop, pretrain, pretrain_measure, speed, train
+from sinkjax.tasks import train
+from sinkjax.tasks.language_model import measure as pretrain_measure
+from sinkjax.tasks.language_model import task as pretrain
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.train import loop, prefetch, speed
 from sinkjax.train.log import read
-from sinkjax.train.optimiser import factor, optimiser_of
-from sinkjax.train.pretrain_config import Pretrain
+from sinkjax.train.state import factor, optimiser_of
 
 SMALL = Pretrain(
     limit=60_000,
@@ -116,7 +119,7 @@ def test_seeds_see_data_of_their_own_or_the_same():
     for shared in (False, True):
         config = dataclasses.replace(SMALL, shared_data=shared)
         source = pretrain.task(config).open(lambda line: None)
-        batches = feed.Feed(source, [0, 1], 3)
+        batches = prefetch.HostBatches(source, [0, 1], 3)
         tokens = batches.at([0, 1], 6)["tokens"]
         assert tokens.shape == (2, 3, 4, 25)
         assert np.array_equal(tokens[0], tokens[1]) == shared
@@ -126,7 +129,7 @@ def test_seeds_see_data_of_their_own_or_the_same():
 def test_a_feed_gives_the_batches_of_each_step_whoever_goes_on_and_wherever_it_begins():
     source = pretrain.task(SMALL).open(lambda line: None)
     for first in (0, 5):
-        fed = feed.Feed(source, [0, 1, 2], 3)
+        fed = prefetch.HostBatches(source, [0, 1, 2], 3)
         asked = [((0, 1, 2), first), ((0, 1, 2), first), ((0, 1, 2), first + 3), ((0, 2), first + 6), ((0, 2), first + 9)]
         for runs, step in asked:  # the first is asked for twice, then run 1 has ended
             tokens = fed.at(runs, step)["tokens"]
@@ -274,10 +277,10 @@ def test_divergence_stops_a_run_at_its_last_finite_parameters(tmp_path):
 
 def test_a_text_that_changed_is_no_text_to_go_on_with(done):
     source = done.task.open(lambda line: None)
-    feed.same_data(done.folder, source)
+    prefetch.same_data(done.folder, source)
     other = SimpleNamespace(card=source.card | {"corpus": "0" * 64})
     with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it began \(corpus\)"):
-        feed.same_data(done.folder, other)
+        prefetch.same_data(done.folder, other)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkjax.train.spread import Spread, deal
+from sinkjax.train.run_parallel import RunParallel, deal
 from sinkjax.train.trained import begin_all
 from tests.train.linear import Linear, Regression
 
@@ -29,7 +29,7 @@ def test_a_deal_gives_each_run_one_slot_and_each_device_its_share(devices, each,
 
 @given(st.integers(1, 70), st.integers(1, 8), st.sampled_from(["map", "vmap"]))
 def test_slots_hold_all_that_go_on_and_change_few_times(runs, devices, together):
-    spread = object.__new__(Spread)
+    spread = object.__new__(RunParallel)
     spread.runs, spread.together, spread.devices = runs, together, list(range(min(devices, runs)))
     sizes = [spread.slots(going) for going in range(1, runs + 1)]
     assert all(size >= going and size % len(spread.devices) == 0 for going, size in enumerate(sizes, 1))
@@ -44,7 +44,7 @@ def test_runs_that_have_ended_stay_as_they_are_while_the_others_go_on(together):
     state, runs = begin_all(task, config)
     before = jax.tree.map(np.array, state)
     going = [1, 2, 8]
-    after, metrics = Spread(task, config, 10).advance(state, runs, going, 7)
+    after, metrics = RunParallel(task, config, 10).advance(state, runs, going, 7)
     assert np.asarray(after.step).tolist() == [0, 7, 7, 0, 0, 0, 0, 0, 7, 0]
     assert metrics["errors"].shape == (3, 2)
     for old, new in zip(jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True):
@@ -55,9 +55,9 @@ def test_runs_that_have_ended_stay_as_they_are_while_the_others_go_on(together):
 
 
 def key(config):
-    from sinkjax.train import bits
+    from sinkjax.train import counter_rng
 
-    return bits.key(config.data_seed, "held-out data", config.random_bits)
+    return counter_rng.key(config.data_seed, "held-out data", config.random_bits)
 
 
 WIDE = """
@@ -67,7 +67,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from sinkjax.model import params
 from sinkjax.model.config import Config, NoPosition
-from sinkjax.train.pretrain_measure import measure
+from sinkjax.tasks.language_model.measure import measure
 
 shape = {"layers": 4, "width": 128, "heads": 1, "kv_heads": 1, "head_dim": 8, "mlp_width": None, "vocab_size": 16, "context": 8}
 config = Config(**shape, norm=None, position=NoPosition(), activation="silu", tied=True)

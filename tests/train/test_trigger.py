@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.data.trigger import sample
+from sinkjax.config_files.shipped import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probes.probe import Probe
 from sinkjax.resources import config_path
-from sinkjax.studies.registry import shipped
-from sinkjax.train import bits, registry, train
+from sinkjax.tasks import registry, train
+from sinkjax.tasks.trigger.config import TriggerTraining
+from sinkjax.tasks.trigger.data import sample
+from sinkjax.tasks.trigger.task import TriggerTask, model, task
+from sinkjax.train import counter_rng
 from sinkjax.train.log import read
-from sinkjax.train.trigger import TriggerTask, model, task
-from sinkjax.train.trigger_config import TriggerTraining
 
 SMALL = TriggerTraining(
     normalisers=("softmax", "relu-index"), steps=1500, batch=32, eval_batch=64, eval_every=300, width=6, length=6
@@ -93,7 +94,7 @@ def test_initial_parameters_and_the_goal_are_the_papers():
     assert model(chosen.config).residual
     assert model(chosen.config).scale == 1
     assert not model(TriggerTraining()).residual
-    batch = chosen.batch(bits.key(0, "x", "hash"))
+    batch = chosen.batch(counter_rng.key(0, "x", "hash"))
     assert batch[0].shape == (128, 16, 16)
     assert not chosen.loss(chosen.init(0), batch, 0)[1]
 

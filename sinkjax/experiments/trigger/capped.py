@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import sinkjax
-from sinkjax.edits.edit import Edit, per_prompt
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import per_prompt
 from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.train.trigger import Batch, TriggerTask, model
+from sinkjax.tasks.trigger.task import Batch, TriggerTask, model
 from sinkjax.transformer.forward import run
 
 
@@ -68,6 +68,7 @@ def run_others(
 class CappedTask(TriggerTask):
     """The trigger task under `held`; a variant is a BOS mass."""
 
+    name: ClassVar[str] = "trigger-capped"
     config: CappedTraining
 
     @property

@@ -14,7 +14,7 @@ from sinkjax.data.batches import Batch, Batches
 from sinkjax.data.config import Blocks, Corpus, part
 from sinkjax.data.tokens import Tokens, folder_for, prepare
 from sinkjax.resources import cache_folder
-from sinkjax.train.pretrain_config import Pretrain
+from sinkjax.tasks.language_model.config import Pretrain
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

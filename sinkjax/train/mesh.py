@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.train.config import Schedule, Training
-from sinkjax.train.task import Models, Reads, Task
+from sinkjax.train.task import HostDataTask, ModelTask, Task
 
 T = TypeVar("T")
 
@@ -29,16 +29,16 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
     count = config.mesh[0] * config.mesh[1]
     if count > jax.device_count():
         raise SinkjaxError(f"mesh {list(config.mesh)} needs {count} devices, and there are {jax.device_count()}")
-    if not isinstance(task, Models):
+    if not isinstance(task, ModelTask):
         raise SinkjaxError("mesh is for models of this library")
-    if config.mesh[0] > 1 and not isinstance(task, Reads):
+    if config.mesh[0] > 1 and not isinstance(task, HostDataTask):
         raise SinkjaxError(f"mesh divides batches that are read, and these are made on the device; choose [1, {config.mesh[1]}]")
     return Mesh(np.array(jax.devices()[:count]).reshape(config.mesh), ("data", "model"))
 
 
 def place_state(state: T, task: Task, mesh: Mesh) -> T:
     """A state of many runs with its parameters, and what the optimiser keeps of each, divided as `params.RULES` say."""
-    assert isinstance(task, Models)
+    assert isinstance(task, ModelTask)
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(task.model(task.variants[0])))
     where = {jax.tree_util.keystr(path): params.sharding(leaf, mesh).spec for path, leaf in leaves}
 

@@ -4,9 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.data.config import Backcopy
-from sinkjax.train.architecture import Architecture
+from sinkjax.config_files.checks import at_least
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backcopy:
+    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835; `tasks/backcopy/data.py` says what it is)."""
+
+    context: int = 256
+    """inputs of a sequence"""
+    characters: int = 65
+    """the most frequent characters of the text; their ids count from 0, the most frequent first"""
+    triggers: int = 3
+    """characters after which the character before them is copied: the first ids"""
+    delimiter: float = 0.0
+    """chance that a delimiter comes instead of the chain's next character; the chain then starts anew"""
+    text: str = "packaged"
+    """whose bigrams: "packaged" or the path of a text"""
+
+    def __post_init__(self) -> None:
+        at_least(self, context=3, characters=2, triggers=0)
+        if self.triggers >= self.characters:
+            raise SinkjaxError(f"triggers must be below characters ({self.characters}), not {self.triggers}")
+        if not 0 <= self.delimiter < 1:
+            raise SinkjaxError(f"delimiter must be at least 0 and below 1, not {self.delimiter}")
+
+    @property
+    def bos(self) -> int:
+        """The id of the BOS."""
+        return self.characters
+
+    @property
+    def vocab_size(self) -> int:
+        """Characters, BOS and delimiter."""
+        return self.characters + 2
 
 
 @dataclass(frozen=True, kw_only=True)

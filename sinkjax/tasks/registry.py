@@ -1,6 +1,6 @@
 """Which tasks can be trained. This module imports no JAX.
 
-A new task is a config type, a module with `task(config) -> Task`, a line here and a file in `configs`.
+A new task is a folder with a config type and a module with `task(config) -> Task`, a line here and a file in `configs`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.shipped import document
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.studies.registry import document
-from sinkjax.train.config import Training
+from sinkjax.train.config import KIND, Training
 
 if TYPE_CHECKING:
     from sinkjax.train.task import Task
 
-KIND = "training"  # the key of a document that names its task
-
 # task -> (module and name of its config type, module of the task)
 TASKS: dict[str, tuple[str, str, str]] = {
-    "backcopy": ("sinkjax.train.backcopy_config", "BackcopyTraining", "sinkjax.train.backcopy"),
-    "pretrain": ("sinkjax.train.pretrain_config", "Pretrain", "sinkjax.train.pretrain"),
-    "trigger": ("sinkjax.train.trigger_config", "TriggerTraining", "sinkjax.train.trigger"),
+    "backcopy": ("sinkjax.tasks.backcopy.config", "BackcopyTraining", "sinkjax.tasks.backcopy.task"),
+    "pretrain": ("sinkjax.tasks.language_model.config", "Pretrain", "sinkjax.tasks.language_model.task"),
+    "trigger": ("sinkjax.tasks.trigger.config", "TriggerTraining", "sinkjax.tasks.trigger.task"),
     "trigger-capped": (
         "sinkjax.experiments.trigger.capped_config",
         "CappedTraining",

@@ -14,15 +14,15 @@ import numpy as np
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.train.log import read
-from sinkjax.train.task import Source
+from sinkjax.train.task import DataSource
 
 AHEAD = 1  # calls made ahead of their use
 
 
-class Feed:
+class HostBatches:
     """The data of runs: `seeds` by the number of a run, `count` batches a call."""
 
-    def __init__(self, source: Source, seeds: Sequence[int], count: int):
+    def __init__(self, source: DataSource, seeds: Sequence[int], count: int):
         self._source, self._seeds, self._count = source, seeds, count
         self._next: tuple[tuple[int, ...], int] | None = None  # what the iterator gives next
         self._calls: Iterator[Any] = iter(())
@@ -37,7 +37,7 @@ class Feed:
         if self._made and self._made[0] == wanted:  # asked for once more after the very first call, which makes no step
             return self._made[1]
         if self._next != wanted:
-            calls = Calls(self._source, tuple(self._seeds[run] for run in runs), first, self._count)
+            calls = CallBatches(self._source, tuple(self._seeds[run] for run in runs), first, self._count)
             ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=AHEAD)
             self._calls = iter(grain.MapDataset.source(calls).to_iter_dataset(ahead))
         self._made, self._next = (wanted, next(self._calls)), (wanted[0], first + self._count)
@@ -45,10 +45,10 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallBatches:
     """Batches of runs of these seeds, with random access: item n has `count` of each run, from `first + n count` on."""
 
-    source: Source
+    source: DataSource
     seeds: tuple[int, ...]
     first: int
     count: int
@@ -62,7 +62,7 @@ class Calls:
         return _stack([of_seed[seed] for seed in self.seeds])
 
 
-def same_data(folder: Path, source: Source) -> None:
+def same_data(folder: Path, source: DataSource) -> None:
     """Raise unless the data are those that a training began with, by the first line of its log."""
     began = read(folder)[0]["data"]
     other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import at_least, only_for
 from sinkjax.data.config import BPE, Blocks, Corpus
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import at_least, only_for
-from sinkjax.train.architecture import Architecture
+from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import Schedule
 
 

@@ -1,5 +1,5 @@
 """Runs divided among the devices, and on each device computed at once (vmap) or one after the other (map); or, for a config
-with a mesh, each run divided among all of its devices (`sinkjax/train/parallel.py`).
+with a mesh, each run divided among all of its devices (`sinkjax/train/mesh.py`).
 
 Measured with 64 runs of the trigger task (one layer, one head) on two CPU devices, processor time of a step of a run: 0.41 ms
 one after the other, 0.66 ms at once. Either way a run's numbers are its own: runs are dealt to devices anew whenever some end.
@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.train.config import Training
-from sinkjax.train.parallel import mesh_of, place_batches, place_state
+from sinkjax.train.mesh import mesh_of, place_batches, place_state
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import TrainState
 from sinkjax.train.step import Metrics, advance
@@ -27,7 +27,7 @@ T = TypeVar("T")
 AXIS = PartitionSpec("run")
 
 
-class Spread:
+class RunParallel:
     """The devices of a training and the compiled call. together: "vmap" or "map", resolved."""
 
     def __init__(self, task: Task, config: Training, runs: int):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sinkjax.config_files.checks import above, at_least, only_for
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import NormaliserName
-from sinkjax.studies.config import above, at_least, only_for
 
 Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A decoder-only model; `sinkjax/train/language.py` makes a `Config` of it."""
+    """A decoder-only model; `sinkjax/tasks/language_model/model.py` makes a `Config` of it."""
 
     layers: int = 4
     """blocks of the model"""

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.data.config import Backcopy
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.backcopy.config import Backcopy
 
 
 @dataclass(frozen=True, eq=False)

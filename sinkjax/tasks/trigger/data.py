@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.data.trigger_config import Trigger
+from sinkjax.tasks.trigger.config import Trigger
 
 BOS_FLAG, TRIGGER_FLAG, FIRST_NOISE, BIAS = 0, 1, 2, -1  # coordinates
 

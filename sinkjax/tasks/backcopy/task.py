@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 
-from sinkjax.data.backcopy import chain, sample
-from sinkjax.data.config import Backcopy, part
+from sinkjax.data.config import part
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.train.backcopy_config import BackcopyTraining
-from sinkjax.train.language import Batch, LanguageTask, build
+from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
+from sinkjax.tasks.backcopy.data import chain, sample
+from sinkjax.tasks.language_model.model import build
+from sinkjax.tasks.language_model.task import Batch, LanguageTask
 
 
 @dataclass(frozen=True)
 class BackcopyTask(LanguageTask):
-    """See `LanguageTask` and `sinkjax.train.task.Makes`."""
+    """See `LanguageTask` and `sinkjax.train.task.DeviceDataTask`."""
 
+    name: ClassVar[str] = "backcopy"
     config: BackcopyTraining
 
     @property

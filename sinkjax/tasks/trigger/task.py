@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 
-from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
 from sinkjax.model.config import Config, NoPosition
@@ -18,7 +17,8 @@ from sinkjax.model.normalisers import NAMED, Given, Normaliser
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.train.trigger_config import TriggerTraining
+from sinkjax.tasks.trigger.config import TriggerTraining
+from sinkjax.tasks.trigger.data import sample
 from sinkjax.transformer.forward import forward
 
 Batch = tuple[jax.Array, jax.Array, jax.Array]
@@ -43,6 +43,7 @@ class OneOf(Normaliser):
 class TriggerTask:
     """See `sinkjax.train.task.Task`; a variant is a normaliser."""
 
+    name: ClassVar[str] = "trigger"
     config: TriggerTraining
 
     @property
