@@ -118,11 +118,12 @@ def find(name: Any) -> Study | None:
 @functools.cache
 def _own(path: Path) -> Study:
     """The study in a user's file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"sinkjax_study_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SinkjaxError(f"there is no study file {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses look their module up
+    sys.modules[name] = module  # where dataclasses look the types of their fields up
     spec.loader.exec_module(module)
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study):

@@ -138,7 +138,7 @@ class Sweep:
     inputs: Callable[[Any], Inputs] = lambda config: TEXT
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
-    when: Callable[[Any, Config], bool] = lambda config, architecture: True
+    when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
 
 

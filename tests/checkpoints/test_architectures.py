@@ -17,7 +17,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Llama3Scaling
 from sinkjax.studies import run
 from sinkjax.studies.registry import Chosen
-from tests.experiments.tiny import study, write_model, write_text
+from tests.studies.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9
 PARAMETERS = {

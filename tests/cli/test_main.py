@@ -15,7 +15,7 @@ from sinkjax import backend
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import duration
-from tests.experiments.tiny import write_both
+from tests.studies.tiny import write_both
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf", "numpy"}
 SWEEP = """

@@ -13,7 +13,7 @@ from sinkjax.experiments.base import Batch
 from sinkjax.experiments.li import dominance, lock_in
 from sinkjax.model.norms import rms_norm
 from sinkjax.studies import run
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 T = 10
 

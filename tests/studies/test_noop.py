@@ -19,7 +19,7 @@ from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import EXPERIMENTS, recipe, trains
 from sinkjax.sweeps.plan import plan
 from tests.experiments.test_illustrations import SMALL, T
-from tests.experiments.tiny import study, write_both, write_model
+from tests.studies.tiny import study, write_both, write_model
 
 AMONG_ITS_ARMS = {"gu/rope-positions", "li/amplify", "li/isolate", "li/super-neurons"}
 NOTHING_EDITED = {"gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "kiya/rope", "li/dominance"}

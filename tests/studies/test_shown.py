@@ -22,7 +22,7 @@ from sinkjax.studies import run
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import EXPERIMENTS, choose, recipe, trains
 from sinkjax.sweeps.plan import plan
-from tests.experiments.tiny import study, write_both, write_model
+from tests.studies.tiny import study, write_both, write_model
 
 T = 24
 SMALL = {  # what makes each experiment fit the tiny model

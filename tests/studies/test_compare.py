@@ -15,7 +15,7 @@ from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies import compare
 from sinkjax.studies import folder as results
-from tests.experiments.tiny import SENTENCE, write_model
+from tests.studies.tiny import SENTENCE, write_model
 
 TEXTS = [SENTENCE, SENTENCE[20:], SENTENCE[40:]]
 EDITS = (sinkjax.compose(label="none"), sinkjax.mask_key(0).named("masked"))

@@ -11,7 +11,7 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Arm, Batch, Sample
 from sinkjax.experiments.continuations import START, TOKENS, continuations, samples
-from tests.experiments.tiny import SENTENCE, write_model
+from tests.studies.tiny import SENTENCE, write_model
 
 ARMS = (Arm(sinkjax.compose(label="no edit"), "none"), Arm(sinkjax.mask_key(0).named("masked"), "all"))
 

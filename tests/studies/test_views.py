@@ -8,7 +8,7 @@ import xarray
 
 import sinkjax
 from sinkjax.experiments import views
-from tests.experiments.tiny import HEADS, LAYERS, SENTENCE, write_model
+from tests.studies.tiny import HEADS, LAYERS, SENTENCE, write_model
 
 LENGTH = 12
 EDITS = {"none": "no edit", "mask_key(key=0)": "masked"}

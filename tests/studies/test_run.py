@@ -20,7 +20,7 @@ from sinkjax.experiments.kiya.mask import STATISTICS
 from sinkjax.report.table import number
 from sinkjax.studies import run
 from sinkjax.studies.registry import choose
-from tests.experiments.tiny import LAYERS, mask, study, write_both
+from tests.studies.tiny import LAYERS, mask, study, write_both
 
 EDITS = [{"compose": []}, {"mask_key": {"key": 0, "layers": {"each": "0:3"}}}, {"mask_key": {"key": 1}}]
 

@@ -11,7 +11,7 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import EXPERIMENTS, choose, config_type, recipe
 from sinkjax.studies.run import work
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 WRONG = {
     "background/compression": ({"position": -1}, {"position": 60}, {"eps": 1.5}),

@@ -19,7 +19,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.studies import registry, run, suite
 from sinkjax.studies.config import All, AllTrained, StudyConfig
 from sinkjax.studies.registry import Chosen, choose
-from tests.experiments.tiny import write_both
+from tests.studies.tiny import write_both
 
 STATEMENT = Claim("The loss is a number (Fig. 1).", "confirmed", "it is 4.2 nats", "3.1")
 
