@@ -16,11 +16,11 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check
-from sinkjax.probes.probe import Probe
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 
 @overload
@@ -114,10 +114,7 @@ def _next(model: Model, rows: np.ndarray, lengths: np.ndarray, edits: Edits) -> 
         jnp.asarray(rows),
         jnp.asarray(lengths),
         edits,
-        config=model.config,
-        probe=Probe(),
-        logits=True,
-        precision="highest",
+        spec=ForwardSpec(config=model.config, logits=True),
     )
     return out.logits[jnp.arange(len(lengths)), jnp.asarray(lengths) - 1]
 

@@ -17,7 +17,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, RMSNorm, Rope, YarnScaling
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 MODEL_TYPE = "llama"
 KINDS = {LinearScaling: "linear", DynamicScaling: "dynamic", Llama3Scaling: "llama3", YarnScaling: "yarn"}

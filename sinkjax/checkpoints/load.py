@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,13 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import Checkpoint
-from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.model.config import Config
-from sinkjax.model.params import Params, check_dtype
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A model in memory.
-
-    config: its architecture. params: arrays in the tree of `params.abstract(config)`, all of one dtype. tokenizer: None if its
-    files have none. source: where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf" or "untrained"), name,
-    revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype,
-    model_type, bos and eos (token ids or None), and assumed (config keys that the files leave out, with the values taken).
-    """
-
-    config: Config
-    params: Params = field(repr=False)
-    tokenizer: Tokenizer | None = field(repr=False)
-    source: Mapping[str, Any]
+from sinkjax.model.params import check_dtype
 
 
 def load(

@@ -30,7 +30,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Config
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 MODEL_TYPE = "sinkjax"
 WEIGHTS, CARD = "model.safetensors", "README.md"

@@ -19,7 +19,7 @@ import tyro
 from sinkjax import __version__
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.options import read
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments.registry import Chosen, choose, config_type, trains
 from sinkjax.resources import configs

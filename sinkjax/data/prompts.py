@@ -10,7 +10,7 @@ import numpy as np
 from sinkjax.errors import SinkjaxError, unknown
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.checkpoints.tokenizer import Tokenizer
 
 PAD = 0  # any id would do: nothing reads a position at or beyond a prompt's length

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import document
+from sinkjax.config_files.files import document
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments.base import Course, Recipe
 

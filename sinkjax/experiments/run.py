@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
-from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError

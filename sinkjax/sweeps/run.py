@@ -21,14 +21,14 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar
 from sinkjax.sweeps.job import CELLS, Job
-from sinkjax.sweeps.plan import Chunk, Schedule, stack
+from sinkjax.sweeps.schedule import Chunk, Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 
 def sweep(
@@ -130,7 +130,7 @@ def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iter
         tokens, lengths = job.place((job.tokens[prompts], job.lengths[prompts]))
         for number, of_base in itertools.groupby((chunk for _, chunk in chunks), key=lambda chunk: chunk.base):
             of_edit = () if number is None else (job.place(_for_prompts(job.resolved[number], prompts)),)
-            base, record = baseline(job.params, tokens, lengths, *of_edit, **job.static)
+            base, record = baseline(job.params, tokens, lengths, *of_edit, spec=job.spec)
             for chunk in of_base:
                 if chunk.start == job.model.config.layers:
                     yield block, chunk, jax.tree.map(lambda array: array[None], record)
@@ -140,7 +140,7 @@ def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iter
                 stacked = stack([_for_prompts(job.resolved[entry], prompts) for entry in numbers])
                 stacked = job.place(stacked, job.edit_axes)
                 start, counting = jnp.int32(chunk.start), base.counting(stacked)
-                yield block, chunk, edited(job.params, tokens, lengths, stacked, start, counting, **job.static)
+                yield block, chunk, edited(job.params, tokens, lengths, stacked, start, counting, spec=job.spec)
 
 
 def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:

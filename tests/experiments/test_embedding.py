@@ -11,7 +11,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import run
 from sinkjax.experiments.base import Batch

@@ -12,7 +12,7 @@ from sinkjax.edits.site import Site
 from sinkjax.experiments import run
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.li import dominance, lock_in
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import rms_norm
 from tests.experiments.tiny import LAYERS, study, write_both
 
 T = 10

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.config import Study, Sweep
 from sinkjax.experiments.kiya.config import Mask

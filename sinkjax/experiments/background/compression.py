@@ -35,7 +35,7 @@ from sinkjax.report.table import interval, number
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 STORES = ("sweep", "controls")
 EXTRAS = (MAPS, TEXTS, identity.STORE)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.experiments.base import Arm, Batch, Drawing, Job

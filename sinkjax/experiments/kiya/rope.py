@@ -34,7 +34,7 @@ from sinkjax.report.table import interval, number
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 STORES = ("grid",)
 BOS, MEAN = "BOS", "mean of the others"

@@ -30,7 +30,7 @@ from sinkjax.report.table import interval, number
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.model.config import Config
 
 STORES = ("sweep", "controls")

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.experiments import suite
 from sinkjax.experiments.config import All, AllTrained
 from sinkjax.experiments.pretrain import forms
