@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sections import markdown, write_section
 
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Section
 from sinkjax.experiments.pretrain import ablation

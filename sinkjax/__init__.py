@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
     from sinkjax.checkpoints.export import export as export
-    from sinkjax.checkpoints.load import Model as Model
     from sinkjax.checkpoints.load import load as load
+    from sinkjax.checkpoints.model import Model as Model
     from sinkjax.checkpoints.native import save as save
     from sinkjax.data.prompts import encode as encode
     from sinkjax.edits.edit import Edit as Edit

@@ -79,22 +79,36 @@ def edit(
 ) -> Edit:
     """Change `value` into the selected cells of one site; the primitive behind every named edit.
 
-    site, op: a row of `sinkjax.edits.site.SITES` and one of its operations. `set` x = v, `add` x = x + v, `scale` x = x v,
-    `shift` adds to rotary indices, `swap` exchanges two embedding rows (value: positions (i, j)).
-    value: a scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
-    run (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also [L, B, H]; at
-    POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility, so that its weight is
-    exactly 0.
-    layers, heads, dims: int, sequence, slice or None (all), 0-based. heads are query heads; KEY and VALUE, before expansion, take
-    `kv_heads`. queries, keys: the same, or `per_prompt`. Single-position sites take `queries`, but KEY and VALUE take `keys`;
-    at POSITION `queries` edits the indices of queries, `keys` those of keys, and neither of the two means both.
-    distances: at LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
-    `distances=slice(16, None)` selects what a window of 16 keys leaves out.
-    relation: at LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
-    renormalise: at WEIGHTS, rescale each edited row to the sum it had.
-    centre: at HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
-    ("positions").
-    Errors: an unknown site, operation or relation; an argument that does not act at the site; a negative or empty selector.
+    Args:
+        site: Where, a row of `sinkjax.edits.site.SITES`.
+        op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
+            exchanges two embedding rows (value: positions (i, j)).
+        value: A scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
+            run (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also
+            [L, B, H]; at POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility,
+            so that its weight is exactly 0.
+        layers: An int, a sequence, a slice or None (all), from 0.
+        heads: The same, of query heads.
+        kv_heads: The same, of key-value heads: at KEY and VALUE, before expansion, in place of `heads`.
+        queries: The same, or `per_prompt`: positions of queries, and of the one position that a site has, but for KEY and VALUE;
+            at POSITION the indices of queries.
+        keys: The same: positions of keys, and of KEY and VALUE; at POSITION the indices of keys, where neither of the two means
+            both.
+        dims: As `layers`, of the last axis of vectors.
+        distances: At LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
+            `distances=slice(16, None)` selects what a window of 16 keys leaves out.
+        relation: At LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
+        renormalise: At WEIGHTS, rescale each edited row to the sum it had.
+        centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
+            ("positions").
+        label: What the edit is called in results; by default what it does.
+
+    Returns:
+        The edit, not yet checked against a model.
+
+    Raises:
+        SinkjaxError: The site, operation or relation is unknown; an argument does not act at the site; a selector is negative or
+            empty.
     """
     site = as_site(site)
     spec = SITES[site]
@@ -141,7 +155,18 @@ def edit(
 
 
 def compose(*edits: Edit, label: str | None = None) -> Edit:
-    """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added."""
+    """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added.
+
+    Args:
+        edits: In their order.
+        label: What it is called in results; by default the labels of all, joined.
+
+    Returns:
+        The composed edit.
+
+    Raises:
+        SinkjaxError: One of them is no edit.
+    """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
     return Edit(terms, label or " + ".join(entry.label for entry in edits) or "no edit")
 

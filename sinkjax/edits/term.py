@@ -43,7 +43,17 @@ Select = int | Sequence[int] | slice | PerPrompt | None
 
 
 def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
-    """Positions that differ per prompt: entry b is that (or those) of prompt b. For `queries`, `keys` and `position`."""
+    """Positions that differ per prompt, for `queries`, `keys` and `position`.
+
+    Args:
+        positions: Entry b is the position (or positions) of prompt b.
+
+    Returns:
+        A selector.
+
+    Raises:
+        SinkjaxError: There is no entry, or one that is not a position or a sequence of positions.
+    """
     if isinstance(positions, int) or len(positions) == 0:
         raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {positions!r}")
     return PerPrompt(tuple(as_indices("position", entry) for entry in positions))

@@ -9,7 +9,7 @@ from sinkjax.edits.site import SITES, Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
-from sinkjax.model.masks import in_prefix, visible_keys
+from sinkjax.model.positions import in_prefix, visible_keys
 
 PAIRS = (Site.LOGITS, Site.WEIGHTS)
 

@@ -28,3 +28,12 @@ NormaliserName = Literal[
     "mlp-kernel",
     "mlp-kernel-max",
 ]
+PositionName = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
+NormPlaceName = Literal["pre", "post", "sandwich", "none"]
+MLPName = Literal["swiglu", "geglu", "reglu", "silu", "gelu", "relu"]
+GateName = Literal["none", "head", "element", "value", "shared", "constant", "non-sparse"]
+HeadNormName = Literal["none", "shared", "head", "head-offset"]
+AttentionBiasName = Literal["none", "sink-token", "kv", "k", "v"]
+BiasValueName = Literal["zero", "unit", "ones"]
+Precision = Literal["highest", "high", "default"]
+AttentionImplementation = Literal["sinkjax", "fused"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import document
+from sinkjax.config_files.files import document
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments.base import Course, Recipe
 from sinkjax.studies.study import Study

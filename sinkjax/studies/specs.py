@@ -16,7 +16,7 @@ from sinkjax.studies.study import CONTROL, Batch, Calculation, Condition, Shown,
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
 

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sinkjax.analysis.summary import Row
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
     from sinkjax.report.section import Drawing, View
-    from sinkjax.studies.results import Results
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
 NO_EDIT, CONTROL = "no edit", "control"
+Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import document
+from sinkjax.config_files.files import document
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.train.config import KIND, Training
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.native import save
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, one_of

@@ -12,7 +12,7 @@ import pytest
 
 import sinkjax
 from sinkjax.checkpoints import native, presets
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe

@@ -11,7 +11,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.kiya import embedding, first_block

@@ -11,9 +11,9 @@ import sinkjax
 from sinkjax.edits.site import Site
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.li import dominance, lock_in
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import rms_norm
 from sinkjax.studies import run
-from tests.studies.tiny import LAYERS, study, write_both
+from tests.experiments.tiny import LAYERS, study, write_both
 
 T = 10
 

@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.kiya.config import Mask
 from sinkjax.resources import config_path
-from sinkjax.studies.config import Study, Sweep
+from sinkjax.studies.config import StudyConfig
+from sinkjax.studies.papers.sweep import Sweep
 from sinkjax.studies.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, trains
 
 TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
@@ -30,7 +31,7 @@ def test_an_experiment_that_trains_has_lessons_with_names_of_their_own(name):
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if not trains(name)])
 def test_an_experiment_has_a_config_type_and_a_recipe(name):
-    assert issubclass(config_type(name), Study)
+    assert issubclass(config_type(name), StudyConfig)
     module = recipe(name)
     assert callable(module.jobs)
     assert callable(module.section)

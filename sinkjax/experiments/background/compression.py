@@ -36,7 +36,7 @@ from sinkjax.studies import folder as results
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 STORES = ("sweep", "controls")
 EXTRAS = (MAPS, TEXTS, identity.STORE)

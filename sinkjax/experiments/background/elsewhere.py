@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site

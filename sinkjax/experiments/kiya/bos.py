@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import metrics
-from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation, Inputs, Job

@@ -22,6 +22,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.tasks.trigger.task import Batch, TriggerTask, model
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
 
 
 def held(mass: Any, queries: Any) -> Edit:
@@ -60,7 +61,7 @@ def run_others(
     checked = resolve(edit(value, slice(1, T)), config, np.full(count, T), T)
     edits = tuple(dataclasses.replace(term, query=others) for term in checked)
     lengths = jnp.full(count, T, jnp.int32)
-    out = run(params, x, lengths, edits, config=config, probe=probe, logits=False, precision="highest")
+    out = run(params, x, lengths, edits, spec=ForwardSpec(config=config, probe=probe))
     return cast(jax.Array, out.output), out.record
 
 

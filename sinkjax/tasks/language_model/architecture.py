@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from sinkjax.config_files.checks import above, at_least, only_for
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.names import NormaliserName
-
-Position = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
+from sinkjax.model.names import (
+    AttentionBiasName,
+    AttentionImplementation,
+    BiasValueName,
+    Dtype,
+    GateName,
+    HeadNormName,
+    MLPName,
+    NormaliserName,
+    NormPlaceName,
+    PositionName,
+    Precision,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +37,18 @@ class Architecture:
     """of one head, by default width / heads"""
     mlp_width: int = 384
     """hidden units of the MLP"""
-    mlp: Literal["swiglu", "geglu", "reglu", "silu", "gelu", "relu"] = "swiglu"
+    mlp: MLPName = "swiglu"
     """the MLP: three matrices, gated by SiLU, GELU or ReLU, or two with one of these between them"""
     summed_heads: bool = False
     """the outputs of heads are added and share one output matrix, instead of standing side by side"""
     tied: bool = False
     """whether the unembedding is the embedding"""
-    position: Position = "rope"
+    position: PositionName = "rope"
     """how positions enter: rotary; not at all; vectors added to embeddings (sinusoidal, learned); numbers added to scores (alibi;
     relative: learned, by T5's buckets; bucket: the number of the bucket itself)"""
     rope_theta: float = 10_000.0
     """base of rotary positions"""
-    norm: Literal["pre", "post", "sandwich", "none"] = "pre"
+    norm: NormPlaceName = "pre"
     """where RMSNorms stand: before attention and MLP and at the end, after each sum, before and after each part, or nowhere"""
     norm_eps: float = 1e-5
     """epsilon of the norms"""
@@ -49,33 +58,33 @@ class Architecture:
     """what the rows of the normaliser "scaled" sum to, by default 0.1"""
     p: float | None = None
     """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
-    gate: Literal["none", "head", "element", "value", "shared", "constant", "non-sparse"] = "none"
+    gate: GateName = "none"
     """a sigmoid gate: one number for each head's output (head), for each of its dims (element), for each dim of the values
     (value), or for each dim of all heads (shared); as element, but whatever the input (constant), or never below one half
     (non-sparse)"""
-    head_norm: Literal["none", "shared", "head", "head-offset"] = "none"
+    head_norm: HeadNormName = "none"
     """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
     qk_norm: bool = False
     """RMSNorm of each head's queries and keys"""
     window: int | None = None
     """last keys that a query sees, itself included, in every layer; by default all"""
-    attention_bias: Literal["none", "sink-token", "kv", "k", "v"] = "none"
+    attention_bias: AttentionBiasName = "none"
     """a learned token before the first, or in each layer a learned key and value, key, or value"""
     bias_shared: bool = False
     """one bias for all heads of a layer ("kv", "k", "v")"""
     bias_dims: int | None = None
     """first dims of a learned key that are learned, the others being 0 ("k"); by default all"""
-    bias_value: Literal["zero", "unit", "ones"] = "zero"
+    bias_value: BiasValueName = "zero"
     """the value of a learned key: 0, the first unit vector, or ones / sqrt(head_dim) ("k")"""
     bias_scale: float = 1.0
     """times which that value is taken"""
-    compute_dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = None
+    compute_dtype: Dtype | None = None
     """of activations and of the parameters as they are used; by default that of the parameters that are updated"""
     remat: bool = False
     """compute the inside of a block once more for its gradient, instead of keeping it"""
-    attention_impl: Literal["sinkjax", "fused"] = "sinkjax"
+    attention_impl: AttentionImplementation = "sinkjax"
     """how attention is computed in training: as everywhere here, or by one fused operator (softmax without variants)"""
-    precision: Literal["highest", "high", "default"] = "highest"
+    precision: Precision = "highest"
     """of matrix products ("highest": full float32 on every device)"""
 
     def __post_init__(self) -> None:

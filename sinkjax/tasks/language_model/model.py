@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.model import params as model_params
-from sinkjax.model.bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
+from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
 from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser

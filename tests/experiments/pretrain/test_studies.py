@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.experiments.pretrain import forms
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.experiments.pretrain.sizes import SIZES

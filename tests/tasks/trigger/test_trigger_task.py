@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.normalisers import NAMED
 from sinkjax.probes.probe import Probe

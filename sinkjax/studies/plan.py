@@ -58,14 +58,14 @@ def show_calculation(title: str, calculation: Calculation, config: Config, lengt
     show(title, ("", ""), lines, "a calculation and no sweep: there are no edits, and its cost is not estimated")
 
 
-def show_lesson(title: str, lesson: TrainingSpec, config: Config) -> None:
+def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
     """Print what is trained: runs, steps, parameters and FLOPs. config: of one of its models."""
-    training, count, length = lesson.training, params.count(config), config.context
+    training, count, length = spec.training, params.count(config), config.context
     task = registry.task(training)
     runs = len(table(training, task))
     flops = BACKWARD * config.layers * block_flops(config, length) * length * training.batch * training.steps * runs
     lines = [
-        ("what", _first_sentence(lesson.measure)),
+        ("what", _first_sentence(spec.measure)),
         ("runs", f"{runs}, seeds from {training.seed}"),
         ("steps", f"at most {training.steps:,} of {training.batch} sequences of {length} tokens"),
         ("parameters", f"{count:,} a run, {in_words(count * jnp.dtype(training.dtype).itemsize)} in {training.dtype}"),

@@ -11,7 +11,7 @@ import pytest
 
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site, Statistic
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED
 from tests.model.variants import bare, draw, naive

@@ -12,9 +12,9 @@ import pytest
 
 import sinkjax
 from sinkjax import Config, Probe, SinkjaxError
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.model import params, rope
-from sinkjax.model.bias import KeyBias, KeyValueBias, SinkToken, ValueBias
+from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
 from sinkjax.model.config import RMSNorm, Rope
 from sinkjax.model.normalisers import NAMED
 from tests.model.variants import bare, draw

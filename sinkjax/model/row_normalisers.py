@@ -29,6 +29,10 @@ class Divided(Normaliser):
         return self.of.learned()
 
     @property
+    def rows_sum_to_1(self) -> bool:
+        return self.by == "sum"
+
+    @property
     def kernel(self) -> bool:
         return self.of.kernel
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sinkjax.model import products
+from sinkjax.model import ops
 
 SHAPES = {"score": ((2, 3, 5, 4), (2, 3, 7, 4)), "mix": ((2, 3, 5, 7), (2, 3, 7, 4))}
 PLAIN = {"score": "BKRD,BKSD->BKRS", "mix": "BKRS,BKSD->BKRD"}
@@ -26,7 +26,7 @@ def pair(name: str) -> tuple[Callable, Callable, list[np.ndarray]]:
     noise = np.random.default_rng(0)
     plain = lambda x, y: jnp.einsum(PLAIN[name], x, y, precision="highest")  # noqa: E731
     return (
-        lambda x, y: getattr(products, name)(x, y, "highest"),
+        lambda x, y: getattr(ops, name)(x, y, "highest"),
         plain,
         [noise.standard_normal(shape) for shape in SHAPES[name]],
     )
@@ -71,7 +71,7 @@ def test_the_gradient_on_a_cpu_has_no_product_over_the_middle_axis_of_its_left_s
     """The form that XLA's CPU code computes three times slower."""
 
     def loss(q, k, v):
-        return (products.mix(products.score(q, k, "highest"), v, "highest") ** 2).sum()
+        return (ops.mix(ops.score(q, k, "highest"), v, "highest") ** 2).sum()
 
     args = [jnp.ones((4, 1, 8, 8), jnp.float32)] * 3
     text = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*args).compile().as_text()
