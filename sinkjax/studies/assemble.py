@@ -42,9 +42,9 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     drawings = (draw(results) for draw in study.figures(config, architecture))
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
-        study=study.name,
+        study=(study.heading or study.name).format(**vars(config)),
         title=study.title.format(**vars(config)),
-        question=_line(study.question),
+        question=_line(study.question.format(**vars(config))),
         findings=tuple(findings),
         rows=tuple(rows),
         featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],

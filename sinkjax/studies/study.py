@@ -217,22 +217,24 @@ class Study:
     Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
     model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
 
-    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
-    question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
-    measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
-    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
-    claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
-    table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
-    (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
-    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
-    where a config does not fit a model. views: results -> further maps to step through. provenance: results -> how the numbers
-    were made, in place of the usual facts. over: what means and intervals are over. subject: what a condition is.
+    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces,
+    as may question and heading (what a page calls the study, by default its name). question: what the papers say. needs: parts
+    that a model must have (`studies/requirements.py`). probe: config -> what is measured. conditions, controls, measures,
+    values: of the main sweep, as for `Sweep`. more: further sweeps and calculations. trainings: config -> what is trained and
+    measured, in place of sweeps; `architecture` is empty then. claims: what is judged. findings: quantities that are reported
+    beside the claims. featured: results -> labels of the short table. figures: functions of the results. noop: what it does, in
+    words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
+    shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
+    rows: results -> further rows of the summary. check: raises where a config does not fit a model. views: results -> further
+    maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. over: what means and
+    intervals are over. subject: what a condition is.
     """
 
     name: str
     config: type
     title: str
     question: str
+    heading: str = ""
     needs: tuple[str, ...] = ()
     probe: Callable[[Any], Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.experiments.base import Drawing
-from sinkjax.experiments.pretrain import summary
-from sinkjax.experiments.pretrain.config import Ablation, Form
-from sinkjax.experiments.pretrain.summary import Stores
 from sinkjax.report.figures.bands import Band, Column, bands
 from sinkjax.report.figures.points import Point, points
+from sinkjax.report.section import Drawing
+from sinkjax.studies.papers._pretrain import rows as summary
+from sinkjax.studies.papers._pretrain.config import Ablation, RowSpec
+from sinkjax.studies.papers._pretrain.rows import Stores
 
 TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be told apart
 HERE, PAPER = "here", "paper"
@@ -26,19 +26,15 @@ CURVES = {
 }
 
 
-def drawings(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
-    """All figures of what is there."""
-    there = [form for form in config.here if form.name in stores]
-    if not there:
-        return ()
-    return (learning(config, stores, there), *sinks(config, stores), *losses(config, stores))
-
-
-def learning(config: Ablation, stores: Stores, there: Sequence[Form]) -> Drawing:
+def learning(results: Any) -> Drawing | None:
     """Loss, sink and norm ratio against steps; the first row of the table stands in every row of panels."""
+    config, stores = results.config, results.trained
+    there = [spec for spec in config.here if spec.name in stores]
+    if not there:
+        return None
     first, others = there[0], there[1:]
     groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
-    grid = [[[_band(form.title, stores[form.name], of) for form in group] for of in CURVES.values()] for group in groups]
+    grid = [[[_band(spec.title, stores[spec.name], of) for spec in group] for of in CURVES.values()] for group in groups]
     columns = [Column("valid loss\n(nats)", limits=_losses(grid)), Column("Sink$_1$\n(% of heads)", limits=_percent(grid))]
     columns.append(Column("norm of token 1\nover others", log=True))
     figure = bands(columns, grid, "step")
@@ -50,8 +46,11 @@ def learning(config: Ablation, stores: Stores, there: Sequence[Form]) -> Drawing
     return Drawing("learning", figure, caption)
 
 
-def sinks(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
+def sinks(results: Any) -> Drawing | None:
     """The sinks of the rows beside the paper's, each quantity in a panel."""
+    config, stores = results.config, results.trained
+    if not stores:
+        return None
     chosen = [name for name in SINKS if name == "sink" or name in config.shown]
     columns = {f"Sink$_{name[5:] or 1}$".replace("bias", "*"): _beside(config, stores, name) for name in chosen}
     figure = points(columns, "heads that sink (%)")
@@ -59,39 +58,40 @@ def sinks(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
         "Heads that give a token (or, Sink_*, a bias) more than 0.3 of the attention of 64 positions, beside the paper's numbers."
         f" Here: means over seeds at size {config.size}, bars: bootstrap 95 % intervals. The paper's are of one run each."
     )
-    return (Drawing("sinks", figure, caption),)
+    return Drawing("sinks", figure, caption)
 
 
-def losses(config: Ablation, stores: Stores) -> tuple[Drawing, ...]:
+def losses(results: Any) -> Drawing | None:
     """How much higher each row's loss is than the first row's, here and in the paper; nothing if there are no two rows."""
-    first = config.forms[0]
+    config, stores = results.config, results.trained
+    first = config.row_specs[0]
     base = first.paper.get("loss")
     found = []
-    for form in config.here[1:]:
-        there = form.name in stores and first.name in stores
-        here = summary.difference(stores, config, form.name, first.name, "loss") if there else summary.alone(None)
-        found.append(Point(form.title, here, HERE))
-        paper = form.paper.get("loss")
+    for spec in config.here[1:]:
+        there = spec.name in stores and first.name in stores
+        here = summary.difference(stores, config, spec.name, first.name, "loss") if there else summary.alone(None)
+        found.append(Point(spec.title, here, HERE))
+        paper = spec.paper.get("loss")
         if isinstance(base, int | float) and isinstance(paper, int | float):
-            found.append(Point(form.title, summary.alone(paper - base), PAPER))
+            found.append(Point(spec.title, summary.alone(paper - base), PAPER))
     if not any(point.kind == HERE and point.value.mean is not None for point in found):
-        return ()
+        return None
     figure = points({f"against {first.title}": found}, "difference in valid loss (nats)")
     caption = (
         f"Held-out loss of each row less that of the first row ({first.title}), beside the same difference in the paper. Losses"
         " themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: bootstrap 95 % intervals."
     )
-    return (Drawing("losses", figure, caption),)
+    return Drawing("losses", figure, caption)
 
 
 def _beside(config: Ablation, stores: Stores, measure: str) -> list[Point]:
     found = []
-    for form in config.here:
-        paper = form.paper.get(measure)
-        here = summary.mean(stores, config, form, measure) if form.name in stores else summary.alone(None)
-        found.append(Point(form.title, here, HERE))
+    for spec in config.here:
+        paper = spec.paper.get(measure)
+        here = summary.mean(stores, config, spec, measure) if spec.name in stores else summary.alone(None)
+        found.append(Point(spec.title, here, HERE))
         if isinstance(paper, int | float):
-            found.append(Point(form.title, summary.alone(paper), PAPER))
+            found.append(Point(spec.title, summary.alone(paper), PAPER))
     return found
 
 
@@ -116,6 +116,6 @@ def _percent(grid: Sequence[Sequence[Sequence[Band]]]) -> tuple[float, float]:
     return -0.03 * max(most, 10.0), 1.05 * max(float(most), 10.0)
 
 
-def _seeds(stores: Stores, there: Sequence[Form]) -> str:
-    counts = {stores[form.name].sizes["run"] for form in there}
+def _seeds(stores: Stores, there: Sequence[RowSpec]) -> str:
+    counts = {stores[spec.name].sizes["run"] for spec in there}
     return f"{min(counts)} to {max(counts)} seeds." if len(counts) > 1 else f"{counts.pop()} seed(s) a row."

@@ -13,8 +13,8 @@ import tyro
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least
 from sinkjax.errors import SinkjaxError, one_of, unknown
-from sinkjax.experiments.pretrain.sizes import SIZES, Size, SizeName
 from sinkjax.studies.config import Trains
+from sinkjax.studies.papers._pretrain.sizes import SIZES, Size, SizeName
 
 # Measure -> its name with its unit. Sink_k counts tokens from 1, as the papers do; in arrays and files they count from 0.
 MEASURES = {
@@ -43,7 +43,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Form:
+class RowSpec:
     """A row of a table.
 
     name: of its training's folder. label: in words, by default the name. changes: fields of the training that differ from those
@@ -98,11 +98,11 @@ class Statement:
 class Ablation(Trains):
     """Language models trained from scratch, one thing changed at a time, beside the numbers of a paper.
 
-    The rows are written in the file (`Form`), and so is what the paper says of them (`Statement`).
+    The rows are written in the file (`RowSpec`), and so is what the paper says of them (`Statement`).
     """
 
     size: SizeName = "mini"
-    """how large models and trainings are (`sinkjax/experiments/pretrain/sizes.py`)"""
+    """how large models and trainings are (`sinkjax/studies/papers/_pretrain/sizes.py`)"""
     seeds: int = 1
     """runs of each row, each with an initialisation and an order of the data of its own"""
     steps: int | None = None
@@ -124,7 +124,7 @@ class Ablation(Trains):
     changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
     """fields of the trainings of all rows, over those of the size"""
     rows: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]]
-    """the rows (`Form`); the first one is what the others are compared with"""
+    """the rows (`RowSpec`); the first one is what the others are compared with"""
     claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = field(default=(), metadata=documents.CHOICE)
     """what the paper says of them (`Statement`)"""
     measures: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
@@ -136,14 +136,14 @@ class Ablation(Trains):
         super().__post_init__()
         at_least(self, steps=1, micro_batch=1)
         one_of("size", self.size, SIZES)
-        names = [form.name for form in self.forms]
+        names = [row.name for row in self.row_specs]
         if not names or len(set(names)) < len(names):
             raise SinkjaxError(f"rows must be at least one, each with a name of its own, not {names}")
         for measure in self.measures:
             one_of("measures", measure, MEASURES)
         for name in self.only:
-            if name not in [form.name for form in self.here]:
-                raise unknown("row", name, [form.name for form in self.here])
+            if name not in [row.name for row in self.here]:
+                raise unknown("row", name, [row.name for row in self.here])
         for statement in self.statements:
             for row in (statement.more, statement.less):
                 if isinstance(row, str) and row not in names:
@@ -155,9 +155,9 @@ class Ablation(Trains):
         return f"Pretraining: {self.title}"
 
     @cached_property
-    def forms(self) -> tuple[Form, ...]:
+    def row_specs(self) -> tuple[RowSpec, ...]:
         """All rows. Errors: one that is none."""
-        return tuple(documents.build(Form, row, f"rows[{number}]") for number, row in enumerate(self.rows))
+        return tuple(documents.build(RowSpec, row, f"rows[{number}]") for number, row in enumerate(self.rows))
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
@@ -165,9 +165,9 @@ class Ablation(Trains):
         return tuple(documents.build(Statement, claim, f"claims[{number}]") for number, claim in enumerate(self.claims))
 
     @property
-    def here(self) -> tuple[Form, ...]:
+    def here(self) -> tuple[RowSpec, ...]:
         """The rows that there are at this size."""
-        return tuple(form for form in self.forms if not form.sizes or self.size in form.sizes)
+        return tuple(row for row in self.row_specs if not row.sizes or self.size in row.sizes)
 
     @property
     def scale(self) -> Size:
@@ -177,5 +177,5 @@ class Ablation(Trains):
     @property
     def shown(self) -> tuple[str, ...]:
         """The measures of the short table: the usual ones, the study's own, and those that the paper has numbers of."""
-        papers = {measure for form in self.forms for measure in form.paper}
+        papers = {measure for row in self.row_specs for measure in row.paper}
         return tuple(name for name in MEASURES if name in (*SHOWN, *self.measures) or name in papers)

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Lesson
-from sinkjax.experiments.pretrain.config import Ablation, Form
-from sinkjax.experiments.pretrain.measure import measure, so_far
+from sinkjax.studies.papers._pretrain.config import Ablation, RowSpec
+from sinkjax.studies.papers._pretrain.measure import measure, so_far
+from sinkjax.studies.study import TrainingSpec
 from sinkjax.tasks import registry
 from sinkjax.train.config import Training
 from sinkjax.train.task import ModelTask
@@ -16,33 +16,33 @@ from sinkjax.train.task import ModelTask
 OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # fields of a study that stand for those of its size
 
 
-def lessons(config: Ablation) -> tuple[Lesson, ...]:
+def trainings(config: Ablation) -> tuple[TrainingSpec, ...]:
     """A training for each row that there is at this size. Errors: one whose fields do not fit, by its name."""
-    return tuple(lesson(config, form) for form in config.here)
+    return tuple(training_spec(config, spec) for spec in config.here)
 
 
-def lesson(config: Ablation, form: Form) -> Lesson:
+def training_spec(config: Ablation, spec: RowSpec) -> TrainingSpec:
     """The training of one row."""
-    stated = training(config, form)
+    stated = training(config, spec)
     try:
         task = cast(ModelTask, registry.task(stated))
     except SinkjaxError as error:
-        raise SinkjaxError(f"{config.name}, row {form.name}: {error}") from None
-    wanted = not config.only or form.name in config.only
-    return Lesson(form.name, stated, task.model(stated_variant(stated)), measure, so_far, wanted)
+        raise SinkjaxError(f"{config.name}, row {spec.name}: {error}") from None
+    wanted = not config.only or spec.name in config.only
+    return TrainingSpec(spec.name, stated, task.model(stated_variant(stated)), measure, so_far, wanted)
 
 
-def training(config: Ablation, form: Form) -> Training:
+def training(config: Ablation, spec: RowSpec) -> Training:
     """What is trained: the fields of the size, of the study, and of the row. Errors: what does not fit, by the row's name."""
-    what = f"{config.name}, row {form.name}"
+    what = f"{config.name}, row {spec.name}"
     size = config.scale
     stated: dict[str, Any] = {"seed": config.seed, "seeds": config.seeds, "dtype": config.dtype}
     stated |= {name: value for name in OVERRIDES if (value := getattr(config, name)) is not None}
     values = {**size.fields, **stated, **config.changes}
     cls = registry.config_type(size.task)
     base = documents.build(cls, values, what)
-    scaled = {name: _times(base, name, factor, what) for name, factor in form.times.items()}
-    found = documents.build(cls, {**values, **scaled, **form.changes}, what)
+    scaled = {name: _times(base, name, factor, what) for name, factor in spec.times.items()}
+    found = documents.build(cls, {**values, **scaled, **spec.changes}, what)
     if len(found.learning_rates) != 1:
         raise SinkjaxError(f"{what}: a row has one learning rate, not {len(found.learning_rates)}")
     return found

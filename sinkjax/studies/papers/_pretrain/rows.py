@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,9 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments.base import Claim
-from sinkjax.experiments.pretrain.config import MEASURES, Ablation, Form, Statement
-from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
-from sinkjax.experiments.words import verdict
-from sinkjax.model.normalisers import NAMED
-from sinkjax.report.table import interval as words
-from sinkjax.report.table import number
+from sinkjax.analysis.rules import Claim, Estimate, Quantity, Rule, above, all_of, in_digits, quantity
+from sinkjax.analysis.summary import LEVEL, NOT_COMPARED, Row
+from sinkjax.studies.papers._pretrain.config import MEASURES, Ablation, RowSpec, Statement
 from sinkjax.train.config import ALL_STEPS
 
 ROWS, RUNS = "rows", "runs"  # groups of the summary
@@ -28,6 +24,8 @@ Stores = Mapping[str, Any]
 
 def by_shares(data: Any) -> bool:
     """Whether the sinks of a training are told by shares of each row's weight, as in Gu et al. 2025, and not by the weights."""
+    from sinkjax.model.normalisers import NAMED  # imports JAX
+
     return not NAMED[data.attrs["training"]["config"]["normaliser"]].rows_sum_to_1
 
 
@@ -116,24 +114,24 @@ def steps_to(data: Any, base: Any) -> NDArray:
     return np.array(found)
 
 
-def mean(stores: Stores, config: Ablation, form: Form, measure: str) -> Interval:
+def mean(stores: Stores, config: Ablation, spec: RowSpec, measure: str) -> Interval:
     """A measure of a row, mean over its finished runs."""
-    found = values(stores, form.name, measure, config.forms[0].name)
+    found = values(stores, spec.name, measure, config.row_specs[0].name)
     return intervals.interval(found, level=LEVEL, seed=config.seed)
 
 
-def steps_in_words(stores: Stores, config: Ablation, form: Form) -> Interval:
+def steps_in_words(stores: Stores, config: Ablation, spec: RowSpec) -> Interval:
     """The mean of "steps_to", or, if not every run came so low, how many did and their mean."""
-    each = values(stores, form.name, "steps_to", config.forms[0].name)
+    each = values(stores, spec.name, "steps_to", config.row_specs[0].name)
     known, reached = each[~np.isnan(each)], each[np.isfinite(each)]
     if len(reached) == len(known):
-        return mean(stores, config, form, "steps_to")
-    return alone(f"{number(reached.mean())} in {len(reached)} of {len(known)}, else never" if len(reached) else "never")
+        return mean(stores, config, spec, "steps_to")
+    return alone(f"{in_digits(reached.mean())} in {len(reached)} of {len(known)}, else never" if len(reached) else "never")
 
 
 def difference(stores: Stores, config: Ablation, more: str, less: str, measure: str) -> Interval:
     """How much larger a measure is in one row than in another, over the seeds that finished in both."""
-    first = config.forms[0].name
+    first = config.row_specs[0].name
     pairs = [dict(zip(stores[name]["run"].values, values(stores, name, measure, first), strict=True)) for name in (more, less)]
     seeds = [seed for seed in pairs[0] if seed in pairs[1]]
     ours, others = (np.array([pair[seed] for seed in seeds], float) for pair in pairs)
@@ -147,105 +145,124 @@ def alone(value: float | str | None) -> Interval:
     return intervals.interval(np.array([np.nan if value is None else value]))
 
 
-def finished(stores: Stores, form: Form) -> tuple[int, int]:
+def finished(stores: Stores, spec: RowSpec) -> tuple[int, int]:
     """Runs of a row that made all their steps, and all of them; 0 of 0 of a row that is not run."""
-    if form.name not in stores:
+    if spec.name not in stores:
         return 0, 0
-    outcome = stores[form.name]["outcome"].values
+    outcome = stores[spec.name]["outcome"].values
     return int((outcome == ALL_STEPS).sum()), len(outcome)
 
 
 def rows(config: Ablation, stores: Stores) -> list[Row]:
     """For each row: how many seeds it rests on, and its measures beside the paper's; then every finished run by its seed."""
     table, runs = [], []
-    first = config.forms[0]
-    for form in config.forms:
-        done, of = finished(stores, form)
-        seeds = f"{done} of {of}" if of else NOT_RUN if form in config.here else f"not at size {config.size}"
-        table.append(Row(form.title, ROWS, SEEDS, alone(seeds)))
+    first = config.row_specs[0]
+    for spec in config.row_specs:
+        done, of = finished(stores, spec)
+        seeds = f"{done} of {of}" if of else NOT_RUN if spec in config.here else f"not at size {config.size}"
+        table.append(Row(spec.title, ROWS, SEEDS, alone(seeds)))
         for measure in config.shown:
             if done:
                 effect = NOT_COMPARED
-                if measure in COMPARED and form != first and first.name in stores:
-                    effect = difference(stores, config, form.name, first.name, measure)
-                shown = steps_in_words(stores, config, form) if measure == "steps_to" else mean(stores, config, form, measure)
-                table.append(Row(form.title, ROWS, MEASURES[measure], shown, effect))
+                if measure in COMPARED and spec != first and first.name in stores:
+                    effect = difference(stores, config, spec.name, first.name, measure)
+                shown = steps_in_words(stores, config, spec) if measure == "steps_to" else mean(stores, config, spec, measure)
+                table.append(Row(spec.title, ROWS, MEASURES[measure], shown, effect))
             else:
-                table.append(Row(form.title, ROWS, MEASURES[measure], alone("-")))
-            if any(measure in other.paper for other in config.forms):
-                said = form.paper.get(measure, "-")
-                table.append(Row(form.title, ROWS, f"{MEASURES[measure]}, {PAPER}", alone(str(said))))
-        if form.name in stores:
+                table.append(Row(spec.title, ROWS, MEASURES[measure], alone("-")))
+            if any(measure in other.paper for other in config.row_specs):
+                said = spec.paper.get(measure, "-")
+                table.append(Row(spec.title, ROWS, f"{MEASURES[measure]}, {PAPER}", alone(str(said))))
+        if spec.name in stores:
             for measure in MEASURES:
-                each = values(stores, form.name, measure, first.name)
-                seeds_of = stores[form.name]["run"].values
+                each = values(stores, spec.name, measure, first.name)
+                seeds_of = stores[spec.name]["run"].values
                 runs += [
-                    Row(f"{form.title}, seed {seed}", RUNS, MEASURES[measure], alone("never" if np.isinf(value) else value))
+                    Row(f"{spec.title}, seed {seed}", RUNS, MEASURES[measure], alone("never" if np.isinf(value) else value))
                     for seed, value in zip(seeds_of, each, strict=True)
                     if not np.isnan(value)
                 ]
     return table + runs
 
 
-def claims(config: Ablation, stores: Stores) -> tuple[Claim, ...]:
-    """What the paper says of two rows, with its verdict here."""
-    return tuple(claim(config, stores, statement) for statement in config.statements)
+def claims(config: Ablation) -> Iterator[Claim]:
+    """What the paper says of two rows: that a measure is larger in one of them, by the interval of the difference over seeds."""
+    for said in config.statements:
+        sides = [side for side in (said.more, said.less) if isinstance(side, str)]
+        premise = all_of(trained(config, sides), two_seeds(config, said))
+        yield Claim(said.statement, above(gap(config, said)), given=premise, paper=said.paper)
 
 
-def claim(config: Ablation, stores: Stores, said: Statement) -> Claim:
-    """Confirmed where the interval of the difference lies above 0, which takes two seeds at least."""
-    titles = {form.name: form.title for form in config.forms}
-    sides = [f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (said.more, said.less)]
-    missing = [titles[side] for side in (said.more, said.less) if isinstance(side, str) and side not in stores]
-    if missing:
-        return Claim(said.statement, "not applicable", f"not run: {'; '.join(missing)}", said.paper)
-    if isinstance(said.more, str) and isinstance(said.less, str):
-        found = difference(stores, config, said.more, said.less, said.measure)
-    else:
+def gap(config: Ablation, said: Statement) -> Quantity:
+    """How much larger a measure is in one row than in another, or than a number."""
+    titles = {spec.name: spec.title for spec in config.row_specs}
+    more, less = (f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (said.more, said.less))
+
+    def of(results: Any) -> Interval:
+        stores = results.trained
+        if any(isinstance(side, str) and side not in stores for side in (said.more, said.less)):
+            return alone(NOT_RUN)
+        if isinstance(said.more, str) and isinstance(said.less, str):
+            return difference(stores, config, said.more, said.less, said.measure)
         name = said.more if isinstance(said.more, str) else str(said.less)
-        each = values(stores, name, said.measure, config.forms[0].name)
-        found = intervals.interval(each - said.less if name == said.more else said.more - each, level=LEVEL, seed=config.seed)
-    if found.n < 2 or found.mean is None:
-        return Claim(said.statement, "not applicable", f"{found.n} finished seeds; two at least are needed", said.paper)
-    low = found.mean if found.low is None else found.low
-    evidence = (
-        f"{MEASURES[said.measure]}, {sides[0]} less {sides[1]}: {words(found, signed=True)}, {found.n} seeds. Rule: the interval"
-        " lies above 0."
-    )
-    return Claim(said.statement, verdict(low > 0), evidence, said.paper)
+        each = values(stores, name, said.measure, config.row_specs[0].name)
+        return intervals.interval(each - said.less if name == said.more else said.more - each, level=LEVEL, seed=config.seed)
+
+    return quantity(f"{MEASURES[said.measure]}, {more} less {less}", of, signed=True)
+
+
+def trained(config: Ablation, names: Sequence[str]) -> Rule:
+    """The rows that a claim compares are trained."""
+    titles = {spec.name: spec.title for spec in config.row_specs}
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        return all(name in results for name in names), ()
+
+    return Rule(f"there are trained runs of {' and '.join(titles[name] for name in names)}", test)
+
+
+def two_seeds(config: Ablation, said: Statement) -> Rule:
+    """A difference over seeds takes two finished seeds at least."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = gap(config, said)(results).value
+        return found.n >= 2 and found.mean is not None, ()
+
+    return Rule("at least two seeds are finished", test)
 
 
 def unfinished(config: Ablation, stores: Stores) -> tuple[str, ...]:
     """A sentence for each row of which not all runs made all steps: where they are, or at which step they diverged."""
     said = []
-    for form in config.here:
-        if form.name not in stores:
+    for spec in config.here:
+        if spec.name not in stores:
             continue
-        data = stores[form.name]
+        data = stores[spec.name]
         where: dict[str, list[str]] = {}
         for seed, outcome, steps in zip(data["run"].values, data["outcome"].values, data["steps"].values, strict=True):
             if outcome != ALL_STEPS:
                 where.setdefault(f"{outcome} at step {int(steps):,}", []).append(str(seed))
         if where:
             others = "; ".join(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {state}" for state, seeds in where.items())
-            said.append(f"{form.title}: {others}. Its means leave {'them' if len(data['run']) > 1 else 'it'} out.")
+            said.append(f"{spec.title}: {others}. Its means leave {'them' if len(data['run']) > 1 else 'it'} out.")
     return tuple(said)
 
 
-def rank_correlation(config: Ablation, stores: Stores, measure: str) -> str:
-    """How alike the order of the rows is here and in the paper, in words; "" for fewer than four rows."""
-    from scipy.stats import spearmanr
+def rank_correlation(config: Ablation, measure: str) -> Quantity:
+    """How alike the order of the rows is here and in the paper; undefined for fewer than four rows."""
 
-    pairs = []
-    for form in config.here:
-        paper = form.paper.get(measure)
-        if form.name in stores and isinstance(paper, int | float):
-            here = mean(stores, config, form, measure).mean
-            if here is not None:
-                pairs.append((here, float(paper)))
-    if len(pairs) < 4 or any(len({pair[side] for pair in pairs}) < 2 for side in (0, 1)):
-        return ""
-    rho = spearmanr(*zip(*pairs, strict=True)).statistic
-    return (
-        f"The order of the rows in {MEASURES[measure]}: rank correlation {number(rho)} with the paper's, over {len(pairs)} rows."
-    )
+    def of(results: Any) -> float:
+        from scipy.stats import spearmanr
+
+        pairs = []
+        for spec in config.here:
+            paper = spec.paper.get(measure)
+            if spec.name in results and isinstance(paper, int | float):
+                here = mean(results.trained, config, spec, measure).mean
+                if here is not None:
+                    pairs.append((here, float(paper)))
+        if len(pairs) < 4 or any(len({pair[side] for pair in pairs}) < 2 for side in (0, 1)):
+            return float("nan")
+        return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+
+    return quantity(f"rank correlation of the rows' {MEASURES[measure]} with the paper's", of)
