@@ -34,7 +34,8 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     results = Results(study, config, stores)
     architecture = results.architecture
     rows = [*results.table.values(), *(study.rows(results) if study.rows else ())]
-    findings = [f"{str(quantity(results)).rstrip('.')}." for quantity in study.findings(config, architecture)]
+    findings = [*study.status(results)]
+    findings += [f"{str(quantity(results)).rstrip('.')}." for quantity in study.findings(config, architecture)]
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))

@@ -226,8 +226,8 @@ class Study:
     words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
     shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
     rows: results -> further rows of the summary. check: raises where a config does not fit a model. views: results -> further
-    maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. over: what means and
-    intervals are over. subject: what a condition is.
+    maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. status: results ->
+    sentences on runs that are missing or unfinished. over: what means and intervals are over. subject: what a condition is.
     """
 
     name: str
@@ -255,5 +255,6 @@ class Study:
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     provenance: Callable[[Results], Mapping[str, Any]] | None = None
+    status: Callable[[Results], Iterable[str]] = lambda results: ()
     over: str = "prompts"
     subject: str = "edit"

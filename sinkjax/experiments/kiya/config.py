@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, below, each_once, layers_from_0, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import Controlled, Study
+from sinkjax.studies.config import ControlledSinks, StudyConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mask(Controlled):
+class Mask(ControlledSinks):
     """Mask the logits towards one key in each single layer, in layers 0 to l, in all layers, and in some heads (Figs. 4, 8)."""
 
     key: int = 0
@@ -36,7 +36,7 @@ class Mask(Controlled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(Study):
+class Baseline(StudyConfig):
     """No edit: attention and activations by layer, once without and once with the BOS before the same text (Figs. 1a and 6).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -61,7 +61,7 @@ class Baseline(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BosSwap(Controlled):
+class BosSwap(ControlledSinks):
     """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -87,7 +87,7 @@ class BosSwap(Controlled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embedding(Study):
+class Embedding(StudyConfig):
     """Keys and queries of the first block made from embeddings alone: the BOS against the mean of the others (section 3).
 
     No text is read. The BOS is `bos` if that is a token id, else the one that the model's files name.
@@ -109,7 +109,7 @@ class Embedding(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rope(Study):
+class Rope(StudyConfig):
     """Scores of the first block between a mean query at rotary index i and a BOS or mean key at index j (Fig. 3).
 
     No text is read. The BOS is `bos` if that is a token id, else the one that the model's files name.
@@ -131,7 +131,7 @@ class Rope(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfOnly(Controlled):
+class SelfOnly(ControlledSinks):
     """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
 
     prompts: int = 16
@@ -158,7 +158,7 @@ class SelfOnly(Controlled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AfterSoftmax(Controlled):
+class AfterSoftmax(ControlledSinks):
     """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
 
     key: int = 0

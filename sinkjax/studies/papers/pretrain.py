@@ -24,16 +24,9 @@ def trainings(config: Ablation) -> tuple[TrainingSpec, ...]:
 
 
 def findings(config: Ablation, architecture: Any) -> Iterator[st.Quantity]:
-    what = f"rows that are finished, of {len(config.here)} at size {config.size}"
-    yield st.quantity(what, lambda results: finished(config, results))
     for measure in ("sink", "loss"):
         if sum(isinstance(spec.paper.get(measure), int | float) for spec in config.here) >= 4:
             yield rows.rank_correlation(config, measure)
-
-
-def finished(config: Ablation, results: st.Results) -> float:
-    counts = [rows.finished(results.trained, spec) for spec in config.here]
-    return float(sum(of > 0 and done == of for done, of in counts))
 
 
 def figures(config: Ablation, architecture: Any) -> Iterator[st.Figure]:
@@ -42,12 +35,20 @@ def figures(config: Ablation, architecture: Any) -> Iterator[st.Figure]:
     yield from (learning, sinks, losses)
 
 
+def status(results: st.Results) -> Iterator[str]:
+    """How many rows are finished, which are not run, and which runs did not end."""
+    config = results.config
+    counts = [rows.finished(results.trained, spec) for spec in config.here]
+    done = sum(of > 0 and finished == of for finished, of in counts)
+    yield f"{done} of {len(config.here)} rows are finished, at size {config.size}."
+    if missing := [spec.title for spec, (_, of) in zip(config.here, counts, strict=True) if not of]:
+        yield f"Not run: {'; '.join(missing)}."
+    yield from rows.unfinished(config, results.trained)
+
+
 def notes(config: Ablation, results: st.Results) -> tuple[str, ...]:
-    missing = [spec.title for spec in config.here if spec.name not in results]
     return (
         *config.notes,
-        *rows.unfinished(config, results.trained),
-        *([f"Not run: {'; '.join(missing)}."] if missing else []),
         f"Size {config.size}. {config.scale.about}",
         "Sink_k is the share of heads and sequences in which token k, counted from 1 (key k - 1), receives more than 0.3 of the"
         " attention of the queries that see it, on the first 64 tokens of held-out blocks (Gu et al. 2025, section 3); Sink_* is"
@@ -98,6 +99,7 @@ STUDY = st.Study(
     figures=figures,
     notes=notes,
     provenance=provenance,
+    status=status,
     subject="row",
     over="seeds",
 )

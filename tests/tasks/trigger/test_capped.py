@@ -9,11 +9,12 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.trigger import bound, capped
-from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model import params as model_params
 from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger import _bounds as bound
 from sinkjax.tasks import train
+from sinkjax.tasks.trigger import capped
+from sinkjax.tasks.trigger.capped_config import CappedTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
 

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.analysis.rules import judge
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import NO_EDIT
-from sinkjax.experiments.trigger import measure, summary
-from sinkjax.experiments.trigger import one_layer as recipe
-from sinkjax.experiments.trigger.config import OneLayer
-from sinkjax.experiments.trigger.measure import OTHERS, TRIGGER
-from sinkjax.experiments.trigger.models import Model
-from sinkjax.experiments.trigger.models import lesson as make_lesson
-from sinkjax.studies import run
-from sinkjax.studies import training as lesson
+from sinkjax.studies import run, training
+from sinkjax.studies.papers.trigger import _lab as lab
+from sinkjax.studies.papers.trigger import _measure as measure
+from sinkjax.studies.papers.trigger._lab import IDENTITY, LABELS, OTHERS, TRIGGER, Model, training_spec
+from sinkjax.studies.papers.trigger.one_layer import STUDY, OneLayer
 from sinkjax.studies.registry import Chosen, choose
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
 
@@ -59,7 +58,7 @@ def losses(data, rows):
 
 def test_softmax_needs_bos_to_be_seen_and_not_to_be_read(one_layer):
     others, own = (losses(one_layer.stores["softmax"], rows) for rows in (OTHERS, TRIGGER))
-    assert others[measure.IDENTITY] == others[NO_EDIT] < 1e-6
+    assert others[IDENTITY] == others[NO_EDIT] < 1e-6
     assert others[measure.MASKED] > 0.05
     assert others[measure.RENORMALISED] == pytest.approx(others[measure.MASKED], rel=1e-3)
     assert max(others[measure.WEIGHT_OFF], others[measure.VALUE_OFF]) < 1e-6
@@ -83,9 +82,9 @@ def test_the_curves_are_those_of_the_log(one_layer):
     assert bos[0] < 0.3 < 0.99 < bos[-1]
 
 
-def test_the_claims_are_confirmed_and_the_page_has_its_figures(one_layer):
+def test_the_claims_are_supported_and_the_page_has_its_figures(one_layer):
     verdicts = [claim.verdict for claim in one_layer.section.claims]
-    assert verdicts.count("confirmed") >= 2  # without a second seed there is no interval to hold against a bound
+    assert verdicts.count("supported") >= 2  # without a second seed there is no interval to hold against a bound
     names = {path.name for path in (one_layer.folder / "figures").glob("*.png")}
     assert names == {"maps.png", "learning.png", "interventions.png"}
     assert "met the stopping rule" in (one_layer.folder / "report.html").read_text(encoding="utf-8")
@@ -94,8 +93,8 @@ def test_the_claims_are_confirmed_and_the_page_has_its_figures(one_layer):
 def test_the_summary_holds_models_runs_and_edits(one_layer):
     lines = list(csv.DictReader((one_layer.folder / "summary.csv").open()))
     groups = {line["group"] for line in lines}
-    assert groups == {summary.MODELS, summary.RUNS, "edits"}
-    (steps,) = [line for line in lines if (line["model"], line["measure"]) == ("softmax, seed 0", summary.STEPS)]
+    assert groups == {lab.MODELS, lab.RUNS, "edits"}
+    (steps,) = [line for line in lines if (line["model"], line["measure"]) == ("softmax, seed 0", lab.STEPS)]
     assert float(steps["mean"]) == int(one_layer.stores["softmax"]["steps"][0])
 
 
@@ -108,12 +107,12 @@ def test_a_trained_model_is_one_for_the_one_forward(one_layer):
 
 def test_a_finished_run_is_rebuilt_from_its_folder_and_not_trained_again(one_layer, monkeypatch):
     before = (one_layer.folder / "summary.csv").read_bytes()
-    monkeypatch.setattr(lesson, "train", None)
+    monkeypatch.setattr(training, "train", None)
     run.carry_out(choose(str(one_layer.folder)), one_layer.folder)
     assert (one_layer.folder / "summary.csv").read_bytes() == before
 
 
-def test_what_contradicts_a_claim_is_not_confirmed(one_layer):
+def test_what_contradicts_a_claim_is_not_supported(one_layer):
     changed = {name: data.copy(deep=True) for name, data in one_layer.stores.items()}
     for data in changed.values():
         data["weight"][...] = 0.5
@@ -121,8 +120,9 @@ def test_what_contradicts_a_claim_is_not_confirmed(one_layer):
         data["map_std"][...] = 0.5
         data["map_mean"][...] = 0.9
         data["outcome"][...] = "all steps"
-    claims = recipe._claims(one_layer.chosen.config, changed)
-    assert {claim.verdict for claim in claims} == {"not confirmed"}
+    results = Results(STUDY, one_layer.chosen.config, changed)
+    verdicts = {judge(claim, results).verdict for claim in STUDY.claims(results.config, results.architecture)}
+    assert verdicts == {"inconclusive"}
 
 
 def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
@@ -130,16 +130,16 @@ def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
     changed["softmax"]["outcome"][...] = "all steps"
     changed["relu"]["outcome"] = changed["relu"]["outcome"].astype("U16")
     changed["relu"]["outcome"][...] = "diverged"
-    softmax, relu = summary.exceptions(changed, recipe.LABELS)
+    softmax, relu = lab.unfinished(changed, LABELS)
     assert "0 of 1 runs met the stopping rule" in softmax
-    assert "0 (not done at step" in softmax
-    assert "0 (diverged at step" in relu
+    assert "seed 0, largest error" in softmax
+    assert "seed 0, diverged at step" in relu
 
 
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
     config = OneLayer(trigger_position=2)
     with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
-        make_lesson(config, Model("both", "both", {"second_anchor": True, "zero_token": True}))
+        training_spec(config, Model("both", "both", {"second_anchor": True, "zero_token": True}))
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):
         OneLayer(trigger_position=16)
 

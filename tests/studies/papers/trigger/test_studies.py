@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.trigger import assumptions, heads, sizes, summary
-from sinkjax.experiments.trigger.config import Assumptions, Heads, Sizes
-from sinkjax.experiments.trigger.measure import OTHERS
 from sinkjax.model.heads import HeadGate
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.papers.trigger import _lab as lab
+from sinkjax.studies.papers.trigger import assumptions, heads, sizes
+from sinkjax.studies.papers.trigger._lab import OTHERS
+from sinkjax.studies.papers.trigger.assumptions import Assumptions
+from sinkjax.studies.papers.trigger.heads import Heads
+from sinkjax.studies.papers.trigger.sizes import Sizes
 from sinkjax.studies.registry import choose
 from sinkjax.tasks.trigger.task import model
 
@@ -33,7 +37,7 @@ def set_mass(data, weight: float, share: float | None = None) -> None:
 
 
 def trainings(module, config) -> dict:
-    return {lesson.name: lesson.training for lesson in module.lessons(config)}
+    return {spec.name: spec.training for spec in module.STUDY.trainings(config)}
 
 
 def test_each_assumption_changes_one_thing_of_the_papers_model():
@@ -65,8 +69,8 @@ def test_the_table_says_who_sinks_and_who_solves(assumed):
     assumed["no-bos"]["loss"][...] = 0.5 * assumed["no-bos"]["null_loss"]
     set_mass(assumed["no-bos"], 0.2)
     set_mass(assumed["sigmoid"], 0.01, share=0.9)
-    section = assumptions.section(config, assumed)
-    table = {(row.arm, row.measure): row.value.mean for row in section.rows}
+    section = assemble(assumptions.STUDY, config, assumed)
+    table = {(row.condition, row.measure): row.value.mean for row in section.rows}
     verdicts = {measure: [] for measure in (assumptions.SOLVING, assumptions.SINKING, assumptions.SHARING)}
     for measure, values in verdicts.items():
         values += [table[label, measure] for label in ("softmax, as in the paper", "no BOS", "sigmoid", "ReLU")]
@@ -80,22 +84,22 @@ def test_the_table_says_who_sinks_and_who_solves(assumed):
 
 def test_verdicts_on_assumptions_follow_the_numbers(assumed):
     config = Assumptions(**SMALL)
-    claims = [claim.verdict for claim in assumptions.section(config, assumed).claims]
+    claims = [claim.verdict for claim in assemble(assumptions.STUDY, config, assumed).claims]
     # here every softmax model solves its task with a sink, also those without a BOS
-    expected = ["confirmed", "not confirmed", "confirmed", "confirmed", "not confirmed", "confirmed", "confirmed"]
+    expected = ["supported", "inconclusive", "supported", "supported", "inconclusive", "supported", "supported"]
     assert claims == expected
     for data in assumed.values():
         data["loss"][...] = 0.5 * data["null_loss"]
         set_mass(data, 0.7)
-    claims = [claim.verdict for claim in assumptions.section(config, assumed).claims]
+    claims = [claim.verdict for claim in assemble(assumptions.STUDY, config, assumed).claims]
     assert claims == [
-        "confirmed",
-        "confirmed",
-        "not confirmed",
-        "not confirmed",
-        "not confirmed",
-        "not confirmed",
-        "not confirmed",
+        "supported",
+        "supported",
+        "inconclusive",
+        "inconclusive",
+        "inconclusive",
+        "inconclusive",
+        "inconclusive",
     ]
 
 
@@ -124,18 +128,16 @@ def headed(one_layer):
 CONFIG = Heads(sizes=("2x2",), seeds=2, map_sequences=200, moves=(4,))
 
 
-def test_sinking_heads_are_counted_for_each_seed_and_named(headed):
+def test_sinking_heads_are_counted_for_each_seed(headed):
     assert heads.counts(headed["softmax-2x2"], "share", 0.5).tolist() == [4, 3]
     assert heads.counts(headed["relu-2x2"], "weight", 0.5).tolist() == [0, 0]
-    section = heads.section(CONFIG, headed)
-    (listed,) = [said for said in section.findings if said.startswith("softmax 2x2, sinking heads")]
-    assert "seed 0: 4 (0.0 0.1 1.0 1.1), seed 1: 3 (0.0 0.1 1.1)" in listed
-    rows = {(row.arm, row.measure): row.value for row in section.rows}
+    section = assemble(heads.STUDY, CONFIG, headed)
+    rows = {(row.condition, row.measure): row.value for row in section.rows}
     count = rows["softmax 2x2", heads.counted("share", CONFIG)]
     assert (count.mean, count.low, count.high) == (3.5, 3, 4)
     assert rows["softmax 2x2, seed 1", heads.counted("share", CONFIG)].mean == 3
-    assert rows["softmax 2x2, layer 1 head 0", summary.BOS_SHARE].mean == pytest.approx(0.5)
-    assert [claim.verdict for claim in section.claims] == ["confirmed"] * 3
+    assert rows["softmax 2x2, layer 1 head 0", lab.BOS_SHARE].mean == pytest.approx(0.5)
+    assert [claim.verdict for claim in section.claims] == ["supported"] * 3
     assert {drawing.name for drawing in section.drawings} == {
         "sinking-heads",
         "bos-by-head",
@@ -150,14 +152,14 @@ def test_sinking_heads_are_counted_for_each_seed_and_named(headed):
 def test_a_model_without_sinks_contradicts_theorem_2_and_a_diverged_run_counts_nowhere(headed):
     set_mass(headed["softmax-2x2"], 0.1)
     set_mass(headed["relu-2x2"], 0.8)
-    assert [claim.verdict for claim in heads.section(CONFIG, headed).claims] == ["not confirmed"] * 3
+    assert [claim.verdict for claim in assemble(heads.STUDY, CONFIG, headed).claims] == ["inconclusive"] * 3
     for data in headed.values():
         data["loss"].loc[{"run": 0}] = 1.0
-    one = heads.section(CONFIG, headed).claims[0]
-    assert (one.verdict, "(0), 0" in one.evidence) == ("not confirmed", True)  # the unsolved run in brackets
+    one = assemble(heads.STUDY, CONFIG, headed).claims[0]
+    assert (one.verdict, one.estimates[0].value.n) == ("inconclusive", 1)  # the unsolved run does not count
     for data in headed.values():
         data["loss"][...] = 1.0
-    assert [claim.verdict for claim in heads.section(CONFIG, headed).claims] == ["not applicable"] * 3
+    assert [claim.verdict for claim in assemble(heads.STUDY, CONFIG, headed).claims] == ["not applicable"] * 3
     headed["softmax-2x2"]["share"].loc[{"run": 0}] = np.nan
     counts = heads.counts(headed["softmax-2x2"], "share", 0.5)
     assert np.isnan(counts[0])
@@ -181,9 +183,11 @@ def test_each_size_changes_one_thing():
 def test_sizes_report_every_model(one_layer):
     config = Sizes(layers=(2,), heads=(2,), widths=(8,), lengths=(8,), **SMALL)
     stores = {form.name: stored(one_layer.stores[form.name.partition("-")[0]]) for form in sizes.forms(config)}
-    section = sizes.section(config, stores)
+    section = assemble(sizes.STUDY, config, stores)
     assert len(section.featured) == 2 * 7
-    assert any("softmax: n = 8: weight on BOS in the rows of other tokens 1.000" in said for said in section.findings)
+    assert any(
+        "softmax: n = 8: weight on BOS, other rows: 1.00" in said.replace("Softmax", "softmax") for said in section.findings
+    )
     assert all(drawing.png for drawing in section.drawings)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.trigger import bound
-from sinkjax.experiments.trigger.bound import NOISE, Shape
+from sinkjax.studies.papers.trigger import _bounds as bound
+from sinkjax.studies.papers.trigger._bounds import NOISE, Shape
 from sinkjax.tasks.trigger.config import Trigger
 
 PAPER = Shape(width=16, length=16, first=2, last=15)

@@ -12,11 +12,11 @@ import optax
 import pytest
 
 from sinkjax.config_files.files import shipped
-from sinkjax.experiments.pretrain import forms
-from sinkjax.experiments.pretrain.config import Ablation
-from sinkjax.experiments.pretrain.sizes import SIZES
 from sinkjax.studies import suite
 from sinkjax.studies.config import All, AllTrained
+from sinkjax.studies.papers._pretrain import trainings
+from sinkjax.studies.papers._pretrain.config import Ablation
+from sinkjax.studies.papers._pretrain.sizes import SIZES
 from sinkjax.studies.registry import choose
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
@@ -48,9 +48,9 @@ def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
     assert f"pretrain/{config(name).name}" == name
     for size in sizes(name):
         found = config(name, size=size)
-        trainings = [forms.training(found, form) for form in found.here]
-        assert size != config(name).size or len({*trainings}) == len(trainings)  # no two rows are the same
-        assert len({form.title for form in found.forms}) == len(found.forms)
+        every = [trainings.training(found, row) for row in found.here]
+        assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
+        assert len({form.title for form in found.row_specs}) == len(found.row_specs)
 
 
 def test_no_suite_runs_them():
@@ -62,9 +62,9 @@ def test_no_suite_runs_them():
 def test_every_row_has_a_model_a_loss_a_gradient_and_an_evaluation(name):
     """By shapes alone: nothing is computed."""
     found = tiny(name)
-    for lesson in forms.lessons(found):
-        task = registry.task(lesson.training)
-        batch, held_out = data(task, lesson.training)
+    for spec in trainings.trainings(found):
+        task = registry.task(spec.training)
+        batch, held_out = data(task, spec.training)
         params = jax.eval_shape(task.init, 0)
         _, gradient = jax.eval_shape(lambda p, b, t=task: loss_and_gradient(t, p, b), params, batch)
         assert jax.tree.structure(gradient) == jax.tree.structure(params)
@@ -77,25 +77,25 @@ def test_every_row_has_a_model_a_loss_a_gradient_and_an_evaluation(name):
 def test_every_row_makes_two_steps_and_is_measured(name):
     """Without compiling its program, which would take ten times as long: its operations are those of other rows."""
     found = tiny(name)
-    for lesson in forms.lessons(found):
-        task = registry.task(lesson.training)
-        _, held_out = data(task, lesson.training)
+    for spec in trainings.trainings(found):
+        task = registry.task(spec.training)
+        _, held_out = data(task, spec.training)
         with jax.disable_jit():
             params = task.init(0)
-            optimiser = optimiser_of(lesson.training, jnp.float32(lesson.training.learning_rates[0]))
+            optimiser = optimiser_of(spec.training, jnp.float32(spec.training.learning_rates[0]))
             state = optimiser.init(params)
             for step in range(2):
-                batch, _ = data(task, lesson.training, step)
+                batch, _ = data(task, spec.training, step)
                 loss, gradient = loss_and_gradient(task, params, batch)
                 changes, state = optimiser.update(gradient, state, params)
                 moved = optax.apply_updates(params, changes)
-                assert np.isfinite(float(loss)), lesson.name
-                assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), lesson.name
+                assert np.isfinite(float(loss)), spec.name
+                assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), spec.name
                 params = moved
             measured = task.evaluate(params, held_out, jnp.int32(0))
         summary = task.summarise({key: np.asarray(value) for key, value in measured.items()})
-        assert np.isfinite(summary["loss"]), lesson.name
-        assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, lesson.name
+        assert np.isfinite(summary["loss"]), spec.name
+        assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, spec.name
 
 
 def data(task: Any, training: Any, step: int = 0) -> tuple[Any, Any]:

@@ -6,9 +6,9 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.pretrain import forms
-from sinkjax.experiments.pretrain.config import Ablation
-from sinkjax.experiments.pretrain.sizes import SIZES
+from sinkjax.studies.papers._pretrain import trainings
+from sinkjax.studies.papers._pretrain.config import Ablation
+from sinkjax.studies.papers._pretrain.sizes import SIZES
 
 STUDY = {"name": "made-up", "title": "A title", "claim": "A claim."}
 
@@ -19,7 +19,7 @@ def study(*rows, **fields) -> Ablation:
 
 def training(row, **fields):
     config = study({"name": "a", **row}, **fields)
-    return forms.training(config, config.forms[0])
+    return trainings.training(config, config.row_specs[0])
 
 
 def test_a_row_changes_what_the_size_and_the_study_say():
@@ -93,4 +93,4 @@ def test_a_choice_of_rows_is_no_other_study():
     rows = ({"name": "a"}, {"name": "b"})
     assert documents.differences(study(*rows, only=("a",)), study(*rows)) == []
     assert documents.differences(study(*rows, seeds=2), study(*rows)) == ["seeds was 2, now 1"]
-    assert [entry.wanted for entry in forms.lessons(study(*rows, only=("b",)))] == [False, True]
+    assert [entry.wanted for entry in trainings.trainings(study(*rows, only=("b",)))] == [False, True]

@@ -1,4 +1,4 @@
-"""One run of softmax and of ReLU, trained once for all tests of the lab."""
+"""One run of softmax and of ReLU, trained once for all tests of the task."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import pytest
 import xarray
 
-from sinkjax.experiments.base import Section
-from sinkjax.experiments.trigger.config import OneLayer
+from sinkjax.report.section import Section
 from sinkjax.studies import run
+from sinkjax.studies.papers.trigger.one_layer import OneLayer
 from sinkjax.studies.registry import Chosen
 
 
 class Finished(NamedTuple):
-    """A finished experiment: its config, folder, section and stores."""
+    """A finished study: its config, folder, section and stores."""
 
     chosen: Chosen
     folder: Path
@@ -24,7 +24,7 @@ class Finished(NamedTuple):
 
 
 def finish(chosen: Chosen, folder: Path) -> Finished:
-    """Run an experiment into a folder."""
+    """Run a study into a folder."""
     section = run.carry_out(chosen, folder)
     stores = {path.stem: xarray.open_zarr(path, chunks=None).load() for path in folder.glob("*.zarr")}
     return Finished(chosen, folder, section, stores)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.studies import training as lesson
+from sinkjax.studies import training
 from sinkjax.studies.registry import choose
-from tests.experiments.pretrain.logs import curve, log
+from tests.studies.papers.pretrain.logs import curve, log
 
 STUDY = """
 experiment: pretrain
@@ -47,13 +47,13 @@ def test_a_row_that_was_chosen_is_trained_and_the_others_are_listed(half):
     assert (half / "plain.zarr").is_dir()
     assert not (half / "other").exists()
     assert "plain row,rows" in (half / "summary.csv").read_text()
-    assert "not run: other row" in (half / "claims.csv").read_text()
+    assert "not applicable" in (half / "claims.csv").read_text()
 
 
 def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypatch):
     trained = []
-    train = lesson.train
-    monkeypatch.setattr(lesson, "train", lambda *given: trained.append(given[1].name) or train(*given))
+    train = training.train
+    monkeypatch.setattr(training, "train", lambda *given: trained.append(given[1].name) or train(*given))
     assert cli.main(["run", str(file), "--out", str(half)]) == 0
     assert trained == ["other"]
     shown = capsys.readouterr()

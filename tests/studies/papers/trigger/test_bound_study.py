@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.experiments.trigger import bounded
-from sinkjax.experiments.trigger.config import Bound
+from sinkjax.studies.papers.trigger import bound
+from sinkjax.studies.papers.trigger.bound import Bound
 from sinkjax.studies.registry import Chosen
-from tests.experiments.trigger.conftest import Finished, finish
+from tests.studies.papers.trigger.conftest import Finished, finish
 
 SMALL = Bound(
     seeds=1,
@@ -55,8 +55,8 @@ def test_a_layer_that_learns_with_its_mass_held_beats_one_that_is_held_afterward
 
 def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished):
     (claim,) = finished.section.claims
-    assert claim.verdict == "confirmed"
-    layers = bounded.points(SMALL, finished.stores)
+    assert claim.verdict == "supported"
+    layers = bound.points(SMALL, finished.stores)
     assert {kind: len(each) for kind, each in layers.items()} == {
         "mass held in training": 6,
         "free to sink": 1,
@@ -65,24 +65,24 @@ def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished
         "logit shifted after training": 2,
     }
     for each in layers.values():
-        assert (bounded.distances(SMALL, each) > 1).all()
+        assert (bound.distances(SMALL, each) > 1).all()
 
 
 def test_a_layer_below_a_bound_would_be_found():
-    curves = bounded.bounds(SMALL, (0.9,))
-    for name, first in ((bounded.ANY_MEAN, np.nan), (bounded.ANY_FIRST, 0.9)):
+    curves = bound.bounds(SMALL, (0.9,))
+    for name, first in ((bound.ANY_MEAN, np.nan), (bound.ANY_FIRST, 0.9)):
         at = np.array([[curves[name][0], 0.9, first]])
-        assert bounded.distances(SMALL, at * [0.9, 1, 1])[0] == pytest.approx(0.9, rel=1e-6)
-    assert bounded.distances(SMALL, np.array([[1e-9, 1.0, 1.0]]))[0] == np.inf
+        assert bound.distances(SMALL, at * [0.9, 1, 1])[0] == pytest.approx(0.9, rel=1e-6)
+    assert bound.distances(SMALL, np.array([[1e-9, 1.0, 1.0]]))[0] == np.inf
 
 
 def test_the_section_has_a_row_for_each_mass_and_its_figures(finished: Finished):
-    rows = {(row.arm, row.measure): row.value.mean for row in finished.section.rows}
+    rows = {(row.condition, row.measure): row.value.mean for row in finished.section.rows}
     assert rows["BOS mass 0.9", "loss, mass held in training (millionths)"] == pytest.approx(
         1e6 * finished.stores["capped"]["loss"].values[1].mean()
     )
-    assert rows["BOS mass 0.9", f"best loss over {bounded.BLIND}"] == pytest.approx(
-        finished.stores["capped"]["loss"].values[1].min() / bounded.bounds(SMALL, (0.9,))[bounded.BLIND][0]
+    assert rows["BOS mass 0.9", f"best loss over {bound.BLIND}"] == pytest.approx(
+        finished.stores["capped"]["loss"].values[1].min() / bound.bounds(SMALL, (0.9,))[bound.BLIND][0]
     )
     assert all(np.isfinite(value) for value in rows.values())
     assert sorted(path.name for path in (finished.folder / "figures").glob("*.png")) == ["bounds.png", "forced.png"]

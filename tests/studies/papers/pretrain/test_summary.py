@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.experiments.pretrain import ablation, summary
-from sinkjax.experiments.pretrain.config import MEASURES, Ablation
-from sinkjax.experiments.pretrain.measure import GOING, of_log, so_far
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.papers import pretrain
+from sinkjax.studies.papers._pretrain import rows as summary
+from sinkjax.studies.papers._pretrain.config import MEASURES, Ablation
+from sinkjax.studies.papers._pretrain.measure import GOING, of_log, so_far
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.log import LOG
-from tests.experiments.pretrain.logs import curve, line, log
+from tests.studies.papers.pretrain.logs import curve, line, log
 
 ROWS = (
     {"name": "a", "label": "row a", "paper": {"sink": 18.18, "loss": 3.7}},
@@ -22,6 +24,10 @@ ROWS = (
 
 def study(**fields) -> Ablation:
     return Ablation(**{"name": "made-up", "title": "A title", "claim": "A claim.", "rows": ROWS, **fields})
+
+
+def verdicts(config: Ablation, stores: dict) -> list[str]:
+    return [claim.verdict for claim in assemble(pretrain.STUDY, config, stores).claims]
 
 
 @pytest.fixture
@@ -96,11 +102,11 @@ def test_a_log_of_before_a_measure_has_no_number_of_it(stores):
     old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
     assert np.isnan(summary.values(old, "a", "value_ratio", "a")).all()
     config = study(measures=("value_ratio",), claims=({"statement": "So.", "more": 1.0, "less": "a", "measure": "value_ratio"},))
-    rows = {(row.arm, row.measure): row.value.mean for row in summary.rows(config, old)}
+    rows = {(row.condition, row.measure): row.value.mean for row in summary.rows(config, old)}
     assert rows["row a", MEASURES["value_ratio"]] is None
     assert rows["row a", MEASURES["loss"]] == pytest.approx(3.1)
-    assert summary.claims(config, old)[0].verdict == "not applicable"
-    assert summary.claims(config, stores)[0].verdict == "confirmed"
+    assert verdicts(config, old)[0] == "not applicable"
+    assert verdicts(config, stores)[0] == "supported"
 
 
 def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
@@ -116,18 +122,18 @@ def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
 def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
     config = study(measures=("steps_to",))
 
-    def told(*less):
+    def shown(*less):
         losses = stores["a"]["loss"] + np.array(less)[:, None]
         rows = summary.rows(config, {**stores, "d": stores["a"].assign(loss=losses)})
-        return next(row.value for row in rows if (row.arm, row.measure) == ("row d", MEASURES["steps_to"]))
+        return next(row.value for row in rows if (row.condition, row.measure) == ("row d", MEASURES["steps_to"]))
 
-    assert told(-0.5, -0.5).n == 2
-    assert told(-0.5, 1.0).note == "75.0 in 1 of 2, else never"
-    assert told(1.0, 1.0).note == "never"
+    assert shown(-0.5, -0.5).n == 2
+    assert shown(-0.5, 1.0).note == "75.0 in 1 of 2, else never"
+    assert shown(1.0, 1.0).note == "never"
 
 
 def test_the_table_has_a_line_for_each_row_run_or_not(stores):
-    rows = {(row.arm, row.measure): row.value for row in summary.rows(study(), stores)}
+    rows = {(row.condition, row.measure): row.value for row in summary.rows(study(), stores)}
     seeds = {label: rows[label, summary.SEEDS].note for label in ("row a", "row b", "row c", "row d")}
     assert seeds == {"row a": "2 of 2", "row b": "1 of 2", "row c": "not at size mini", "row d": "not run"}
     assert rows["row a", "Sink_1 (%), paper"].note == "18.18"
@@ -140,24 +146,24 @@ def test_a_claim_needs_two_seeds_and_an_interval_above_0(stores, tmp_path):
     stores["d"] = of_log(log(tmp_path / "d", [*curve(0, [5.0, 3.5], 0.1), *curve(1, [5.0, 3.9], 0.1)]))
 
     def verdict(**said):
-        (claim,) = summary.claims(study(claims=({"statement": "So it is.", **said},)), stores)
-        return claim.verdict
+        (found,) = verdicts(study(claims=({"statement": "So it is.", **said},)), stores)
+        return found
 
-    assert verdict(more="a", less="d") == "confirmed"
-    assert verdict(more="d", less="a") == "not confirmed"
-    assert verdict(more="d", less="a", measure="loss") == "confirmed"
-    assert verdict(more="a", less=30) == "confirmed"
-    assert verdict(more=30, less="d") == "confirmed"
-    assert verdict(more=45, less="a") == "not confirmed"
+    assert verdict(more="a", less="d") == "supported"
+    assert verdict(more="d", less="a") == "inconclusive"
+    assert verdict(more="d", less="a", measure="loss") == "supported"
+    assert verdict(more="a", less=30) == "supported"
+    assert verdict(more=30, less="d") == "supported"
+    assert verdict(more=45, less="a") == "inconclusive"
     assert verdict(more="a", less="b") == "not applicable"  # one seed in common
     assert verdict(more="a", less="c") == "not applicable"  # not run
 
 
 def test_a_section_is_made_of_whatever_is_there(stores):
-    empty = ablation.section(study(), {})
+    empty = assemble(pretrain.STUDY, study(), {})
     assert empty.drawings == ()
     assert empty.findings == ("0 of 3 rows are finished, at size mini.", "Not run: row a; row b; row d.")
-    section = ablation.section(study(), stores)
+    section = assemble(pretrain.STUDY, study(), stores)
     assert section.findings[0] == "1 of 3 rows are finished, at size mini."
     assert [drawing.name for drawing in section.drawings] == ["learning", "sinks", "losses"]
     assert all(drawing.svg.startswith(b"<?xml") for drawing in section.drawings)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.experiments.trigger import measure
-from sinkjax.experiments.trigger.config import Lab
-from sinkjax.experiments.trigger.measure import OTHERS, ROWS, TRIGGER
 from sinkjax.model import params as model_params
 from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger import _measure as measure
+from sinkjax.studies.papers.trigger._lab import OTHERS, TRIGGER, Lab
+from sinkjax.studies.papers.trigger._measure import ROWS
 from sinkjax.tasks import train
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.task import model

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.experiments.trigger import exact
 from sinkjax.probes.probe import Probe
+from sinkjax.tasks.trigger import exact
 from sinkjax.tasks.trigger.config import Trigger
 from sinkjax.tasks.trigger.data import sample, targets
 
