@@ -29,7 +29,7 @@ from sinkjax.studies.study import (
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
 
@@ -58,7 +58,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
     return tuple(parts)
 
 
-def declared(study: Study, config: Any, architecture: Config) -> Iterator[Sweep | Calculation]:
+def declared(study: Study, config: Any, architecture: Any) -> Iterator[Sweep | Calculation]:
     """The sweeps and calculations of a study, the main sweep first."""
     if study.conditions is not None:
         yield main_sweep(study)
@@ -163,7 +163,7 @@ def random_edits(
     name: str = CONTROLS,
     probe: Callable[[Any], Any] | None = None,
     prompts: Callable[[Any], int] = control_prompts,
-    when: Callable[[Any, Config], bool] = lambda config, architecture: True,
+    when: Callable[[Any, Any], bool] = lambda config, architecture: True,
     optional: bool = False,
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` random edits for each budget, on the first `control_prompts` prompts.

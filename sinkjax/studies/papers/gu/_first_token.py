@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import at_least, share
 from sinkjax.report.figures.layers import Panel
-from sinkjax.studies.config import at_least, share
 
 SHORTEST = 8  # tokens of a prompt: its first half then holds some other positions to compare the first one with
 OTHERS = "Of the other positions: means, and the range of the controls."

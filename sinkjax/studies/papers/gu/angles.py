@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.studies.config import at_least, refuse
+from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.studies.papers.gu._first_token import OTHERS, FirstTokenSinks, beside, note, positions
 
 KEYS = {"natural text": "keys-text", "random tokens": "keys-random"}  # kind of inputs -> store

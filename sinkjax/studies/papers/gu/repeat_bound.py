@@ -16,7 +16,7 @@ import numpy as np
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.studies.config import refuse, share
+from sinkjax.config_files.checks import refuse, share
 
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
 SINKS, ATTENTION = "heads that sink on key 0 (%)", "attention to key 0, mean over heads"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals, metrics
-from sinkjax.studies.config import at_least, refuse
+from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.studies.papers.gu._first_token import FirstTokenSinks
 from sinkjax.studies.study import control_prompts
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
-from sinkjax.studies.config import refuse
+from sinkjax.config_files.checks import refuse
 from sinkjax.studies.papers.gu._first_token import FirstTokenSinks, note, positions
 
 INPUTS = {kind: st.Inputs(kind) for kind in ("text", "random", "repeat")}  # store -> what it is measured on
