@@ -33,7 +33,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     """
     results = Results(study, config, stores)
     architecture = results.architecture
-    rows = [*results.table.values(), *(study.rows(results) if study.rows else ())]
+    rows = [*results.table.values(), *results.own.values()]
     findings = [*study.status(results)]
     findings += [f"{str(quantity(results)).rstrip('.')}." for quantity in study.findings(config, architecture)]
     if NOOP in results:
@@ -74,9 +74,11 @@ def standard_notes(results: Results) -> list[str]:
     notes = []
     if results.sweeps:
         prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
+        compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
             f"Values are means over {' or '.join(map(str, prompts))} prompts with bootstrap 95 % intervals over prompts (BCa,"
-            f" {intervals.RESAMPLES:,} resamples); effects are mean differences from the first line, paired by prompt."
+            f" {intervals.RESAMPLES:,} resamples)"
+            f"{'; effects are mean differences from the first line, paired by prompt' * compared}."
         )
     measures = (measure for sweep in results.mains for measure in sweep.measures(results.config))
     notes += dict.fromkeys(measure.note for measure in measures if measure.note)
@@ -94,14 +96,15 @@ def standard_notes(results: Results) -> list[str]:
 
 
 def _maps(results: Results) -> list[View]:
-    """Attention and activations of the conditions that the study shows."""
-    if MAPS not in results:
-        return []
-    data, name = results[MAPS], f"{results.study.name}-{MAPS}".replace("/", "-")
-    about = f" {source(data, bands=False)}"
-    found = [views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about)]
-    if "resid_max" in data:
-        found.append(views.activation(f"{name}-activation", data, tokens=views.FEW_TOKENS, about=about))
+    """Attention and activations of the conditions that the study shows, for each sweep that it shows."""
+    found = []
+    for store in results.stores:
+        if store == MAPS or store.startswith(f"{MAPS}-"):
+            data, name = results[store], f"{results.study.name}-{store}".replace("/", "-")
+            about = f" {source(data, bands=False)}"
+            found.append(views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about))
+            if "resid_max" in data:
+                found.append(views.activation(f"{name}-activation", data, tokens=views.FEW_TOKENS, about=about))
     return found
 
 

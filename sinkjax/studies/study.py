@@ -69,6 +69,11 @@ class Inputs:
     kind: Literal["text", "random", "repeat"] = "text"
     bos: str | int | None = None
 
+    @property
+    def name(self) -> str:
+        """The kind in words."""
+        return {"text": "natural text", "random": "random tokens", "repeat": "one token repeated"}[self.kind]
+
 
 TEXT = Inputs()
 
@@ -127,7 +132,8 @@ class Sweep:
     name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
     architecture, values). probe, inputs: by default the study's. measures: config -> measures, of which the summary has a row for
     each condition. prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget.
-    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it.
+    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it. prefix: what the labels
+    of its rows begin with, and their series, where several sweeps have the same conditions.
     """
 
     name: str
@@ -140,6 +146,11 @@ class Sweep:
     values: Values | None = None
     when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
+    prefix: str = ""
+
+    def row_label(self, condition: Condition) -> str:
+        """The label of a condition's rows."""
+        return f"{self.prefix}: {condition.label}" if self.prefix else condition.label
 
 
 @dataclass(frozen=True)
@@ -201,13 +212,17 @@ class Shown:
 
     labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more.
+    are run, more than are shown where the values of edits are computed from more. sweeps: names of the sweeps that are shown, by
+    default the main one, or the unedited model where a study has none; the maps of further ones lie in stores of their own.
+    texts: whether there are continuations, of the first sweep.
     """
 
     labels: tuple[str, ...]
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
+    sweeps: tuple[str, ...] = ()
+    texts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +266,7 @@ class Study:
     noop: Callable[..., Mapping[str, Edit]] | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
-    rows: Callable[[Results], Sequence[Row]] | None = None
+    rows: Callable[[Results], Iterable[Row]] | None = None
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     provenance: Callable[[Results], Mapping[str, Any]] | None = None

@@ -10,13 +10,19 @@ keys p and j for one query splits exactly, and symmetrically, into
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from numpy.typing import NDArray
 
+import sinkjax
+from sinkjax.checkpoints.load import Model
 from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
 
 
@@ -63,6 +69,8 @@ def mean_over_queries_after(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     return jnp.where(after > 0, sums / jnp.maximum(after, 1), jnp.nan)
 
 
+BLOCK = 16  # prompts whose keys are computed at a time
+
 # The gap of a key: its score less that of a query's other keys, averaged over them and then over all later queries.
 ANGLE_PART = Statistic("angle_part", Site.LOGITS, angle_sums, KEYS, mean_over_queries_after)
 NORM_PART = Statistic("norm_part", Site.LOGITS, norm_sums, KEYS, mean_over_queries_after)
@@ -99,3 +107,26 @@ def shared_energy(vectors: NDArray, rank: int) -> NDArray:
 def distinct(tokens: NDArray, positions: Sequence[int]) -> list[int]:
     """How many different tokens the prompts have at each of some positions. tokens: int[prompt, position]."""
     return [len(np.unique(tokens[:, position])) for position in positions]
+
+
+def keys_across_prompts(model: Model, tokens: NDArray, lengths: NDArray, positions: tuple[int, ...], rank: int) -> xarray.Dataset:
+    """Singular values and shared energy of the keys of some positions, ascending, across prompts.
+
+    Errors: a prompt too short to have the positions.
+    """
+    if positions[-1] >= lengths.min():
+        raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
+    captured = Probe(capture=(Capture(Site.KEY, positions=positions),))
+    run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
+    parts = [np.asarray(run(tokens=tokens[block], lengths=lengths[block]).record["keys"]) for block in blocks]
+    vectors = np.concatenate(parts).transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
+    places = ("layer", "kv_head", "position")
+    return xarray.Dataset(
+        {
+            "singular": ((*places, "component"), singular_values(vectors)),
+            "shared": ((*places, "prompt"), shared_energy(vectors, rank)),
+            "distinct": ("position", distinct(tokens, positions)),
+        },
+        coords={"position": list(positions)},
+    )
