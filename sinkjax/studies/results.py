@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +81,15 @@ class Results:
             self._values[measure.name, store] = measure.of(self[store])
         return self._values[measure.name, store]
 
+    def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
+        """What the conditions are compared with: float[prompt], or float[condition, prompt] if it is another for each."""
+        return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
+
+    def mean_over(self, labels: Iterable[str], measure: Measure, store: str = SWEEP) -> NDArray:
+        """The mean of a measure over some conditions: float[prompt]."""
+        places = self.labels(store)
+        return np.asarray(self.values(measure, store)[[places.index(label) for label in labels]].mean(axis=0))
+
     def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> NDArray:
         """A measure of one condition: float[prompt]."""
         return self.values(measure, store)[self.labels(store).index(label)]
@@ -131,7 +140,7 @@ class Results:
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
         values = self.values(measure, sweep.name)
-        baseline = values[0] if measure.baseline is None else measure.baseline(self[sweep.name])
+        baseline = self.baseline(measure, sweep.name)
         column = Column(values, baseline)
         controls = [control for control in sweep.controls if control.name in self.stores]
         ranks = None
