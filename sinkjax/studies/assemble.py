@@ -29,7 +29,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     Args:
         study: the declaration.
         config: its settings.
-        stores: name -> finished store; those that a study can do without may be missing.
+        stores: name -> finished store; those that a study can do without may be missing, as may trainings that are not finished.
     """
     results = Results(study, config, stores)
     architecture = results.architecture
@@ -50,13 +50,17 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
-        provenance=provenance(next(iter(results.stores.values()))),
+        provenance=(study.provenance or _provenance)(results),
         claims=tuple(judge(claim, results) for claim in study.claims(config, architecture)),
         views=(*_maps(results), *study.views(results)),
         samples=_samples(results),
         subject=study.subject,
         over=study.over,
     )
+
+
+def _provenance(results: Results) -> Mapping[str, Any]:
+    return provenance(next(iter(results.stores.values())))
 
 
 def _line(text: str) -> str:

@@ -7,11 +7,9 @@ are options of the command. A field's default is written here and nowhere else; 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import tyro
 
 from sinkjax.errors import SinkjaxError
 
@@ -67,26 +65,6 @@ class ControlledSinks(Controlled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share(self, "eps")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep(StudyConfig):
-    """Any list or grid of edits; the first one listed is what the others are compared with."""
-
-    probe: tuple[str, ...] = ("attention_received", "resid_max")
-    """statistics to measure"""
-    key: int = 0
-    """position whose sink and largest activation the summary reports"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink"""
-    edits: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = ()
-    """the edits, by constructor and arguments (`experiments/edit_list.py`)"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, key=0)
-        below(self, "key", "length")
         share(self, "eps")
 
 

@@ -56,7 +56,6 @@ EXPERIMENTS = {
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "pretrain": ("sinkjax.experiments.pretrain.config", "Ablation", "sinkjax.experiments.pretrain.ablation"),
-    "sweep": ("sinkjax.studies.config", "Sweep", "sinkjax.experiments.sweep"),
     "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
     "trigger/bound": ("sinkjax.experiments.trigger.config", "Bound", "sinkjax.experiments.trigger.bounded"),
     "trigger/heads": ("sinkjax.experiments.trigger.config", "Heads", "sinkjax.experiments.trigger.heads"),
@@ -97,8 +96,9 @@ def config_type(experiment: Any) -> type:
 def declared() -> dict[str, str]:
     """Name -> module of every study in `papers`."""
     home = Path(__file__).parent / "papers"
-    files = sorted(file for file in home.glob("*/*.py") if not file.name.startswith("_"))
-    return {f"{file.parent.name}/{file.stem.replace('_', '-')}": f"{HOME}.{file.parent.name}.{file.stem}" for file in files}
+    files = sorted(file.relative_to(home) for file in home.rglob("*.py") if not file.name.startswith("_"))
+    modules = [".".join(file.with_suffix("").parts) for file in files]
+    return {module.replace(".", "/").replace("_", "-"): f"{HOME}.{module}" for module in modules}
 
 
 def studies() -> list[str]:

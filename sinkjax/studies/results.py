@@ -33,11 +33,18 @@ class Results:
         self.study, self.config, self.stores = study, config, stores
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
-        self.architecture: Any = architecture_of(next(iter(stores.values())))
-        parts = declared(study, config, self.architecture)
+        self.architecture: Any = None if study.trainings is not None else architecture_of(next(iter(stores.values())))
+        parts: Iterable[Any] = ()
+        if study.trainings is None:
+            parts = declared(study, config, self.architecture)
         sweeps = [part for part in parts if isinstance(part, Sweep) and part.when(config, self.architecture)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
         self.mains = [sweep for sweep in sweeps if sweep.name in stores]
+
+    @property
+    def trained(self) -> dict[str, xarray.Dataset]:
+        """What was measured on the models of each training that is there, by its name."""
+        return {name: self[name] for name in self.stores}
 
     def __contains__(self, name: str) -> bool:
         return name in self.stores

@@ -45,7 +45,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
     return tuple(parts)
 
 
-def declared(study: Study, config: Any, architecture: Config) -> Iterator[Sweep | Calculation]:
+def declared(study: Study, config: Any, architecture: Any) -> Iterator[Sweep | Calculation]:
     """The sweeps and calculations of a study, the main sweep first."""
     if study.conditions is not None:
         yield main_sweep(study)

@@ -212,7 +212,7 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study on a given model.
+    """A study on a given model, or (with `trainings`) one that trains models of its own.
 
     Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
     model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
@@ -220,12 +220,13 @@ class Study:
     name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
     question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
     measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
+    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is None then.
     claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
     table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
     (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
     results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
-    where a config does not fit a model. views: results -> further maps to step through. over: what means and intervals are over.
-    subject: what a condition is.
+    where a config does not fit a model. views: results -> further maps to step through. provenance: results -> how the numbers
+    were made, in place of the usual facts. over: what means and intervals are over. subject: what a condition is.
     """
 
     name: str
@@ -238,6 +239,7 @@ class Study:
     controls: tuple[Sweep, ...] = ()
     measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
     values: Values | None = None
+    trainings: Callable[[Any], Sequence[TrainingSpec]] | None = None
     inputs: Callable[[Any], Inputs] = lambda config: TEXT
     more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = lambda config, architecture: ()
     claims: Callable[[Any, Config], Iterable[Claim]] = lambda config, architecture: ()
@@ -250,5 +252,6 @@ class Study:
     rows: Callable[[Results], Sequence[Row]] | None = None
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
+    provenance: Callable[[Results], Mapping[str, Any]] | None = None
     over: str = "prompts"
     subject: str = "edit"

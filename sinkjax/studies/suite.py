@@ -60,7 +60,7 @@ def place(config: All | AllTrained, name: str, out: Path) -> Path:
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
-def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callable[[str], None] = lambda line: None) -> Report:
+def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callable[[str], None] = lambda line: None) -> Report:
     """Run every experiment of a suite, each into a folder of its own below `out`, and write one page of them all.
 
     An experiment that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
@@ -73,14 +73,14 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
     refused: dict[str, str] = {}
     sections = []
     for number, name in enumerate(experiments := names(config), 1):
-        say(f"{name} ({number} of {len(experiments)})")
+        log(f"{name} ({number} of {len(experiments)})")
         try:
-            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, say, load))
+            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, log, load))
         except SinkjaxError as error:
             if isinstance(error.__context__, OSError):  # a full disk refuses every model
                 raise
             refused[name] = str(error)
-            say(f"{name} does not run: {error}")
+            log(f"{name} does not run: {error}")
     write(out / REFUSED, documents.dump(refused))
     return _write(config, out, sections, refused)
 
