@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import metrics
-from sinkjax.studies.specs import architecture_of
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -46,39 +45,20 @@ def largest_elsewhere(position: int) -> Measure:
     )
 
 
-Places = Mapping[str, Sequence[int]]  # label of an edit -> the positions at which it is read
-
-
 def at_places(
-    name: str,
-    places: Places | Callable[[Any], Places],
-    values: Callable[[xarray.Dataset], NDArray],
-    unit: str = "",
-    note: str = "",
+    name: str, places: Mapping[str, Sequence[int]], values: Callable[[xarray.Dataset], NDArray], unit: str = ""
 ) -> Measure:
     """A number at places of each edit's own (its mean over them), compared with the first edit's at the same places.
 
-    places: label of an edit -> positions, or a function of the architecture that gives this mapping. values: dataset ->
-    float[edit, prompt, position].
+    places: label of an edit -> positions. values: dataset -> float[edit, prompt, position].
     """
 
     def at(data: xarray.Dataset, edited: bool) -> NDArray:
-        return read_at(data, places, values(data), edited)
+        found = values(data)
+        labels = [str(label) for label in data["edit"].values]
+        return np.stack([found[row if edited else 0][:, list(places[label])].mean(axis=-1) for row, label in enumerate(labels)])
 
-    return Measure(name, lambda data: at(data, True), lambda data: at(data, False), unit, note)
-
-
-def read_at(
-    data: xarray.Dataset, places: Places | Callable[[Any], Places], values: NDArray, edited: bool = True
-) -> NDArray:
-    """Values at places of each edit's own, their mean over these: float[edit, prompt, ...] of float[edit, prompt, ..., position].
-
-    edited: False for the first edit's values at the places of each.
-    """
-    chosen = places(architecture_of(data)) if callable(places) else places
-    labels = [str(label) for label in data["edit"].values]
-    found = [values[row if edited else 0][..., list(chosen[label])].mean(axis=-1) for row, label in enumerate(labels)]
-    return np.stack(found)
+    return Measure(name, lambda data: at(data, True), unit=unit, baseline=lambda data: at(data, False))
 
 
 def heads_on(data: xarray.Dataset) -> NDArray:

@@ -14,7 +14,6 @@ from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
-    import xarray
     from matplotlib.figure import Figure as Picture
 
     from sinkjax.studies.results import Results
@@ -97,10 +96,10 @@ def against(
 
 @dataclass(frozen=True)
 class Curves:
-    """A panel of curves. values: dataset -> float[condition, prompt, x]. log: whether y is logarithmic."""
+    """A panel of curves. values: results -> float[condition, prompt, x]. log: whether y is logarithmic."""
 
     ylabel: str
-    values: Callable[[xarray.Dataset], NDArray]
+    values: Callable[[Results], NDArray]
     log: bool = False
 
 
@@ -117,7 +116,7 @@ def stacked(
 
         labels, grid = results.labels(store), []
         for panel in panels:
-            values = panel.values(results[store])
+            values = panel.values(results)
             means = {
                 curve: np.mean([values[labels.index(label)] for label in chosen], axis=0) for curve, chosen in curves.items()
             }

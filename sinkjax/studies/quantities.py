@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.rules import Estimate, Quantity, quantity
-from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -49,15 +48,6 @@ def difference(measure: Measure, label: Label, other: Label, name: str) -> Quant
         return one - two
 
     return quantity(name, of, measure.unit, signed=True)
-
-
-def average(measure: Measure, labels: Sequence[str] | Callable[[Results], Sequence[str]], name: str, store: str = SWEEP) -> Quantity:
-    """The mean of a measure over prompts and over some conditions. labels: theirs, or how they are found from the results."""
-
-    def of(results: Results) -> NDArray:
-        return results.mean_over(labels(results) if callable(labels) else labels, measure, store)
-
-    return quantity(name, of, measure.unit)
 
 
 def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: str) -> Quantity:

@@ -85,17 +85,29 @@ class Results:
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """A measure of every condition: float[condition, prompt]. Measures of one name are one measure."""
         if (measure.name, store) not in self._values:
-            self._values[measure.name, store] = measure.of(self[store])
+            found = measure.of(self[store])
+            self._values[measure.name, store] = self.read(found, store) if measure.placed else found
         return self._values[measure.name, store]
 
-    def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
-        """What the conditions are compared with: float[prompt], or float[condition, prompt] if it is another for each."""
-        return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
+    def read(self, values: NDArray, store: str = SWEEP, edited: bool = True) -> NDArray:
+        """Values at each condition's own positions (`Condition.at`), their mean over these.
 
-    def mean_over(self, labels: Iterable[str], measure: Measure, store: str = SWEEP) -> NDArray:
-        """The mean of a measure over some conditions: float[prompt]."""
-        places = self.labels(store)
-        return np.asarray(self.values(measure, store)[[places.index(label) for label in labels]].mean(axis=0))
+        Args:
+            values: float[condition, prompt, ..., position].
+            store: which sweep.
+            edited: False for the first condition's values at the positions of each.
+
+        Returns:
+            float[condition, prompt, ...].
+        """
+        chosen = [list(condition.at) for condition in self.conditions(store)]
+        return np.stack([values[row if edited else 0][..., at].mean(axis=-1) for row, at in enumerate(chosen)])
+
+    def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
+        """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
+        if measure.placed:
+            return self.read(measure.of(self[store]), store, edited=False)
+        return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
 
     def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> NDArray:
         """A measure of one condition: float[prompt]."""
@@ -161,5 +173,5 @@ class Results:
     def _random_effects(self, measure: Measure, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
         values = self.values(measure, control.name)
-        own = measure.baseline is not None
-        return Column(values, measure.baseline(self[control.name]) if own else baseline[: values.shape[1]]).effects  # type: ignore[misc]
+        own = measure.placed or measure.baseline is not None
+        return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects
