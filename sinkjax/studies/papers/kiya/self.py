@@ -17,7 +17,7 @@ import numpy as np
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis.intervals import generator
-from sinkjax.studies.config import MIN_QUERIES, at_least, drawn_layers, positions_seen, refuse
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, drawn_layers, positions_seen, refuse
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import control_prompts
 
