@@ -110,13 +110,22 @@ def along(
 
 
 def drawn(
-    name: str, picture: Callable[[Results], Picture | None], caption: str, store: str = SWEEP, bands: bool = True
+    name: str,
+    picture: Callable[[Results], Picture | None],
+    caption: str,
+    store: str = SWEEP,
+    bands: bool = True,
+    text: bool = True,
 ) -> Figure:
-    """A figure that a study draws itself. picture: None where there is nothing to draw. bands: whether it has intervals."""
+    """A figure that a study draws itself.
+
+    picture: None where there is nothing to draw. bands: whether it has intervals. text: whether the numbers depend on a text.
+    """
 
     def draw(results: Results) -> Drawing | None:
         figure = picture(results)
-        return None if figure is None else Drawing(name, figure, f"{' '.join(caption.split())} {source(results[store], bands)}")
+        made = source(results[store], bands, text)
+        return None if figure is None else Drawing(name, figure, f"{' '.join(caption.split())} {made}")
 
     return draw
 
@@ -220,7 +229,7 @@ def dots(
     return drawn(name, picture, caption, store)
 
 
-def source(data: xarray.Dataset, bands: bool = True) -> str:
+def source(data: xarray.Dataset, bands: bool = True, text: bool = True) -> str:
     """The end of a caption: intervals, prompts, model, precision, BOS and text."""
     made, study = data.attrs["sweep"], data.attrs["study"]
     prompts = data.sizes.get("prompt")
@@ -229,4 +238,5 @@ def source(data: xarray.Dataset, bands: bool = True) -> str:
         if bands and prompts
         else f"{prompts} prompts. " * bool(prompts)
     )
-    return f"{said}{made['model']['name']} in {made['dtype']}, BOS {study['bos']}, {study['text'].partition(', because')[0]}."
+    read = f", BOS {study['bos']}, {study['text'].partition(', because')[0]}" if text else ""
+    return f"{said}{made['model']['name']} in {made['dtype']}{read}."
