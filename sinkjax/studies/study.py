@@ -53,11 +53,11 @@ class Condition:
         return self.edit.label
 
 
-def no_edit(label: str = NO_EDIT) -> Condition:
-    """The usual baseline."""
+def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
+    """The usual baseline. at: where measures are read that are read at places of the edits' own."""
     from sinkjax.edits.edit import compose
 
-    return Condition(compose(label=label), label)
+    return Condition(compose(label=label), label, at=at)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ The control of BOS is the vocabulary: every other token's key, in its place.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -101,11 +101,8 @@ def ranked(results: st.Results, vector: str, measure: str) -> st.Row:
     repeats = {"kv": 1.0, "repeated": (architecture.heads / architecture.kv_heads) ** 0.5}
     name, factor = ("key_norm", repeats[NORMS[measure]]) if measure in NORMS else (COSINES[measure], 1.0)
     value, tokens = float(factor * data[name].sel(vector=vector)), factor * data[f"token_{name}"].values[others(data)]
-    return st.Row(vector, "vector", measure, constant(value), percentile=rank(value, tokens), controls=len(tokens))
-
-
-def rank(value: float, tokens: NDArray) -> float:
-    return float(intervals.percentile_among(value, tokens))
+    rank = float(intervals.percentile_among(value, tokens))
+    return st.Row(vector, "vector", measure, constant(value), percentile=rank, controls=len(tokens))
 
 
 def rows(results: st.Results) -> list[st.Row]:
@@ -152,10 +149,13 @@ def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
 
 def findings(config: Embedding, architecture: Any) -> Iterator[st.Quantity]:
     yield from (number(name, vector) for name in (*NORMS, *COSINES) for vector in (BOS, MEAN))
-    for name, share in {"2.5 %": 0.025, "median": 0.5, "97.5 %": 0.975}.items():
-        of = partial(quantile, share=share)
-        yield st.quantity(f"cosine with q_avg, repeated to query heads ({name} quantile of the ordinary tokens)", of)
-    yield st.quantity(f"query heads, of {architecture.heads}, in which q_avg points towards k_bos", towards)
+    for share in (0.025, 0.5, 0.975):
+        name = f"cosine with q_avg, repeated to query heads ({share:.1%} quantile of the ordinary tokens)"
+        yield st.quantity(name, partial(quantile, share))
+    yield st.quantity(
+        f"query heads, of {architecture.heads}, in which q_avg points towards k_bos",
+        lambda results: float((results[STORE]["head_cosine"].sel(vector=BOS).values >= 0).sum()),
+    )
     if is_llama_3b(architecture):
         k_bos, k_avg, cos_bos, cos_avg = config.published
         for what, names, published in (("norms", NORMS, (k_bos, k_avg)), ("cosines", COSINES, (cos_bos, cos_avg))):
@@ -163,12 +163,9 @@ def findings(config: Embedding, architecture: Any) -> Iterator[st.Quantity]:
             yield st.number_of(rules, f"conventions that give the paper's {what} within {CLOSE:.0%}")
 
 
-def quantile(results: st.Results, share: float) -> float:
-    return float(np.quantile(results[STORE]["token_cosine_repeated"].values[others(results[STORE])], share))
-
-
-def towards(results: st.Results) -> float:
-    return float((results[STORE]["head_cosine"].sel(vector=BOS).values >= 0).sum())
+def quantile(share: float, results: st.Results) -> float:
+    data = results[STORE]
+    return float(np.quantile(data["token_cosine_repeated"].values[others(data)], share))
 
 
 def fits(measure: str, of_bos: float, of_mean: float) -> st.Rule:
@@ -181,7 +178,7 @@ def fits(measure: str, of_bos: float, of_mean: float) -> st.Rule:
     return st.Rule(f"{measure} is that of the paper", test)
 
 
-def figures(config: Embedding, architecture: Any) -> Iterator[Callable[[st.Results], Any]]:
+def figures(config: Embedding, architecture: Any) -> Iterator[st.Figure]:
     drawn = partial(st.drawn, store=STORE, bands=False, text=False)
     yield drawn(
         *("vocabulary", vocabulary),
