@@ -179,13 +179,19 @@ def drawn(
     caption: str,
     store: str | Sequence[str] = SWEEP,
     bands: bool = True,
+    text: bool = True,
 ) -> Figure:
-    """A figure that a study draws itself. picture: None where there is nothing to draw. bands: whether it has intervals."""
+    """A figure that a study draws itself.
+
+    picture: None where there is nothing to draw. bands: whether it has intervals. text: whether the numbers depend on a text.
+    """
 
     def draw(results: Results) -> Drawing | None:
         figure = picture(results)
+        if figure is None:
+            return None
         first, *others = (results[one] for one in ([store] if isinstance(store, str) else store))
-        return None if figure is None else Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others)}")
+        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others, text)}")
 
     return draw
 
@@ -289,11 +295,15 @@ def dots(
     return drawn(name, picture, caption, store)
 
 
-def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = ()) -> str:
-    """The end of a caption: intervals, prompts, model, precision, BOS and text. others: further stores that are drawn."""
+def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> str:
+    """The end of a caption: intervals, prompts, model, precision, BOS and text.
+
+    others: further stores that are drawn. text: whether the numbers depend on a text.
+    """
     made, study = data.attrs["sweep"], data.attrs["study"]
     counts = dict.fromkeys(str(one.sizes["prompt"]) for one in (data, *others) if "prompt" in one.sizes)
     texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others))
     prompts = f"{' or '.join(counts)} prompts"
     said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
-    return f"{said}{made['model']['name']} in {made['dtype']}, BOS {study['bos']}, {'; '.join(texts)}."
+    read = f", BOS {study['bos']}, {'; '.join(texts)}" if text else ""
+    return f"{said}{made['model']['name']} in {made['dtype']}{read}."

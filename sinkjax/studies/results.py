@@ -86,8 +86,29 @@ class Results:
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """A measure of every condition: float[condition, prompt]. Measures of one name are one measure."""
         if (measure.name, store) not in self._values:
-            self._values[measure.name, store] = measure.of(self[store])
+            found = measure.of(self[store])
+            self._values[measure.name, store] = self.read(found, store) if measure.placed else found
         return self._values[measure.name, store]
+
+    def read(self, values: NDArray, store: str = SWEEP, edited: bool = True) -> NDArray:
+        """Values at each condition's own positions (`Condition.at`), their mean over these.
+
+        Args:
+            values: float[condition, prompt, ..., position].
+            store: which sweep.
+            edited: False for the first condition's values at the positions of each.
+
+        Returns:
+            float[condition, prompt, ...].
+        """
+        chosen = [list(condition.at) for condition in self.conditions(store)]
+        return np.stack([values[row if edited else 0][..., at].mean(axis=-1) for row, at in enumerate(chosen)])
+
+    def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
+        """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
+        if measure.placed:
+            return self.read(measure.of(self[store]), store, edited=False)
+        return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
 
     def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> NDArray:
         """A measure of one condition: float[prompt]."""
@@ -163,7 +184,7 @@ class Results:
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
         values = self.values(measure, sweep.name)
-        baseline = values[0] if measure.baseline is None else measure.baseline(self[sweep.name])
+        baseline = self.baseline(measure, sweep.name)
         column = Column(values, baseline)
         controls = [control for control in sweep.controls if control.name in self.stores]
         ranks = None
@@ -177,5 +198,5 @@ class Results:
     def _random_effects(self, measure: Measure, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
         values = self.values(measure, control.name)
-        own = measure.baseline is not None
-        return Column(values, measure.baseline(self[control.name]) if own else baseline[: values.shape[1]]).effects  # type: ignore[misc]
+        own = measure.placed or measure.baseline is not None
+        return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects

@@ -36,14 +36,16 @@ class Condition:
     """One labelled edit of a sweep.
 
     series: conditions that belong together, e.g. "one layer". x: where it stands in its series (a layer, a count, a strength, a
-    position), or None. budget: what a random control must match (e.g. how many layers are edited), or None without controls. The
-    first condition of a sweep is the baseline, with which the others are compared.
+    position), or None. budget: what a random control must match (e.g. how many layers are edited), or None without controls. at:
+    positions at which a measure is read that is read at places of the edit's own (`Measure.placed`). The first condition of a
+    sweep is the baseline, with which the others are compared.
     """
 
     edit: Edit
     series: str
     x: Any = None
     budget: Hashable = None
+    at: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -51,11 +53,11 @@ class Condition:
         return self.edit.label
 
 
-def no_edit(label: str = NO_EDIT) -> Condition:
-    """The usual baseline."""
+def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
+    """The usual baseline. at: where measures are read that are read at places of the edits' own."""
     from sinkjax.edits.edit import compose
 
-    return Condition(compose(label=label), label)
+    return Condition(compose(label=label), label, at=at)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ class Measure:
 
     name: with its unit, as a column is headed. of: dataset -> float[condition, prompt]. baseline: dataset -> float[condition,
     prompt], what each condition is compared with where that is not the first condition's number (e.g. because each is read at a
-    position of its own). unit: of an effect, in sentences. note: the definition, for the page.
+    position of its own). unit: of an effect, in sentences. note: the definition, for the page. placed: whether `of` gives
+    float[condition, prompt, position], of which each condition's mean over its own positions (`Condition.at`) is taken, and
+    compared with the first condition's at the same positions.
     """
 
     name: str
@@ -101,6 +105,7 @@ class Measure:
     baseline: Callable[[xarray.Dataset], NDArray] | None = None
     unit: str = ""
     note: str = ""
+    placed: bool = False
 
 
 @dataclass(frozen=True)
