@@ -15,11 +15,15 @@ from sinkjax.analysis.rules import at_least as at_least
 from sinkjax.analysis.rules import at_most as at_most
 from sinkjax.analysis.rules import below as below
 from sinkjax.analysis.rules import below_controls as below_controls
+from sinkjax.analysis.rules import defined as defined
 from sinkjax.analysis.rules import less_than as less_than
+from sinkjax.analysis.rules import mean_within as mean_within
 from sinkjax.analysis.rules import more_than as more_than
 from sinkjax.analysis.rules import most_of as most_of
 from sinkjax.analysis.rules import not_ as not_
+from sinkjax.analysis.rules import number as number
 from sinkjax.analysis.rules import quantity as quantity
+from sinkjax.analysis.rules import some_of as some_of
 from sinkjax.analysis.rules import within as within
 from sinkjax.analysis.summary import Row as Row
 from sinkjax.studies.config import Controlled as Controlled
@@ -32,9 +36,11 @@ from sinkjax.studies.figures import activations as activations
 from sinkjax.studies.figures import along as along
 from sinkjax.studies.figures import attention_maps as attention_maps
 from sinkjax.studies.figures import attention_received as attention_received
+from sinkjax.studies.figures import curves as curves
 from sinkjax.studies.figures import dots as dots
 from sinkjax.studies.figures import drawn as drawn
 from sinkjax.studies.figures import lines as lines
+from sinkjax.studies.figures import points as points
 from sinkjax.studies.measures import at_places as at_places
 from sinkjax.studies.measures import largest_activation as largest_activation
 from sinkjax.studies.measures import largest_elsewhere as largest_elsewhere
@@ -43,6 +49,8 @@ from sinkjax.studies.measures import mean_loss as mean_loss
 from sinkjax.studies.measures import sink_rate as sink_rate
 from sinkjax.studies.quantities import difference as difference
 from sinkjax.studies.quantities import effect as effect
+from sinkjax.studies.quantities import largest_effect as largest_effect
+from sinkjax.studies.quantities import part_of as part_of
 from sinkjax.studies.quantities import recovered as recovered
 from sinkjax.studies.quantities import value as value
 from sinkjax.studies.results import Results as Results

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure as Picture
 
+    from sinkjax.report.figures import layers
+    from sinkjax.report.figures.points import Point
     from sinkjax.studies.results import Results
 
 Figure = Callable[["Results"], Drawing | None]
@@ -41,8 +43,11 @@ class Panel:
     log: bool = False
 
 
-def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, **options: Any) -> Figure:
-    """Measures along the x of conditions, with bands for their intervals. options: as for `report.figures.layers.lines`."""
+def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, *, store: str = SWEEP, **options: Any) -> Figure:
+    """Measures along the x of conditions, with bands for their intervals.
+
+    store: of which sweep they are, for the caption. options: as for `report.figures.layers.lines`.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
@@ -65,7 +70,44 @@ def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str,
         ]
         return layers.lines(drawn, xlabel, **options)
 
-    return drawn(name, picture, caption)
+    return drawn(name, picture, caption, store)
+
+
+def curves(
+    name: str,
+    xlabel: str,
+    grid: Callable[[Results], Sequence[Sequence[layers.Panel]]],
+    caption: str,
+    store: str = SWEEP,
+    bands: bool = True,
+    **options: Any,
+) -> Figure:
+    """Panels of lines that a study computes itself (`Results.panel`). options: as for `report.figures.layers.lines`."""
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures import layers
+
+        return layers.lines(grid(results), xlabel, **options)
+
+    return drawn(name, picture, caption, store, bands)
+
+
+def points(
+    name: str,
+    xlabel: str,
+    columns: Callable[[Results], Mapping[str, Sequence[Point]]],
+    caption: str,
+    store: str = SWEEP,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Single numbers side by side. columns: results -> title of a panel -> its points."""
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures.points import points
+
+        return points(columns(results), xlabel, limits)
+
+    return drawn(name, picture, caption, store)
 
 
 def along(

@@ -13,7 +13,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.figures.layers import Line
+from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.studies.specs import SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
@@ -128,8 +128,23 @@ class Results:
         """
         places = {condition.label: condition.x for sweep in self.sweeps for condition in self.conditions(sweep)}
         rows = [self.row(measure, label) for label in labels]
-        reference = self.row(measure, baseline).value.mean if baseline else None
+        reference = self._beside(measure, labels[0], baseline).value.mean if baseline else None
         return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
+
+    def panel(
+        self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any
+    ) -> Panel:
+        """Axes of lines, each from float[prompt, x] or ready; x: by default 0, 1, ... options: as for `figures.layers.Panel`."""
+        lines = [
+            curve if isinstance(curve, Line) else self.curve(name, range(curve.shape[-1]) if x is None else x, curve)
+            for name, curve in curves.items()
+        ]
+        return Panel(title, ylabel, lines, **options)
+
+    def _beside(self, measure: Measure, label: str, baseline: str) -> Row:
+        """The baseline's row in the sweep of a condition, which may have other prompts than the first sweep."""
+        home = next(sweep.name for sweep in self.mains if label in self.labels(sweep.name))
+        return self.table_of(home).get((baseline, measure.name)) or self.row(measure, baseline)
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """float[prompt, x] as a line with its intervals over prompts."""

@@ -7,11 +7,21 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sinkjax.analysis import intervals
 from sinkjax.studies.requirements import needs
-from sinkjax.studies.study import CONTROL, Batch, Calculation, Condition, Shown, Study, Sweep, SweepSpec, control_prompts, no_edit
+from sinkjax.studies.study import (
+    CONTROL,
+    Batch,
+    Calculation,
+    Condition,
+    Shown,
+    Study,
+    Sweep,
+    SweepSpec,
+    Values,
+    control_prompts,
+    no_edit,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -82,7 +92,7 @@ def noop_sweep(study: Study) -> Sweep:
         probe=study.probe,
         prompts=lambda config: min(NOOP_PROMPTS, config.prompts),
         inputs=study.inputs,
-        values=study.values,
+        values=study.noop_values or study.values,
         optional=True,
     )
 
@@ -133,7 +143,7 @@ def architecture_of(data: xarray.Dataset) -> Any:
 
 def random_edits(
     stream: str,
-    draw: Callable[[np.random.Generator, Any, Config, Any], Edit],
+    draw: Callable[..., Edit],
     budgets: Callable[[Any, Config], Iterable[Any]],
     *,
     name: str = CONTROLS,
@@ -141,6 +151,7 @@ def random_edits(
     prompts: Callable[[Any], int] = control_prompts,
     when: Callable[[Any, Config], bool] = lambda config, architecture: True,
     optional: bool = False,
+    values: Values | None = None,
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` random edits for each budget, on the first `control_prompts` prompts.
 
@@ -150,16 +161,17 @@ def random_edits(
         budgets: (config, architecture) -> the budgets that have controls.
         name: of the store.
         probe, prompts, when, optional: as for `Sweep`.
+        values: as for `Sweep`; `draw` takes them as a fifth argument.
     """
 
-    def conditions(config: Any, architecture: Config) -> Iterator[Condition]:
+    def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:
         rng = intervals.generator(config.seed, stream)
         for budget in budgets(config, architecture):
             for number in range(config.controls):
-                edit = draw(rng, config, architecture, budget)
+                edit = draw(rng, config, architecture, budget, *given)
                 yield Condition(edit.named(f"control {number}: {edit.label}"), CONTROL, budget=budget)
 
-    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional)
+    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional, values=values)
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
@@ -167,7 +179,7 @@ def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> lis
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
 
-    main = main_sweep(study)
+    main = shown.sweep or main_sweep(study)
     few = min(shown.prompts, config.prompts)
     blank = main.values.blank(config, architecture, few) if main.values else None
     chosen = _labelled(conditions_of(main, config, architecture, blank), shown.labels)

@@ -201,13 +201,15 @@ class Shown:
 
     labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more.
+    are run, more than are shown where the values of edits are computed from more. sweep: whose conditions they are, where these
+    are not those of the main sweep.
     """
 
     labels: tuple[str, ...]
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
+    sweep: Sweep | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +225,8 @@ class Study:
     trainings: config -> what is trained and measured, in place of sweeps; `architecture` is None then.
     claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
     table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
-    (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
+    (takes `values` as a third argument where the study has some). noop_values: of the no-op's edits, where these hold other
+    values than the conditions. shown: what maps and continuations show. notes: (config,
     results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
     where a config does not fit a model. views: results -> further maps to step through. provenance: results -> how the numbers
     were made, in place of the usual facts. over: what means and intervals are over. subject: what a condition is.
@@ -247,6 +250,7 @@ class Study:
     featured: Callable[[Results], Sequence[str]] | None = None
     figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | None]]] = lambda config, architecture: ()
     noop: Callable[..., Mapping[str, Edit]] | None = None
+    noop_values: Values | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
     rows: Callable[[Results], Sequence[Row]] | None = None
