@@ -67,4 +67,5 @@ from sinkjax.studies.study import Shown as Shown
 from sinkjax.studies.study import Study as Study
 from sinkjax.studies.study import Sweep as Sweep
 from sinkjax.studies.study import Values as Values
+from sinkjax.studies.study import control_prompts as control_prompts
 from sinkjax.studies.study import no_edit as no_edit

@@ -105,4 +105,7 @@ def _named(name: str, label: Label, found: str) -> str:
 
 
 def _said(label: Label) -> str:
-    return label if isinstance(label, str) else (label.__doc__ or "the chosen condition").splitlines()[0].rstrip(".").lower()
+    if isinstance(label, str):
+        return label
+    first = (label.__doc__ or "the chosen condition").splitlines()[0].rstrip(".")
+    return f"{first[:1].lower()}{first[1:]}"

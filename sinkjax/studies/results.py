@@ -15,6 +15,7 @@ from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line, Panel
+from sinkjax.report.figures.points import Point
 from sinkjax.studies.specs import SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
@@ -140,6 +141,10 @@ class Results:
             for name, curve in curves.items()
         ]
         return Panel(title, ylabel, lines, **options)
+
+    def point(self, name: str, measure: Measure, label: str, kind: str) -> Point:
+        """The value of a condition as a point of a figure. name: of its line. kind: its entry in the legend."""
+        return Point(name, self.row(measure, label).value, kind)
 
     def _beside(self, measure: Measure, label: str, baseline: str) -> Row:
         """The baseline's row in the sweep of a condition, which may have other prompts than the first sweep."""

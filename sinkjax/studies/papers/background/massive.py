@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
-from sinkjax.studies.config import at_least, below, refuse
+from sinkjax.config_files.checks import at_least, below, refuse
 from sinkjax.studies.papers.background._massive import RANKS, RATIO, THRESHOLD, Levels, levels_probe, massive_layers
 
 ZERO, MEAN = "massive dims to zero", "massive dims to their mean"
