@@ -7,7 +7,7 @@ Controls drop the MLP of random other positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,10 +152,12 @@ ABOVE_BOUND = st.quantity(
 )
 
 
-def minus(part: int, name: str) -> st.Quantity:
-    """Entropy of the middle depths less that of others (`phases`)."""
-    said = f"entropy of the middle depths minus that of the {name} ones"
-    return st.quantity(said, lambda results: phases(results)[1] - phases(results)[part], "bits", signed=True)
+def by_phase(name: str, of: Callable[[NDArray, NDArray, NDArray], NDArray], signed: bool = False) -> st.Quantity:
+    return st.quantity(name, lambda results: of(*phases(results)), "bits", signed)
+
+
+BEFORE = by_phase("entropy of the middle depths minus that of the early ones", lambda early, inside, late: inside - early, True)
+AFTER = by_phase("entropy of the middle depths minus that of the late ones", lambda early, inside, late: inside - late, True)
 
 
 def single(architecture: Any) -> list[str]:
@@ -172,7 +174,7 @@ def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
     freed, removed, plain = st.effect(entropy, emerges), st.effect(sinks, emerges), st.value(sinks, st.NO_EDIT)
     yield st.Claim(
         "Hidden states are compressed in the middle layers (Queipo-de-Llano et al. 2026, Fig. 1).",
-        st.all_of(st.below(minus(0, "early")), st.below(minus(2, "late"))),
+        st.all_of(st.below(BEFORE), st.below(AFTER)),
         paper="LLaMA3-8B: 0.02 bits in the middle layers",
     )
     yield st.Claim(
@@ -209,9 +211,9 @@ def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
 
 def findings(config: Compression, architecture: Any) -> Iterator[st.Quantity]:
     entropy, sinks, mixing, loss, share = measures(config)
-    for number, name in enumerate(("the first fifth of depths", "the middle", "the last sixth")):
-        said = f"matrix entropy without an edit in {name}"
-        yield st.quantity(said, lambda results, number=number: phases(results)[number], "bits")
+    yield by_phase("matrix entropy without an edit in the first fifth of depths", lambda early, inside, late: early)
+    yield by_phase("matrix entropy without an edit in the middle", lambda early, inside, late: inside)
+    yield by_phase("matrix entropy without an edit in the last sixth", lambda early, inside, late: late)
     yield from (NORM_ENTROPY, NORM_SINKS)
     yield st.number(f"layer of emergence, in which the norm of position {config.position} grows most", emergence)
     yield from (st.effect(measure, emerges) for measure in (entropy, share, sinks, mixing, loss))
