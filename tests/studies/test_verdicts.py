@@ -7,8 +7,6 @@ import pytest
 import xarray
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments.background import patch, streaming
-from sinkjax.experiments.background.config import Patch, Streaming
 from sinkjax.experiments.li import amplify, dominance, isolate
 from sinkjax.experiments.li.config import Amplify, Dominance, Isolate
 from sinkjax.experiments.summary import Row, Table
@@ -47,29 +45,6 @@ def test_pushed_outputs_make_a_sink_at_half_of_what_key_0_has_and_monotone_means
     made = table(row(amplify.NONE, "sink", 0), row(amplify.NONE, "first", 80), *rows)
     best = {way: amplify._best(config, made, "sink", way) for way in amplify.CENTRES}
     assert tuple(claim.verdict for claim in amplify._claims(config, made, names, best))[:2] == verdicts
-
-
-@pytest.mark.parametrize(("stream", "verdict"), [(41, "confirmed"), (39, "not confirmed")])
-def test_a_patch_is_judged_by_the_donor_run_too(stream, verdict):
-    names = ("sink", "largest", "loss")
-    labels = [f"{site}, layer 0" for site in patch.SITES.values()] + [f"{site}, {patch.ALL}" for site in patch.SITES.values()]
-    sizes = {patch.NONE: 0, patch.DONOR: 80, patch.WHOLE: 50, f"{patch.SITES[patch.Site.RESID]}, layer 0": stream}
-    made = table(*(row(label, name, sizes.get(label, 0)) for label in (patch.NONE, patch.DONOR, *labels) for name in names))
-    chosen = patch.arms(Patch(), {site: np.zeros((1, 1, 1)) for site in patch.SITES})
-    claim = patch._claims(Patch(), chosen, made, names, 1)[0]
-    assert claim.verdict == verdict
-    assert f"{stream / 80:.0%} of the donor run's, {stream / 50:.0%} of the whole stream's" in claim.evidence
-
-
-def test_every_size_of_the_cache_is_stated_beside_the_one_that_is_judged():
-    config = Streaming(length=12, cache=4, other_caches=(3,), first=(0, 2), controls=3)
-    losses = {streaming.NONE: [1.0, 2.0, 3.0], "cache 4: 0 first, 4 last": [5.0, 6.0, 7.0], "cache 3: 0 first, 3 last": [5, 6, 7]}
-    losses |= {"cache 4: 2 first, 2 last": [1.0, 2.0, 3.0], "cache 3: 2 first, 1 last": [3.0, 4.0, 5.0]}
-    values = {name: np.array(entry) for name, entry in losses.items()}
-    made = table(*(row(name, "loss", float(entry.mean()), 2.0) for name, entry in values.items()))
-    claim = streaming._claims(config, made, "loss", values)[1]
-    assert claim.verdict == "confirmed"
-    assert "1.00 of the damage is undone with 4 keys, 0.500 with 3" in claim.evidence
 
 
 @pytest.mark.parametrize(("aligned", "verdict"), [(0.9, "confirmed"), (0.5, "not confirmed")])
