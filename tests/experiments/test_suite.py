@@ -13,6 +13,7 @@ import xarray
 import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import registry, run, suite
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
@@ -185,7 +186,7 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
         assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
 
 
-@pytest.mark.parametrize("name", [name for name in registry.shipped() if registry.choose(name).suite])
+@pytest.mark.parametrize("name", [name for name in shipped() if registry.choose(name).suite])
 def test_a_shipped_suite_holds_every_experiment_of_its_family(name):
     family, config = name.rpartition("/")[0], choose(name).config
     assert config.family == family
