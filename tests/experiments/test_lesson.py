@@ -147,7 +147,7 @@ def test_suites_on_a_model_leave_it_out_and_suites_that_train_hold_nothing_else(
 
 
 def test_a_plan_says_runs_steps_parameters_and_flops(chosen, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "choose", lambda name: chosen)
+    monkeypatch.setattr("sinkjax.cli.plan.choose", lambda name: chosen)
     assert cli.main(["plan", "made-up/lines", "--steps", "7"]) == 0
     shown = capsys.readouterr().out
     assert "made-up/lines: batch-8" in shown

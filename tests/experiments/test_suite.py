@@ -173,7 +173,9 @@ def test_a_plan_covers_each_member_or_says_why_not(chosen):
 
 
 def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "choose", lambda name: choose(name) if (tmp_path / "out").exists() else chosen)
+    for verb in ("plan", "run", "report"):
+        there = lambda name: choose(name) if (tmp_path / "out").exists() else chosen  # noqa: E731
+        monkeypatch.setattr(f"sinkjax.cli.{verb}.choose", there)
     assert cli.main(["plan", "kiya/all"]) == 0
     assert "made-up/gated does not run: the model has no gate" in capsys.readouterr().out
     assert cli.main(["run", "kiya/all", "--out", str(tmp_path / "out")]) == 0
