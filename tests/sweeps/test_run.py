@@ -138,7 +138,7 @@ def test_edits_that_do_not_fit_are_refused_before_anything_is_written(tiny_confi
 
 
 def test_a_row_emptied_at_run_time_raises_and_is_not_marked_done(tiny_config, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("sinkjax.edits.resolve._refuse_empty_rows", lambda *args: None)
+    monkeypatch.setattr("sinkjax.edits.edit.refuse_empty_rows", lambda *args: None)
     edits = [sinkjax.mask_key(0), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0, layers=1)]
     with pytest.raises(SinkjaxError, match=r"edit 1 leaves 6 rows of attention without a key"):
         sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")

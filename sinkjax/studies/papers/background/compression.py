@@ -275,7 +275,7 @@ STUDY = st.Study(
         (st.NO_EDIT, WHERE_IT_GROWS, ALL),
         start=config.position + 1,
         prompts=config.control_prompts,
-        sweep=st.Sweep("shown", shown, values=layer_of_growth("resid_norm")),
+        sweeps=(st.Sweep("shown", shown, values=layer_of_growth("resid_norm")),),
     ),
     check=lambda config, architecture: refuse(
         architecture.layers < 4,
