@@ -10,7 +10,7 @@ CHECKS := kill or notebook or page or rows or wheel
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format parity bench clean
+.PHONY: help demo test mesh check lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -22,7 +22,11 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
-	$(PYTEST) -m "not ($(CHECKS))"
+	$(PYTEST) -m "not ($(CHECKS) or mesh)"
+	@$(MAKE) --no-print-directory mesh
+
+mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
+	JAX_NUM_CPU_DEVICES=8 $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
 
 check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
 	$(PYTEST) -m "$(CHECKS)"

@@ -54,6 +54,7 @@ def test_results_stand_in_the_order_of_the_list(tiny_config, model):
             assert_close(together[name][number], alone[name][0], 1e-5, name)
 
 
+@pytest.mark.mesh
 @pytest.mark.parametrize("count", [3, 8, 11])
 def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, count):
     assert jax.device_count() == 8
@@ -68,6 +69,7 @@ def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, 
         assert_close(spread[name], alone[name], 1e-5, name)
 
 
+@pytest.mark.mesh
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_a_model_in_shards_gives_the_numbers_of_a_whole_one(axis_type):
     config = Config(
@@ -170,6 +172,7 @@ def test_a_bar_is_shown_on_a_terminal_only(tiny_config, model, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.mesh
 def test_a_mesh_of_one_device_keeps_a_sweep_there(tiny_config, tiny_params):
     copies = NamedSharding(Mesh(np.array(jax.devices()[3:4]), ("data",)), PartitionSpec())
     placed = Model(tiny_config, jax.device_put(tiny_params, copies), None, {})
