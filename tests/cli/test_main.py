@@ -221,7 +221,13 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["report", "nowhere", "--out", "x"], "unknown option '--out'"),
         (["models", "nowhere"], "unknown model 'nowhere'"),
         (["models", "--source", "x"], "unknown option '--source'"),
-        (["models", "a", "b"], "b"),
+        (["report", "a", "b", "c"], "unexpected 'c': options are written --NAME VALUE"),
+        (["models", "a", "b"], "unexpected 'b': options are written --NAME VALUE"),
+        (["sites", "--length", "5", "nowhere", "x"], "unexpected 'x': options are written --NAME VALUE"),
+        (["sites", "--length", "5", "nowhere"], "unknown model 'nowhere'"),
+        (["run", "pretrain/gu-weight-decay", "--mesh", "2"], "--mesh takes 2 values, not 1: 2"),
+        (["run", "kiya/mask", "--no-loss", "3"], "--no-loss is a switch and takes no value, not '3'"),
+        (["train", "trigger/softmax-1l1h", "--residual", "maybe"], "--residual must be true or false, not 'maybe'"),
         (["sites", "nowhere"], "unknown model 'nowhere'"),
         (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),
         (["sites", "--prompts", "x"], "--prompts must be a whole number, not 'x'"),
@@ -237,6 +243,11 @@ def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypat
     else:
         assert words.lower() in fails(capsys, *arguments).lower()
     assert not list(tmp_path.iterdir())
+
+
+def test_what_only_tyro_refuses_is_one_sentence_too(capsys, monkeypatch):
+    monkeypatch.setattr("sinkjax.config_files.documents.misfit", lambda *_: "")
+    assert "make no sense together; see sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
 
 
 def test_another_run_in_the_folder_is_refused(finished, tiny, capsys):

@@ -134,7 +134,7 @@ def test_numbers_agree_up_to_a_relative_and_an_absolute_part(script, value: floa
     reference = np.array([1.0, value])
     for scale in (1.0, 1e4):  # the absolute part goes with the largest value
         for sign in (-1, 1):
-            array = scale * (reference + [0, sign * off])
+            array = scale * (reference + np.array([0, sign * off]))
             assert (bench.difference(array, scale * reference) <= bench.TOLERANCE) is agrees
             assert np.allclose(array, scale * reference, bench.TOLERANCE, bench.ROUNDING * scale) is agrees
     assert bench.difference(np.zeros(2), np.zeros(2)) == 0
