@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -131,6 +132,9 @@ def embed(
     params: Params, tokens: jax.Array, edits: Edits, config: Config, probe: Probe, lengths: jax.Array
 ) -> tuple[jax.Array, dict]:
     """The residual stream at depth 0, [B, T, d], and what was measured there."""
+    vectors = () if config.vocab_size else (config.width,)  # checked here, where every jitted caller passes
+    chex.assert_shape(tokens, (None, None, *vectors))
+    chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(edits, probe, lengths, layer=jnp.int32(0))
     h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens])
     h = positions.add_vectors(h, config.position, params)

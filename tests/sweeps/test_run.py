@@ -15,9 +15,8 @@ from sinkjax import Probe, SinkjaxError, Site
 from sinkjax.checkpoints.load import Model
 from sinkjax.model import params as parameters
 from sinkjax.model.config import Config, RMSNorm, Rope
-from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store
-from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
+from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, count_traces, model_of, prompts
 
 PROBE = Probe(attention_received=True, resid_max=True)
 
@@ -27,7 +26,7 @@ def model(tiny_config, tiny_params):
     return model_of(tiny_config, tiny_params)
 
 
-def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(tiny_config, model):
+def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(tiny_config, model, monkeypatch):
     rng = np.random.default_rng(0)
     strengths = [1, -2.5, np.float32(0.5), jnp.asarray(3.0), np.array(1, np.int64)]
     edits = [
@@ -37,11 +36,10 @@ def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(
         for n in range(50)
     ]
     edits += [sinkjax.drop_mlp(position, layers=layer) for position in range(5) for layer in range(LAYERS)] + [sinkjax.compose()]
-    probe = Probe(attention_received=True, key_norm=True)  # no other test has it, so that nothing is compiled yet
-    before = baseline._cache_size(), edited._cache_size()
+    probe = Probe(attention_received=True, key_norm=True)
+    count_traces(monkeypatch, baseline=1, edited=2)
     result = sinkjax.sweep(model, prompts(tiny_config, count=9, length=40), edits, probe=probe)
     assert max(len(chunk[2]) for chunk in result.attrs["schedule"]["chunks"]) < 10  # several chunks of each kind
-    assert (baseline._cache_size() - before[0], edited._cache_size() - before[1]) == (1, 2)
 
 
 def test_results_stand_in_the_order_of_the_list(tiny_config, model):
