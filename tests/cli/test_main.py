@@ -112,6 +112,7 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"sinkjax {sinkjax.__version__}\n"
 
 
+@pytest.mark.long
 def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
@@ -121,6 +122,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert shown.err.startswith("back end: cpu")
 
 
+@pytest.mark.long
 def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
     out = tmp_path / "out"
     assert cli.main(["run", str(finished / "sweep.zarr"), "--seed", "3", "--out", str(out)]) == 0
@@ -128,6 +130,7 @@ def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
     assert (first.seed, second.seed, first.controls, second.controls) == (0, 3, 4, 4)
 
 
+@pytest.mark.long
 def test_a_report_is_rebuilt_from_the_stores(finished, capsys):
     page = (finished / "report.html").read_bytes()
     (finished / "report.html").unlink()
@@ -148,6 +151,7 @@ def test_a_plan_counts_without_reading_weights(tiny, files, tmp_path, capsys):
         assert words in shown
 
 
+@pytest.mark.long
 def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, capsys):
     model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
     assert cli.main(["plan", "kiya/embedding", *model]) == 0
@@ -158,6 +162,7 @@ def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, cap
     assert "kiya/mask: continuations" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_sweep_of_a_file_runs(sweep_file, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["sweep", str(sweep_file), "--seed", "1"]) == 0
@@ -250,6 +255,7 @@ def test_what_only_tyro_refuses_is_one_sentence_too(capsys, monkeypatch):
     assert "make no sense together; see sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
 
 
+@pytest.mark.long
 def test_another_run_in_the_folder_is_refused(finished, tiny, capsys):
     assert "controls was 4, now 9" in fails(capsys, "run", "kiya/mask", *tiny, "--controls", "9", "--out", str(finished))
 
