@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import LEVEL
 from sinkjax.report.section import Drawing
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure as Picture
 
+    from sinkjax.report.figures import layers
+    from sinkjax.report.figures.points import Point
     from sinkjax.studies.results import Results
 
 Figure = Callable[["Results"], Drawing | None]
@@ -30,7 +34,7 @@ class Panel:
 
     curves: name in the legend -> (measure, labels of conditions). title: above it. ylabel: shared along a row. effect: whether
     effects are drawn instead of values. baseline: label of the condition drawn as a dashed line, "" for none. log: whether y is
-    logarithmic.
+    logarithmic. published: name in the legend -> (x, numbers of a paper), drawn beside.
     """
 
     ylabel: str
@@ -39,9 +43,17 @@ class Panel:
     effect: bool = False
     baseline: str = ""
     log: bool = False
+    published: Mapping[str, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
 
 
-def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, **options: Any) -> Figure:
+def lines(
+    name: str,
+    xlabel: str,
+    grid: Sequence[Sequence[Panel]],
+    caption: str,
+    store: str | Sequence[str] = SWEEP,
+    **options: Any,
+) -> Figure:
     """Measures along the x of conditions, with bands for their intervals. options: as for `report.figures.layers.lines`."""
 
     def picture(results: Results) -> Picture:
@@ -55,7 +67,8 @@ def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str,
                     [
                         results.line(curve, measure, labels, panel.effect, panel.baseline)
                         for curve, (measure, labels) in panel.curves.items()
-                    ],
+                    ]
+                    + [layers.Line(curve, x, list(map(exact, values))) for curve, (x, values) in panel.published.items()],
                     panel.log,
                     signed=panel.effect,
                 )
@@ -65,7 +78,58 @@ def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str,
         ]
         return layers.lines(drawn, xlabel, **options)
 
-    return drawn(name, picture, caption)
+    return drawn(name, picture, caption, store)
+
+
+def curves(
+    name: str,
+    xlabel: str,
+    grid: Callable[[Results], Sequence[Sequence[layers.Panel]]],
+    caption: str,
+    store: str | Sequence[str] = SWEEP,
+    bands: bool = True,
+    **options: Any,
+) -> Figure:
+    """Panels of lines that a study computes itself (`Results.curve`, `ranges`). options: as for `report.figures.layers.lines`."""
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures import layers
+
+        return layers.lines(grid(results), xlabel, **options)
+
+    return drawn(name, picture, caption, store, bands)
+
+
+def points(
+    name: str,
+    xlabel: str,
+    columns: Callable[[Results], Mapping[str, Sequence[Point]]],
+    caption: str,
+    store: str | Sequence[str] = SWEEP,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Single numbers side by side. columns: results -> title of a panel -> its points."""
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures.points import points
+
+        return points(columns(results), xlabel, limits)
+
+    return drawn(name, picture, caption, store)
+
+
+def exact(value: float) -> Interval:
+    """A number without an interval, e.g. one that a paper gives."""
+    return Interval(float(value), None, None, 1, 0, LEVEL, "none")
+
+
+def ranges(name: str, x: Sequence[float], values: NDArray) -> layers.Line:
+    """float[x, control] as a line of means, whose band is the range of the controls."""
+    from sinkjax.report.figures import layers
+
+    values = np.asarray(values, np.float64)
+    ends = zip(values.mean(axis=1).tolist(), values.min(axis=1).tolist(), values.max(axis=1).tolist(), strict=True)
+    return layers.Line(name, x, [Interval(*row, values.shape[1], 0, 1.0, "range") for row in ends])
 
 
 def along(
@@ -113,7 +177,7 @@ def drawn(
     name: str,
     picture: Callable[[Results], Picture | None],
     caption: str,
-    store: str = SWEEP,
+    store: str | Sequence[str] = SWEEP,
     bands: bool = True,
     text: bool = True,
 ) -> Figure:
@@ -124,8 +188,10 @@ def drawn(
 
     def draw(results: Results) -> Drawing | None:
         figure = picture(results)
-        made = source(results[store], bands, text)
-        return None if figure is None else Drawing(name, figure, f"{' '.join(caption.split())} {made}")
+        if figure is None:
+            return None
+        first, *others = (results[one] for one in ([store] if isinstance(store, str) else store))
+        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others, text)}")
 
     return draw
 
@@ -229,14 +295,15 @@ def dots(
     return drawn(name, picture, caption, store)
 
 
-def source(data: xarray.Dataset, bands: bool = True, text: bool = True) -> str:
-    """The end of a caption: intervals, prompts, model, precision, BOS and text."""
+def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> str:
+    """The end of a caption: intervals, prompts, model, precision, BOS and text.
+
+    others: further stores that are drawn. text: whether the numbers depend on a text.
+    """
     made, study = data.attrs["sweep"], data.attrs["study"]
-    prompts = data.sizes.get("prompt")
-    said = (
-        f"Bands: bootstrap 95 % intervals over {prompts} prompts. "
-        if bands and prompts
-        else f"{prompts} prompts. " * bool(prompts)
-    )
-    read = f", BOS {study['bos']}, {study['text'].partition(', because')[0]}" if text else ""
+    counts = dict.fromkeys(str(one.sizes["prompt"]) for one in (data, *others) if "prompt" in one.sizes)
+    texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others))
+    prompts = f"{' or '.join(counts)} prompts"
+    said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
+    read = f", BOS {study['bos']}, {'; '.join(texts)}" if text else ""
     return f"{said}{made['model']['name']} in {made['dtype']}{read}."

@@ -40,6 +40,23 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
     return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
 
 
+def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: bool = False) -> Quantity:
+    """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any."""
+    said = name or f"{measure} ({_said(label)})"
+    return quantity(said, lambda results: results.own[chosen(label, results), measure], unit, signed)
+
+
+def largest_change(label: str, store: str) -> Quantity:
+    """What a condition that must change nothing did to any statistic of its sweep, in the worst prompt."""
+
+    def of(results: Results) -> float:
+        from sinkjax.studies.noop import changes
+
+        return 1e6 * max(float(change.max()) for change in changes(results[store], [label]).values())
+
+    return quantity(f"largest change of any statistic ({label})", of, "millionths of its largest value")
+
+
 def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:
     """The paired difference of two conditions."""
 

@@ -14,7 +14,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.figures.layers import Line
+from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.studies.specs import SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
@@ -34,6 +34,7 @@ class Results:
         self.study, self.config, self.stores = study, config, stores
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
+        self._columns: dict[tuple[str, str], list[Row]] = {}
         trains = study.trainings is not None
         self.architecture: Any = SimpleNamespace() if trains else architecture_of(next(iter(stores.values())))
         parts = () if trains else tuple(declared(study, config, self.architecture))
@@ -139,15 +140,21 @@ class Results:
         return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
 
     def row(self, measure: Measure, label: str) -> Row:
-        """The row of the summary for one measure of one condition."""
-        return self.table[label, measure.name]
+        """One measure of one condition, by the label of its row in the summary; a measure that the summary lacks is computed."""
+        return self.table.get((label, measure.name)) or self._beside(measure, label)
+
+    @functools.cached_property
+    def own(self) -> Table:
+        """The rows that a study makes itself, by (label, name of the measure)."""
+        return {(row.condition, row.measure): row for row in (self.study.rows(self) if self.study.rows else ())}
 
     def line(self, name: str, measure: Measure, labels: Sequence[str], effect: bool = False, baseline: str = "") -> Line:
         """A measure along some conditions, for a figure: its values or effects over their x.
 
         baseline: label of the condition whose value is drawn as a dashed line, "" for none.
         """
-        places = {condition.label: condition.x for sweep in self.sweeps for condition in self.conditions(sweep)}
+        sweeps = self.sweeps.items()
+        places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
         rows = [self.row(measure, label) for label in labels]
         reference = self.row(measure, baseline).value.mean if baseline else None
         return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
@@ -155,6 +162,24 @@ class Results:
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """float[prompt, x] as a line with its intervals over prompts."""
         return Line(name, x, intervals.intervals(values, axis=0).tolist())
+
+    def panel(
+        self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any
+    ) -> Panel:
+        """Axes of lines, each from float[prompt, x] or ready; x: by default 0, 1, ... options: as for `figures.layers.Panel`."""
+        lines = [
+            curve if isinstance(curve, Line) else self.curve(name, range(curve.shape[-1]) if x is None else x, curve)
+            for name, curve in curves.items()
+        ]
+        return Panel(title, ylabel, lines, **options)
+
+    def _beside(self, measure: Measure, label: str) -> Row:
+        """A row that the summary lacks, of the first sweep with such a label."""
+        labels = {sweep.name: [sweep.row_label(condition) for condition in self.conditions(sweep.name)] for sweep in self.mains}
+        store = next(name for name, found in labels.items() if label in found)
+        if (measure.name, store) not in self._columns:
+            self._columns[measure.name, store] = self._column(self.sweeps[store], measure)
+        return self._columns[measure.name, store][labels[store].index(label)]
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
@@ -167,7 +192,7 @@ class Results:
             random = np.concatenate([self._random_effects(measure, control, baseline) for control in controls])
             budgets = [condition.budget for control in controls for condition in self.conditions(control.name)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
-        labels = [(condition.label, condition.series) for condition in conditions]
+        labels = [(sweep.row_label(condition), sweep.prefix or condition.series) for condition in conditions]
         return column_rows(labels, measure.name, column, self.config.seed, ranks)
 
     def _random_effects(self, measure: Measure, control: Sweep, baseline: NDArray) -> NDArray:

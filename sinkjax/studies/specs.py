@@ -11,7 +11,20 @@ import numpy as np
 
 from sinkjax.analysis import intervals
 from sinkjax.studies.requirements import needs
-from sinkjax.studies.study import CONTROL, Batch, Calculation, Condition, Shown, Study, Sweep, SweepSpec, control_prompts, no_edit
+from sinkjax.studies.study import (
+    CONTROL,
+    TEXT,
+    Batch,
+    Calculation,
+    Condition,
+    Inputs,
+    Shown,
+    Study,
+    Sweep,
+    SweepSpec,
+    control_prompts,
+    no_edit,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -64,6 +77,11 @@ def main_sweep(study: Study) -> Sweep:
         controls=study.controls,
         values=study.values,
     )
+
+
+def unedited(store: str, inputs: Inputs = TEXT) -> Sweep:
+    """A run without an edit, for a study that only measures; its rows are the study's own."""
+    return Sweep(store, lambda config, architecture: [no_edit()], inputs=lambda config: inputs)
 
 
 def noop_sweep(study: Study) -> Sweep:
@@ -123,7 +141,13 @@ def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[
             yield part.name, False
         elif part.when(config, architecture):
             yield from ((sweep.name, sweep.optional) for sweep in (part, *part.controls))
-    yield from ((name, True) for name in (MAPS, TEXTS, NOOP))
+    yield from ((name, True) for name in (*map_stores(study, config, architecture), TEXTS, NOOP))
+
+
+def map_stores(study: Study, config: Any, architecture: Any) -> tuple[str, ...]:
+    """The stores of attention maps: one for each sweep that is shown."""
+    shown = study.shown(config, architecture) if study.shown else None
+    return (MAPS, *(f"{MAPS}-{name}" for name in (shown.sweeps[1:] if shown else ())))
 
 
 def architecture_of(data: xarray.Dataset) -> Any:
@@ -163,26 +187,46 @@ def random_edits(
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
-    """The sweep of the attention maps, and the continuations."""
+    """The sweeps of the attention maps, and the continuations of the first."""
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
 
-    main = main_sweep(study)
-    few = min(shown.prompts, config.prompts)
-    blank = main.values.blank(config, architecture, few) if main.values else None
-    chosen = _labelled(conditions_of(main, config, architecture, blank), shown.labels)
-    prepare = None
-    if main.values is not None:
-        values = main.values
+    parts: list[SweepSpec | Calculation] = []
+    probe, few = maps_probe(config.length, architecture.layers, shown.layers), min(shown.prompts, config.prompts)
+    stores = map_stores(study, config, architecture)
+    for store, main in zip(stores, _shown_sweeps(study, config, architecture, shown), strict=True):
+        chosen, prepare = _chosen(main, config, architecture, few, shown.labels)
+        inputs = main.inputs(config)
+        parts.append(SweepSpec(store, chosen, probe, few, inputs, prepare))
+        if store == MAPS and shown.texts:
+            parts.append(continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare))
+    return parts
 
-        def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
-            return _labelled(conditions_of(main, config, architecture, values.compute(config, model, batch)), shown.labels)
 
-    inputs = main.inputs(config)
-    return [
-        SweepSpec(MAPS, chosen, maps_probe(config.length, architecture.layers, shown.layers), few, inputs, prepare),
-        continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare),
-    ]
+def _shown_sweeps(study: Study, config: Any, architecture: Config, shown: Shown) -> list[Sweep]:
+    """The sweeps whose conditions are shown: those that are named, or the main one, or the unedited model."""
+    if shown.sweeps:
+        named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
+        return [named[name] for name in shown.sweeps]
+    if study.conditions is not None:
+        return [main_sweep(study)]
+    return [Sweep(SWEEP, lambda config, architecture: [no_edit()], inputs=study.inputs)]
+
+
+def _chosen(
+    sweep: Sweep, config: Any, architecture: Config, prompts: int, labels: Iterable[str]
+) -> tuple[tuple[Condition, ...], Callable[[Model, Batch], tuple[Condition, ...]] | None]:
+    """Some conditions of a sweep on a few prompts, and what prepares them where their edits hold values of the model."""
+    values = sweep.values
+    blank = values.blank(config, architecture, prompts) if values else None
+    stand_ins = _labelled(conditions_of(sweep, config, architecture, blank), labels)
+    if values is None:
+        return stand_ins, None
+
+    def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
+        return _labelled(conditions_of(sweep, config, architecture, values.compute(config, model, batch)), labels)
+
+    return stand_ins, prepare
 
 
 def _labelled(conditions: Iterable[Condition], labels: Iterable[str]) -> tuple[Condition, ...]:

@@ -71,6 +71,11 @@ class Inputs:
     kind: Literal["text", "random", "repeat"] = "text"
     bos: str | int | None = None
 
+    @property
+    def name(self) -> str:
+        """The kind in words."""
+        return {"text": "natural text", "random": "random tokens", "repeat": "one token repeated"}[self.kind]
+
 
 TEXT = Inputs()
 
@@ -132,7 +137,8 @@ class Sweep:
     name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
     architecture, values). probe, inputs: by default the study's. measures: config -> measures, of which the summary has a row for
     each condition. prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget.
-    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it.
+    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it. prefix: what the labels
+    of its rows begin with, and their series, where several sweeps have the same conditions.
     """
 
     name: str
@@ -145,6 +151,11 @@ class Sweep:
     values: Values | None = None
     when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
+    prefix: str = ""
+
+    def row_label(self, condition: Condition) -> str:
+        """The label of a condition's rows."""
+        return f"{self.prefix}: {condition.label}" if self.prefix else condition.label
 
 
 @dataclass(frozen=True)
@@ -206,13 +217,17 @@ class Shown:
 
     labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more.
+    are run, more than are shown where the values of edits are computed from more. sweeps: names of the sweeps that are shown, by
+    default the main one, or the unedited model where a study has none; the maps of further ones lie in stores of their own.
+    texts: whether there are continuations, of the first sweep.
     """
 
     labels: tuple[str, ...]
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
+    sweeps: tuple[str, ...] = ()
+    texts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,22 +237,24 @@ class Study:
     Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
     model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
 
-    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
-    question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
-    measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
-    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
-    claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
-    table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
-    (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
-    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
-    where a config does not fit a model. views: results -> further maps to step through. provenance: results -> how the numbers
-    were made, in place of the usual facts. over: what means and intervals are over. subject: what a condition is.
+    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces,
+    as may question and heading (what a page calls the study, by default its name). question: what the papers say. needs: parts
+    that a model must have (`studies/requirements.py`). probe: config -> what is measured. conditions, controls, measures,
+    values: of the main sweep, as for `Sweep`. more: further sweeps and calculations. trainings: config -> what is trained and
+    measured, in place of sweeps; `architecture` is empty then. claims: what is judged. findings: quantities that are reported
+    beside the claims. featured: results -> labels of the short table. figures: functions of the results. noop: what it does, in
+    words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
+    shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
+    rows: results -> further rows of the summary. check: raises where a config does not fit a model. views: results -> further
+    maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. status: results ->
+    sentences on runs that are missing or unfinished. over: what means and intervals are over. subject: what a condition is.
     """
 
     name: str
     config: type
     title: str
     question: str
+    heading: str = ""
     needs: tuple[str, ...] = ()
     probe: Callable[[Any], Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None
@@ -254,9 +271,10 @@ class Study:
     noop: Callable[..., Mapping[str, Edit]] | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
-    rows: Callable[[Results], Sequence[Row]] | None = None
+    rows: Callable[[Results], Iterable[Row]] | None = None
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     provenance: Callable[[Results], Mapping[str, Any]] | None = None
+    status: Callable[[Results], Iterable[str]] = lambda results: ()
     over: str = "prompts"
     subject: str = "edit"
