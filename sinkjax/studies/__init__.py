@@ -18,15 +18,19 @@ from sinkjax.analysis.rules import at_most as at_most
 from sinkjax.analysis.rules import at_or_above as at_or_above
 from sinkjax.analysis.rules import below as below
 from sinkjax.analysis.rules import below_controls as below_controls
+from sinkjax.analysis.rules import defined as defined
 from sinkjax.analysis.rules import highest as highest
 from sinkjax.analysis.rules import less_than as less_than
 from sinkjax.analysis.rules import lowest as lowest
+from sinkjax.analysis.rules import mean_within as mean_within
 from sinkjax.analysis.rules import more_than as more_than
 from sinkjax.analysis.rules import most_of as most_of
 from sinkjax.analysis.rules import never as never
 from sinkjax.analysis.rules import not_ as not_
+from sinkjax.analysis.rules import number as number
 from sinkjax.analysis.rules import quantity as quantity
 from sinkjax.analysis.rules import ranked_from as ranked_from
+from sinkjax.analysis.rules import some_of as some_of
 from sinkjax.analysis.rules import within as within
 from sinkjax.analysis.summary import Row as Row
 from sinkjax.analysis.summary import own_rows as own_rows
@@ -66,7 +70,9 @@ from sinkjax.studies.plots import stacked as stacked
 from sinkjax.studies.quantities import difference as difference
 from sinkjax.studies.quantities import effect as effect
 from sinkjax.studies.quantities import largest_change as largest_change
+from sinkjax.studies.quantities import largest_effect as largest_effect
 from sinkjax.studies.quantities import listed as listed
+from sinkjax.studies.quantities import part_of as part_of
 from sinkjax.studies.quantities import recovered as recovered
 from sinkjax.studies.quantities import value as value
 from sinkjax.studies.results import Results as Results
@@ -91,4 +97,5 @@ from sinkjax.studies.study import Shown as Shown
 from sinkjax.studies.study import Study as Study
 from sinkjax.studies.study import Sweep as Sweep
 from sinkjax.studies.study import Values as Values
+from sinkjax.studies.study import control_prompts as control_prompts
 from sinkjax.studies.study import no_edit as no_edit
