@@ -221,7 +221,7 @@ def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
     def columns(*series: str) -> dict[str, list[str]]:
         return {short(where): [label(place, where) for place in config.positions] for where in sets(config, L, *series)}
 
-    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace("position", "alone: position"))
+    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace(" in ", " alone\nin "))
     yield st.heat_maps(
         *("sink-by-position-and-layers", "position", [str(place) for place in config.positions]),
         [
