@@ -105,7 +105,7 @@ def section(times: Times, load: float) -> str:
             f"Measured on {date.today().isoformat()} on {cpu_name()}, jax {jax.__version__}, load average {load:.2f} before the "
             "start. `python scripts/bench_batches.py` writes this section.",
             markdown(["layers x heads", "generator", "ms a step", "more than hash"], rows),
-            f"Of a step with JAX's default, threefry, the generator of `sinkjax/train/counter_rng.py` saves {said}: {worth}. Those "
+            f"Of a step with JAX's default, threefry, that of `sinkjax/train/counter_rng.py` saves {said}: {worth}. Those "
             "named rbg draw other numbers under vmap, and on other devices and versions of XLA, as JAX documents, so a run would "
             "no longer be the same alone and among others.",
         )
