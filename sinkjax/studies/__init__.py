@@ -3,6 +3,7 @@
 What a declaration is made of is imported from here: `from sinkjax.studies import Claim, Condition, Study, above, effect, lines`.
 """
 
+from sinkjax.analysis.rules import Absent as Absent
 from sinkjax.analysis.rules import Claim as Claim
 from sinkjax.analysis.rules import Estimate as Estimate
 from sinkjax.analysis.rules import Quantity as Quantity
@@ -10,11 +11,13 @@ from sinkjax.analysis.rules import Rule as Rule
 from sinkjax.analysis.rules import above as above
 from sinkjax.analysis.rules import above_controls as above_controls
 from sinkjax.analysis.rules import all_of as all_of
+from sinkjax.analysis.rules import all_present as all_present
 from sinkjax.analysis.rules import any_of as any_of
 from sinkjax.analysis.rules import at_least as at_least
 from sinkjax.analysis.rules import at_most as at_most
 from sinkjax.analysis.rules import below as below
 from sinkjax.analysis.rules import below_controls as below_controls
+from sinkjax.analysis.rules import equals as equals
 from sinkjax.analysis.rules import less_than as less_than
 from sinkjax.analysis.rules import more_than as more_than
 from sinkjax.analysis.rules import most_of as most_of
@@ -28,6 +31,7 @@ from sinkjax.studies.config import StudyConfig as StudyConfig
 from sinkjax.studies.figures import ALONG_LAYERS as ALONG_LAYERS
 from sinkjax.studies.figures import Figure as Figure
 from sinkjax.studies.figures import Panel as Panel
+from sinkjax.studies.figures import Profiles as Profiles
 from sinkjax.studies.figures import activations as activations
 from sinkjax.studies.figures import along as along
 from sinkjax.studies.figures import attention_maps as attention_maps
@@ -35,6 +39,7 @@ from sinkjax.studies.figures import attention_received as attention_received
 from sinkjax.studies.figures import dots as dots
 from sinkjax.studies.figures import drawn as drawn
 from sinkjax.studies.figures import lines as lines
+from sinkjax.studies.figures import profiles as profiles
 from sinkjax.studies.measures import at_places as at_places
 from sinkjax.studies.measures import largest_activation as largest_activation
 from sinkjax.studies.measures import largest_elsewhere as largest_elsewhere
@@ -43,10 +48,13 @@ from sinkjax.studies.measures import mean_loss as mean_loss
 from sinkjax.studies.measures import sink_rate as sink_rate
 from sinkjax.studies.quantities import difference as difference
 from sinkjax.studies.quantities import effect as effect
+from sinkjax.studies.quantities import extremes as extremes
+from sinkjax.studies.quantities import median as median
 from sinkjax.studies.quantities import recovered as recovered
 from sinkjax.studies.quantities import value as value
 from sinkjax.studies.results import Results as Results
 from sinkjax.studies.specs import random_edits as random_edits
+from sinkjax.studies.specs import repeated as repeated
 from sinkjax.studies.study import CONTROL as CONTROL
 from sinkjax.studies.study import NO_EDIT as NO_EDIT
 from sinkjax.studies.study import TEXT as TEXT

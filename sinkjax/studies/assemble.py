@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.rules import judge, present
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
@@ -14,7 +14,7 @@ from sinkjax.studies.figures import source
 from sinkjax.studies.folder import provenance
 from sinkjax.studies.noop import noop_finding, noop_rows
 from sinkjax.studies.results import Results
-from sinkjax.studies.specs import MAPS, NOOP, TEXTS
+from sinkjax.studies.specs import NOOP, TEXTS, map_stores
 from sinkjax.studies.study import Study
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     """
     results = Results(study, config, stores)
     architecture = results.architecture
-    rows = [*results.table.values(), *(study.rows(results) if study.rows else ())]
-    findings = [f"{str(quantity(results)).rstrip('.')}." for quantity in study.findings(config, architecture)]
+    rows = [*results.table.values(), *results.rows]
+    findings = [f"{str(found).rstrip('.')}." for found in present(study.findings(config, architecture), results)]
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
         rows += noop_rows(data)
-    drawings = (draw(results) for draw in study.figures(config, architecture))
+    drawings = present(study.figures(config, architecture), results)
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
         study=study.name,
@@ -89,18 +89,21 @@ def standard_notes(results: Results) -> list[str]:
                     f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
                     " A percentile says how many controls of its budget have a smaller effect on the same prompts."
                 )
+    notes += dict.fromkeys(f"Some runs are missing: {why}." for why in results.absent.values())
     return notes
 
 
 def _maps(results: Results) -> list[View]:
     """Attention and activations of the conditions that the study shows."""
-    if MAPS not in results:
-        return []
-    data, name = results[MAPS], f"{results.study.name}-{MAPS}".replace("/", "-")
-    about = f" {source(data, bands=False)}"
-    found = [views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about)]
-    if "resid_max" in data:
-        found.append(views.activation(f"{name}-activation", data, tokens=views.FEW_TOKENS, about=about))
+    shown = results.study.shown
+    found = []
+    for store in map_stores(shown(results.config, results.architecture)).values() if shown else ():
+        if store in results:
+            data, name = results[store], f"{results.study.name}-{store}".replace("/", "-")
+            about = f" {source(data, bands=False)}"
+            found.append(views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about))
+            if "resid_max" in data:
+                found.append(views.activation(f"{name}-activation", data, tokens=views.FEW_TOKENS, about=about))
     return found
 
 

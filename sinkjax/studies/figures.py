@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sinkjax.studies.results import Results
 
 Figure = Callable[["Results"], Drawing | None]
+Stores = str | Sequence[str]
 TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
 ALONG_LAYERS = "edited layer l (0-based)"
 
@@ -41,8 +42,30 @@ class Panel:
     log: bool = False
 
 
-def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, **options: Any) -> Figure:
-    """Measures along the x of conditions, with bands for their intervals. options: as for `report.figures.layers.lines`."""
+@dataclass(frozen=True)
+class Profiles:
+    """Axes of curves along an axis of a store, such as its layers.
+
+    curves: name in the legend -> function of the dataset, to float[prompt, x] (or of another axis that intervals are over).
+    title: above it. ylabel: shared along a row. store: whose dataset. log: whether y is logarithmic. signed: whether it goes
+    below 0.
+    """
+
+    ylabel: str
+    curves: Mapping[str, Callable[[xarray.Dataset], NDArray]]
+    title: str = ""
+    store: str = SWEEP
+    log: bool = False
+    signed: bool = False
+
+
+def lines(
+    name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, *, store: Stores = SWEEP, **options: Any
+) -> Figure:
+    """Measures along the x of conditions, with bands for their intervals; panels of a sweep that did not run are left out.
+
+    store: of the sweeps. options: as for `report.figures.layers.lines`.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
@@ -59,13 +82,72 @@ def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str,
                     panel.log,
                     signed=panel.effect,
                 )
-                for panel in row
+                for panel in _present(row, results)
             ]
             for row in grid
         ]
         return layers.lines(drawn, xlabel, **options)
 
-    return drawn(name, picture, caption)
+    return drawn(name, picture, caption, store)
+
+
+def _present(panels: Sequence[Panel], results: Results) -> list[Panel]:
+    """The panels of sweeps that ran."""
+    there = {label for label, _ in results.table}
+    if not results.absent:
+        return list(panels)
+    return [panel for panel in panels if all(there.issuperset(labels) for _, labels in panel.curves.values())]
+
+
+def profiles(
+    name: str,
+    xlabel: str,
+    grid: Sequence[Sequence[Profiles]],
+    caption: str,
+    *,
+    x: Callable[[int], Sequence[int]] = range,
+    over: str = "prompt",
+    text: bool = True,
+    **options: Any,
+) -> Figure:
+    """Curves along an axis of the stores, with bands for their intervals; panels of a sweep that did not run are left out.
+
+    Args:
+        name: of the figure.
+        xlabel: the axis, which counts from 0.
+        grid: rows of panels.
+        caption: what is drawn.
+        x: length of the axis -> the points drawn.
+        over: dimension that the intervals are over.
+        text: whether the numbers depend on a text.
+        options: as for `report.figures.layers.lines`.
+    """
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures import layers
+
+        def curve(title: str, values: NDArray) -> layers.Line:
+            points = list(x(values.shape[-1]))
+            return results.curve(title, points, values[:, points])
+
+        drawn = [
+            [
+                layers.Panel(
+                    panel.title,
+                    panel.ylabel,
+                    [curve(title, values(results[panel.store])) for title, values in panel.curves.items()],
+                    panel.log,
+                    panel.signed,
+                )
+                for panel in row
+                if panel.store in results
+            ]
+            for row in grid
+        ]
+        return layers.lines(drawn, xlabel, **options)
+
+    stores = tuple(dict.fromkeys(panel.store for row in grid for panel in row))
+    return drawn(name, picture, caption, stores, over=over, text=text)
 
 
 def along(
@@ -110,36 +192,63 @@ def along(
 
 
 def drawn(
-    name: str, picture: Callable[[Results], Picture | None], caption: str, store: str = SWEEP, bands: bool = True
+    name: str,
+    picture: Callable[[Results], Picture | None],
+    caption: str,
+    store: Stores = SWEEP,
+    bands: bool = True,
+    over: str = "prompt",
+    text: bool = True,
 ) -> Figure:
-    """A figure that a study draws itself. picture: None where there is nothing to draw. bands: whether it has intervals."""
+    """A figure that a study draws itself.
+
+    picture: None where there is nothing to draw. store: one or several, of which those that are there are drawn. bands: whether
+    it has intervals. over: dimension that they are over. text: whether the numbers depend on a text.
+    """
 
     def draw(results: Results) -> Drawing | None:
         figure = picture(results)
-        return None if figure is None else Drawing(name, figure, f"{' '.join(caption.split())} {source(results[store], bands)}")
+        if figure is None:
+            return None
+        stores = [store] if isinstance(store, str) else [name for name in store if name in results]
+        origin = source(*(results[name] for name in stores), bands=bands, over=over, text=text)
+        return Drawing(name, figure, f"{' '.join(caption.split())} {origin}")
 
     return draw
 
 
-def activations(name: str, labels: Callable[[Results], Mapping[str, str]], store: str = SWEEP) -> Figure:
-    """The largest |h| at each depth and position. labels: results -> condition -> title of its panel."""
+def activations(
+    name: str, labels: Callable[[Results], Mapping[str, str]], store: Stores = SWEEP, positions: int = POSITIONS
+) -> Figure:
+    """The largest |h| at each depth and position, the first ones. labels: results -> label of rows -> title of its panel."""
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
         chosen = labels(results)
-        values = results[store]["resid_max"].sel(edit=list(chosen)).mean("prompt").values[..., :POSITIONS]
-        return layers.activations(values, list(chosen.values()))
+        places = [results.place(label) for label in chosen]
+        means = [results[sweep]["resid_max"].sel(edit=label).mean("prompt").values[..., :positions] for sweep, label in places]
+        return layers.activations(np.stack(means), list(chosen.values()))
 
     caption = (
-        f"Largest absolute value of the residual stream by depth and position (first {POSITIONS} positions at most), mean over"
+        f"Largest absolute value of the residual stream by depth and position (first {positions} positions at most), mean over"
         " prompts, one logarithmic colour scale."
     )
     return drawn(name, picture, caption, store, bands=False)
 
 
-def attention_maps(name: str, layers: Sequence[int], titles: Callable[[str], str] = str, store: str = MAPS) -> Figure:
-    """Attention maps of the first prompt under the conditions of the maps' store. titles: label -> title of its row."""
+def attention_maps(
+    name: str,
+    layers: Sequence[int],
+    titles: Callable[[str], str] = str,
+    store: str = MAPS,
+    tokens: int = TOKENS,
+    about: str = "",
+) -> Figure:
+    """Attention maps of the first prompt under the conditions of a maps' store.
+
+    titles: label -> title of its row. tokens: how many are drawn at most. about: how to read them, a sentence for the caption.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import attention
@@ -147,13 +256,15 @@ def attention_maps(name: str, layers: Sequence[int], titles: Callable[[str], str
         data = results[store]
         shown = map_data(data)
         there = [layer for layer in layers if layer in shown["layer"].values]
-        tokens = data.attrs["study"]["token_texts"][0][:TOKENS]
+        ticks = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values
-        return attention.maps(values, [titles(str(label)) for label in data["edit"].values], there, tokens)
+        if len(values) == 1:
+            return attention.by_layer(values[0], there, ticks)
+        return attention.maps(values, [titles(str(label)) for label in data["edit"].values], there, ticks)
 
     caption = (
-        f"Attention maps of one prompt, mean over heads, first {TOKENS} tokens at most, on one colour scale; grey: keys that a"
-        " query cannot see. A bright column is a sink."
+        f"Attention maps of one prompt, mean over heads, first {tokens} tokens at most, on one colour scale; grey: keys that a"
+        f" query cannot see. A bright column is a sink. {about}"
     )
     return drawn(name, picture, caption, store, bands=False)
 
@@ -220,13 +331,11 @@ def dots(
     return drawn(name, picture, caption, store)
 
 
-def source(data: xarray.Dataset, bands: bool = True) -> str:
-    """The end of a caption: intervals, prompts, model, precision, BOS and text."""
+def source(data: xarray.Dataset, *others: xarray.Dataset, bands: bool = True, over: str = "prompt", text: bool = True) -> str:
+    """The end of a caption: intervals, prompts, model, precision, BOS (unless several stores differ in it) and text."""
     made, study = data.attrs["sweep"], data.attrs["study"]
-    prompts = data.sizes.get("prompt")
-    said = (
-        f"Bands: bootstrap 95 % intervals over {prompts} prompts. "
-        if bands and prompts
-        else f"{prompts} prompts. " * bool(prompts)
-    )
-    return f"{said}{made['model']['name']} in {made['dtype']}, BOS {study['bos']}, {study['text'].partition(', because')[0]}."
+    count = data.sizes.get(over)
+    said = f"Bands: bootstrap 95 % intervals over {count} {over}s. " if bands and count else f"{count} {over}s. " * bool(count)
+    bos = f", BOS {study['bos']}" if all(other.attrs["study"]["bos"] == study["bos"] for other in others) else ""
+    read = f"{bos}, {study['text'].partition(', because')[0]}" if text else ""
+    return f"{said}{made['model']['name']} in {made['dtype']}{read}."

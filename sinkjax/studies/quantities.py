@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, quantity
+from sinkjax.analysis.rules import Estimate, Quantity, constant, quantity
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -67,6 +67,32 @@ def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: 
         return results.interval(intervals.pseudo_values(values, part))
 
     return quantity(name, of)
+
+
+def extremes(measure: Measure, labels: Sequence[str], where: str) -> tuple[Quantity, Quantity]:
+    """The smallest and the largest mean of a measure among some conditions; where: which ones, in words."""
+
+    def means(results: Results) -> list[float]:
+        return [row.value.mean for row in (results.row(measure, label) for label in labels) if row.value.mean is not None]
+
+    return (
+        quantity(f"smallest {measure.name} {where}", lambda results: min(means(results), default=np.nan)),
+        quantity(f"largest {measure.name} {where}", lambda results: max(means(results), default=np.nan)),
+    )
+
+
+def median(measure: Measure, label: Label) -> Quantity:
+    """The median of a measure under one condition, of the prompts in which it is defined, and how many these are."""
+    name = f"median {measure.name}"
+
+    def of(results: Results) -> Estimate:
+        found = chosen(label, results)
+        values = results.per_prompt(measure, found)
+        defined = values[np.isfinite(values)]
+        middle = float(np.median(defined)) if defined.size else float("nan")
+        return Estimate(f"{name} ({found})", constant(middle), f"in {defined.size} of {values.size} prompts")
+
+    return Quantity(name, of)
 
 
 def chosen(label: Label, results: Any) -> str:

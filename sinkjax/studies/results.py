@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import Absent
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line
-from sinkjax.studies.specs import SWEEP, architecture_of, declared, stand_ins
+from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
 class Results:
     """What a study found, without the model.
 
-    study, config: what was run. stores: name -> dataset, those that are there. architecture: of the model, its plain fields
-    (`layers`, `heads`, `width`, ...). sweeps: name -> each sweep whose store is there; mains: those that are no controls. table:
-    the summary, (condition, name of the measure) -> row.
+    study, config: what was run. stores: name -> dataset, those that are there. absent: name -> why a sweep did not run; reading
+    its numbers raises `Absent`. architecture: of the model, its plain fields (`layers`, `heads`, `width`, ...). sweeps: name ->
+    each sweep whose store is there; mains: those that are no controls. table: the summary, (condition, name of the measure) ->
+    row.
     """
 
     def __init__(self, study: Study, config: Any, stores: Mapping[str, xarray.Dataset]):
-        self.study, self.config, self.stores = study, config, stores
+        self.absent = {name: str(store.attrs[ABSENT]) for name, store in stores.items() if ABSENT in store.attrs}
+        self.study, self.config = study, config
+        self.stores = stores = {name: store for name, store in stores.items() if name not in self.absent}
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
         self.architecture: Any = None if study.trainings is not None else architecture_of(next(iter(stores.values())))
@@ -51,6 +55,8 @@ class Results:
 
     def __getitem__(self, name: str) -> xarray.Dataset:
         """A store by name, read into memory once."""
+        if name in self.absent:
+            raise Absent(self.absent[name])
         if name not in self._loaded:
             self._loaded[name] = self.stores[name].load()
         return self._loaded[name]
@@ -88,9 +94,18 @@ class Results:
             self._values[measure.name, store] = measure.of(self[store])
         return self._values[measure.name, store]
 
-    def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> NDArray:
-        """A measure of one condition: float[prompt]."""
+    def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
+        """A measure of one condition, by its label in a store or that of its rows: float[prompt]."""
+        store, label = (store, label) if store else self.place(label)
         return self.values(measure, store)[self.labels(store).index(label)]
+
+    def place(self, label: str) -> tuple[str, str]:
+        """The sweep, and there the condition, that the rows of a label are about."""
+        for sweep in self.mains:
+            for own in self.labels(sweep.name):
+                if sweep.row_label(own) == label:
+                    return sweep.name, own
+        raise self._unknown(label)
 
     def labels(self, store: str = SWEEP) -> list[str]:
         """The labels of the conditions."""
@@ -119,38 +134,87 @@ class Results:
 
     def row(self, measure: Measure, label: str) -> Row:
         """The row of the summary for one measure of one condition."""
-        return self.table[label, measure.name]
+        if (label, measure.name) in self.table:
+            return self.table[label, measure.name]
+        for row in self.rows:
+            if (row.condition, row.measure) == (label, measure.name):
+                return row
+        raise self._unknown(f"{label}, {measure.name}")
+
+    @functools.cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows that the study makes itself, as those of a calculation."""
+        return tuple(self.study.rows(self)) if self.study.rows else ()
+
+    def rows_of(self, data: xarray.Dataset, labels: Sequence[tuple[str, str]], measures: Sequence[Measure]) -> list[Row]:
+        """Rows of a calculation whose measures are float[condition, sample]; labels: (condition, series), the baseline first."""
+        columns = []
+        for measure in measures:
+            values = measure.of(data)
+            ranks = _among_others(measure, data, values)
+            columns.append(column_rows(labels, measure.name, Column(values, values[0]), self.config.seed, ranks))
+        return [row for rows in zip(*columns, strict=True) for row in rows]
+
+    def _unknown(self, what: str) -> Exception:
+        """What to raise where there is no such number: the reason why some sweeps did not run, if any."""
+        return Absent(next(iter(self.absent.values()))) if self.absent else KeyError(what)
 
     def line(self, name: str, measure: Measure, labels: Sequence[str], effect: bool = False, baseline: str = "") -> Line:
         """A measure along some conditions, for a figure: its values or effects over their x.
 
         baseline: label of the condition whose value is drawn as a dashed line, "" for none.
         """
-        places = {condition.label: condition.x for sweep in self.sweeps for condition in self.conditions(sweep)}
+        places = {
+            sweep.row_label(condition.label): condition.x
+            for name, sweep in self.sweeps.items()
+            for condition in self.conditions(name)
+        }
         rows = [self.row(measure, label) for label in labels]
         reference = self.row(measure, baseline).value.mean if baseline else None
         return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """float[prompt, x] as a line with its intervals over prompts."""
-        return Line(name, x, intervals.intervals(values, axis=0).tolist())
+        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
         values = self.values(measure, sweep.name)
-        baseline = values[0] if measure.baseline is None else measure.baseline(self[sweep.name])
+        first = self.values(measure, sweep.compared_with)[0] if sweep.compared_with else values[0]
+        baseline = first if measure.baseline is None else measure.baseline(self[sweep.name])
         column = Column(values, baseline)
         controls = [control for control in sweep.controls if control.name in self.stores]
-        ranks = None
+        ranks = _among_others(measure, self[sweep.name], values)
         if controls:
-            random = np.concatenate([self._random_effects(measure, control, baseline) for control in controls])
+            random = np.concatenate([self._random_effects(measure, sweep, control, baseline) for control in controls])
             budgets = [condition.budget for control in controls for condition in self.conditions(control.name)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
-        labels = [(condition.label, condition.series) for condition in conditions]
+        labels = [(sweep.row_label(condition.label), condition.series) for condition in conditions]
         return column_rows(labels, measure.name, column, self.config.seed, ranks)
 
-    def _random_effects(self, measure: Measure, control: Sweep, baseline: NDArray) -> NDArray:
+    def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
         values = self.values(measure, control.name)
-        own = measure.baseline is not None
-        return Column(values, measure.baseline(self[control.name]) if own else baseline[: values.shape[1]]).effects  # type: ignore[misc]
+        baseline = baseline[: values.shape[1]]
+        if measure.baseline is not None:
+            baseline = measure.baseline(self._after_baseline(sweep, control))[-len(values) :]
+        return Column(values, baseline).effects
+
+    def _after_baseline(self, sweep: Sweep, control: Sweep) -> xarray.Dataset:
+        """The statistics of controls, after those of their sweep's baseline where they have no baseline of their own."""
+        import xarray
+
+        data = self[control.name]
+        if self.labels(control.name)[0] == self.labels(sweep.name)[0]:
+            return data
+        names = [name for name, values in data.data_vars.items() if values.dims[:2] == ("edit", "prompt")]
+        first = self[sweep.name][names].isel(edit=[0], prompt=slice(data.sizes["prompt"]))
+        return xarray.concat([first, data[names]], "edit", coords="minimal", compat="override", join="override")
+
+
+def _among_others(measure: Measure, data: xarray.Dataset, values: NDArray) -> list[tuple[float | None, int]] | None:
+    """Where the mean of each condition lies among those of the measure's `others`, and how many there are."""
+    if measure.others is None:
+        return None
+    others = np.asarray(measure.others(data))
+    return [(float(intervals.percentile_among(row.mean(), others)), len(others)) for row in values]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
@@ -10,8 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.rules import Absent
 from sinkjax.studies.requirements import needs
-from sinkjax.studies.study import CONTROL, Batch, Calculation, Condition, Shown, Study, Sweep, SweepSpec, control_prompts, no_edit
+from sinkjax.studies.study import (
+    CONTROL,
+    Batch,
+    Calculation,
+    Condition,
+    Inputs,
+    Shown,
+    Study,
+    Sweep,
+    SweepSpec,
+    control_prompts,
+    no_edit,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -22,6 +36,7 @@ if TYPE_CHECKING:
 
 SWEEP, CONTROLS, MAPS, TEXTS, NOOP = "sweep", "controls", "maps", "continuations", "identity"
 NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
+ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
 
 
 def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
@@ -37,7 +52,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
         if isinstance(part, Calculation):
             parts.append(part)
         elif part.when(config, architecture):
-            parts += [spec(study, sweep, config, architecture) for sweep in (part, *part.controls)]
+            parts += _with_controls(study, part, config, architecture)
     if study.shown is not None:
         parts += _shown(study, config, architecture, study.shown(config, architecture))
     if study.noop is not None:
@@ -100,7 +115,34 @@ def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Sweep
             return build(values.compute(config, model, batch))
 
     stand_ins = build(values.blank(config, architecture, count) if values else None)
-    return SweepSpec(sweep.name, stand_ins, probe(config), count, sweep.inputs(config), prepare)
+    inputs = (sweep.inputs or study.inputs)(config)
+    return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare)
+
+
+def _with_controls(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Iterator[SweepSpec | Calculation]:
+    """A sweep and its controls, which run on the same inputs; if there are none, stores that say why."""
+    for part in (sweep, *sweep.controls):
+        try:
+            yield spec(study, dataclasses.replace(part, inputs=part.inputs or sweep.inputs), config, architecture)
+        except Absent as error:
+            yield _reason(part.name, str(error))
+
+
+def _reason(name: str, why: str) -> Calculation:
+    """The store of a sweep that does not run, which says why."""
+
+    def compute(model: Model, batch: Batch) -> xarray.Dataset:
+        import xarray
+
+        return xarray.Dataset(attrs={ABSENT: why})
+
+    return Calculation(name, compute, 1, Inputs(bos="none"))
+
+
+def repeated(sweep: Sweep, name: str, **changes: Any) -> Sweep:
+    """The same sweep and controls in stores of another name, with some fields changed: e.g. on other `inputs`."""
+    controls = tuple(dataclasses.replace(control, name=f"{name}-{control.name}") for control in sweep.controls)
+    return dataclasses.replace(sweep, name=name, controls=controls, **changes)
 
 
 def conditions_of(sweep: Sweep, config: Any, architecture: Config, values: Any = None) -> tuple[Condition, ...]:
@@ -123,7 +165,13 @@ def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[
             yield part.name, False
         elif part.when(config, architecture):
             yield from ((sweep.name, sweep.optional) for sweep in (part, *part.controls))
-    yield from ((name, True) for name in (MAPS, TEXTS, NOOP))
+    maps = map_stores(study.shown(config, architecture)) if study.shown else {}
+    yield from ((name, True) for name in (*maps.values(), TEXTS, NOOP))
+
+
+def map_stores(shown: Shown) -> dict[str, str]:
+    """Name of a sweep of which maps are shown -> name of their store."""
+    return {name: f"{MAPS}-{name}" if number else MAPS for number, name in enumerate(shown.sweeps)}
 
 
 def architecture_of(data: xarray.Dataset) -> Any:
@@ -163,11 +211,26 @@ def random_edits(
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
-    """The sweep of the attention maps, and the continuations."""
+    """The attention maps on the inputs of some sweeps, and the continuations of the last of them that runs."""
+    sweeps = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
+    maps: list[SweepSpec | Calculation] = []
+    texts: list[SweepSpec | Calculation] = []
+    for sweep, store in map_stores(shown).items():
+        try:
+            found, texts = _shown_of(sweeps[sweep], store, study, config, architecture, shown)
+        except Absent:
+            continue
+        maps.append(found)
+    return [*maps, *texts]
+
+
+def _shown_of(
+    main: Sweep, store: str, study: Study, config: Any, architecture: Config, shown: Shown
+) -> tuple[SweepSpec, list[SweepSpec | Calculation]]:
+    """The attention maps of a sweep's conditions, and their continuations."""
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
 
-    main = main_sweep(study)
     few = min(shown.prompts, config.prompts)
     blank = main.values.blank(config, architecture, few) if main.values else None
     chosen = _labelled(conditions_of(main, config, architecture, blank), shown.labels)
@@ -178,11 +241,9 @@ def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> lis
         def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
             return _labelled(conditions_of(main, config, architecture, values.compute(config, model, batch)), shown.labels)
 
-    inputs = main.inputs(config)
-    return [
-        SweepSpec(MAPS, chosen, maps_probe(config.length, architecture.layers, shown.layers), few, inputs, prepare),
-        continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare),
-    ]
+    inputs = (main.inputs or study.inputs)(config)
+    maps = SweepSpec(store, chosen, maps_probe(config.length, architecture.layers, shown.layers), few, inputs, prepare)
+    return maps, [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
 
 
 def _labelled(conditions: Iterable[Condition], labels: Iterable[str]) -> tuple[Condition, ...]:

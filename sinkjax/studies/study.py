@@ -88,7 +88,8 @@ class Measure:
 
     name: with its unit, as a column is headed. of: dataset -> float[condition, prompt]. baseline: dataset -> float[condition,
     prompt], what each condition is compared with where that is not the first condition's number (e.g. because each is read at a
-    position of its own). unit: of an effect, in sentences. note: the definition, for the page.
+    position of its own). unit: of an effect, in sentences. note: the definition, for the page. others: dataset -> float[other],
+    means of the same number elsewhere (at other positions, of other tokens), among which that of each condition is ranked.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Measure:
     baseline: Callable[[xarray.Dataset], NDArray] | None = None
     unit: str = ""
     note: str = ""
+    others: Callable[[xarray.Dataset], Sequence[float] | NDArray] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,12 @@ class Sweep:
     """Conditions that run on the same prompts, and what is measured on them.
 
     name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
-    architecture, values). probe, inputs: by default the study's. measures: config -> measures, of which the summary has a row for
-    each condition. prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget.
-    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it.
+    architecture, values). probe, inputs: by default the study's; `inputs` raises `Absent` where there are none, and a store that
+    says why then stands in place of the sweep's. measures: config -> measures, of which the summary has a row for each condition.
+    prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget; they run on the
+    inputs of their sweep. when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it.
+    row_label: label of a condition -> that of its rows, where several sweeps have the same conditions. compared_with: name of the
+    sweep whose baseline is this one's too, by default its own.
     """
 
     name: str
@@ -135,11 +140,13 @@ class Sweep:
     measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
     probe: Callable[[Any], Probe] | None = None
     prompts: Callable[[Any], int] = all_prompts
-    inputs: Callable[[Any], Inputs] = lambda config: TEXT
+    inputs: Callable[[Any], Inputs] | None = None
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
     when: Callable[[Any, Config], bool] = lambda config, architecture: True
     optional: bool = False
+    row_label: Callable[[str], str] = str
+    compared_with: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,15 +206,17 @@ class TrainingSpec:
 class Shown:
     """The conditions whose attention maps, activations and continuations a page shows.
 
-    labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
-    tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more.
+    labels: of conditions of the sweeps. layers: of the attention maps; None for an early, a middle and a late one. start: tokens
+    that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many are
+    run, more than are shown where the values of edits are computed from more. sweeps: names of those on whose inputs there are
+    maps, by default the main sweep; prompts of the last that runs are continued.
     """
 
     labels: tuple[str, ...]
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
+    sweeps: tuple[str, ...] = ("sweep",)
 
 
 @dataclass(frozen=True, kw_only=True)
