@@ -15,12 +15,13 @@ from pathlib import Path
 
 from sections import markdown, write_section
 
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Section
 from sinkjax.experiments.pretrain import ablation
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.report.table import table
-from sinkjax.studies.registry import choose, shipped
+from sinkjax.studies.registry import choose
 from sinkjax.studies.run import section_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,10 +38,9 @@ class Results:
         self.stores = stores = {name: store for name, store in stores.items() if name not in self.absent}
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
-        self.architecture: Any = None if study.trainings is not None else architecture_of(next(iter(stores.values())))
-        parts: Iterable[Any] = ()
-        if study.trainings is None:
-            parts = declared(study, config, self.architecture)
+        trains = study.trainings is not None
+        self.architecture: Any = SimpleNamespace() if trains else architecture_of(next(iter(stores.values())))
+        parts = () if trains else tuple(declared(study, config, self.architecture))
         sweeps = [part for part in parts if isinstance(part, Sweep) and part.when(config, self.architecture)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
         self.mains = [sweep for sweep in sweeps if sweep.name in stores]

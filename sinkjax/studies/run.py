@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import sinkjax
 from sinkjax.analysis.rules import verdicts_csv
 from sinkjax.analysis.summary import summary_csv
-from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError

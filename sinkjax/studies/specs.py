@@ -30,7 +30,7 @@ from sinkjax.studies.study import (
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
 
@@ -187,7 +187,7 @@ def random_edits(
     name: str = CONTROLS,
     probe: Callable[[Any], Any] | None = None,
     prompts: Callable[[Any], int] = control_prompts,
-    when: Callable[[Any, Config], bool] = lambda config, architecture: True,
+    when: Callable[[Any, Any], bool] = lambda config, architecture: True,
     optional: bool = False,
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` random edits for each budget, on the first `control_prompts` prompts.

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sinkjax.analysis.summary import Row
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
     from sinkjax.report.section import Drawing, View
-    from sinkjax.studies.results import Results
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
 NO_EDIT, CONTROL = "no edit", "control"
+Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Sweep:
     inputs: Callable[[Any], Inputs] | None = None
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
-    when: Callable[[Any, Config], bool] = lambda config, architecture: True
+    when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
     row_label: Callable[[str], str] = str
     compared_with: str = ""
@@ -229,7 +229,7 @@ class Study:
     name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
     question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
     measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
-    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is None then.
+    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
     claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
     table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
     (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import read_text, write
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.report.section import Section
+from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose, config_type, read_text, studies, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, studies, trains
 
 REFUSED = "refused.yaml"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What several experiments found. skipped: experiment -> why it has no section, in one sentence."""
-
-    title: str
-    sections: tuple[Section, ...]
-    skipped: Mapping[str, str]
 
 
 def names(config: All | AllTrained) -> list[str]:

@@ -13,13 +13,13 @@ import numpy as np
 
 from sinkjax import __version__
 from sinkjax.config_files import documents
-from sinkjax.report.plan import duration
+from sinkjax.progress import duration
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import write_whole
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import TrainingSpec
 from sinkjax.sweeps.store import refuse_other
-from sinkjax.train import registry, train
+from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, read
 from sinkjax.train.loop import SUMMARY
 from sinkjax.train.runs import table

@@ -15,7 +15,7 @@ from sinkjax.experiments.li import amplify
 from sinkjax.experiments.li.amplify import Dose
 from sinkjax.experiments.li.config import Amplify
 from sinkjax.studies import run
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 K, T = 4, 9
 CONFIG = Amplify(position=K, length=T, layers=(0, 2), factors=(2.0, 5.0), factor=5.0, controls=3)

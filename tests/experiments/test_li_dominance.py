@@ -11,7 +11,7 @@ import sinkjax
 from sinkjax.edits.site import Site
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.li import dominance, lock_in
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import rms_norm
 from sinkjax.studies import run
 from tests.experiments.tiny import LAYERS, study, write_both
 

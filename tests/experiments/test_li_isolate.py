@@ -14,7 +14,7 @@ from sinkjax.experiments.li.config import Isolate
 from sinkjax.experiments.measures import largest_activation, sink_rate
 from sinkjax.probes.record import Record
 from sinkjax.studies import run
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 K, T = 5, 12
 CONFIG = Isolate(position=K, length=T, controls=20)

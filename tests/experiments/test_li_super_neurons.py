@@ -13,7 +13,7 @@ from sinkjax.experiments.li import neurons, super_neurons
 from sinkjax.experiments.li.config import SuperNeurons
 from sinkjax.experiments.li.neurons import Neuron
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 SHAPE = (3, 24)
 PLANTED = Neuron(1, 7)

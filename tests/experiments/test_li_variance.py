@@ -15,7 +15,7 @@ from sinkjax.experiments.identity import GROUP
 from sinkjax.experiments.li import variance
 from sinkjax.experiments.li.config import Variance
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 T = 16
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import layers_below
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, views
 from sinkjax.experiments.base import Arm, Batch, Calculation, Claim, Job, Section
@@ -26,12 +27,11 @@ from sinkjax.experiments.words import above, effect, value, verdict
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.report.table import interval, number
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import layers_below
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.model.config import Config
 
 STORES = ("sweep", "controls")

@@ -28,7 +28,7 @@ from sinkjax.studies import folder as results
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.edits.edit import Select
+    from sinkjax.edits.term import Select
     from sinkjax.model.config import Config
 
 STORES = ("sweep", "controls")

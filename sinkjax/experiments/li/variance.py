@@ -34,7 +34,7 @@ from sinkjax.studies import folder as results
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.model.config import Config
 
 STORES = ("variance",)

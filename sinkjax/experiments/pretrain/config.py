@@ -11,9 +11,10 @@ from typing import Any
 import tyro
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.checks import at_least
 from sinkjax.errors import SinkjaxError, one_of, unknown
 from sinkjax.experiments.pretrain.sizes import SIZES, Size, SizeName
-from sinkjax.studies.config import Trains, at_least
+from sinkjax.studies.config import Trains
 
 # Measure -> its name with its unit. Sink_k counts tokens from 1, as the papers do; in arrays and files they count from 0.
 MEASURES = {

@@ -9,9 +9,9 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Lesson
 from sinkjax.experiments.pretrain.config import Ablation, Form
 from sinkjax.experiments.pretrain.measure import measure, so_far
-from sinkjax.train import registry
+from sinkjax.tasks import registry
 from sinkjax.train.config import Training
-from sinkjax.train.task import Models
+from sinkjax.train.task import ModelTask
 
 OVERRIDES = ("steps", "text", "micro_batch", "mesh")  # fields of a study that stand for those of its size
 
@@ -25,7 +25,7 @@ def lesson(config: Ablation, form: Form) -> Lesson:
     """The training of one row."""
     stated = training(config, form)
     try:
-        task = cast(Models, registry.task(stated))
+        task = cast(ModelTask, registry.task(stated))
     except SinkjaxError as error:
         raise SinkjaxError(f"{config.name}, row {form.name}: {error}") from None
     wanted = not config.only or form.name in config.only

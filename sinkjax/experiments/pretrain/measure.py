@@ -15,7 +15,7 @@ from sinkjax.train.loop import SUMMARY
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.train import Trained
+    from sinkjax.tasks import Trained
 
 GOING = "going on"  # the outcome of a run that is not finished
 ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # of a line, what is no measurement

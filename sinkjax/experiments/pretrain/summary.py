@@ -14,6 +14,7 @@ from sinkjax.experiments.base import Claim
 from sinkjax.experiments.pretrain.config import MEASURES, Ablation, Form, Statement
 from sinkjax.experiments.summary import LEVEL, NOT_COMPARED, Row
 from sinkjax.experiments.words import verdict
+from sinkjax.model.normalisers import NAMED
 from sinkjax.report.table import interval as words
 from sinkjax.report.table import number
 from sinkjax.train.config import ALL_STEPS
@@ -21,16 +22,13 @@ from sinkjax.train.config import ALL_STEPS
 ROWS, RUNS = "rows", "runs"  # groups of the summary
 SEEDS, NOT_RUN, PAPER = "seeds", "not run", "paper"
 COMPARED = ("sink", "loss")  # measures whose difference from the first row is told
-# Normalisers whose rows sum to 1, or to less because some of it goes to no key: their sinks are told by the weights, those of
-# all others by each row's shares, as in Gu et al. 2025.
-SUM_TO_1 = ("softmax", "sink-logit", "off-by-one", "clipped", "softpick", "sigmoid-sum", "elu-sum", "elu-kernel-sum")
 
 Stores = Mapping[str, Any]
 
 
 def by_shares(data: Any) -> bool:
-    """Whether the sinks of a training are told by shares of each row's weight."""
-    return data.attrs["training"]["config"]["normaliser"] not in SUM_TO_1
+    """Whether the sinks of a training are told by shares of each row's weight, as in Gu et al. 2025, and not by the weights."""
+    return not NAMED[data.attrs["training"]["config"]["normaliser"]].rows_sum_to_1
 
 
 def sinks(data: Any) -> NDArray:

@@ -14,8 +14,8 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.trigger.config import Trigger
 
 NOISE = 1 / 3  # variance of Uniform(-1, 1)
 STEP = 1e-3  # of the parameters that are minimised over

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.experiments.base import Claim, Lesson, Section
 from sinkjax.experiments.summary import LEVEL, Row
 from sinkjax.experiments.trigger import bound, bounded_measure, summary
@@ -25,7 +24,8 @@ from sinkjax.experiments.trigger.config import Bound
 from sinkjax.experiments.trigger.models import training
 from sinkjax.experiments.trigger.words import count_of, notes, provenance
 from sinkjax.experiments.words import verdict
-from sinkjax.train.trigger import model
+from sinkjax.tasks.trigger.config import Trigger
+from sinkjax.tasks.trigger.task import model
 
 if TYPE_CHECKING:
     import xarray

@@ -11,16 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.experiments.trigger.capped import held, run_others, shifted
 from sinkjax.experiments.trigger.config import Bound
 from sinkjax.experiments.trigger.measure import BLOCK, DIVERGED, curves, held_out
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.task import model
 from sinkjax.train.trained import Trained
-from sinkjax.train.trigger import model
-from sinkjax.train.trigger_config import TriggerTraining
 
 if TYPE_CHECKING:
     import xarray

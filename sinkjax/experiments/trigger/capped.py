@@ -5,23 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import sinkjax
-from sinkjax.edits.edit import Edit, per_prompt
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import per_prompt
 from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.train.trigger import Batch, TriggerTask, model
+from sinkjax.tasks.trigger.task import Batch, TriggerTask, model
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
 
 
 def held(mass: Any, queries: Any) -> Edit:
@@ -60,7 +61,7 @@ def run_others(
     checked = resolve(edit(value, slice(1, T)), config, np.full(count, T), T)
     edits = tuple(dataclasses.replace(term, query=others) for term in checked)
     lengths = jnp.full(count, T, jnp.int32)
-    out = run(params, x, lengths, edits, config=config, probe=probe, logits=False, precision="highest")
+    out = run(params, x, lengths, edits, spec=ForwardSpec(config=config, probe=probe))
     return cast(jax.Array, out.output), out.record
 
 
@@ -68,6 +69,7 @@ def run_others(
 class CappedTask(TriggerTask):
     """The trigger task under `held`; a variant is a BOS mass."""
 
+    name: ClassVar[str] = "trigger-capped"
     config: CappedTraining
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import each_once
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import each_once
-from sinkjax.train.trigger_config import TriggerTraining
+from sinkjax.tasks.trigger.config import TriggerTraining
 
 
 @dataclass(frozen=True, kw_only=True)

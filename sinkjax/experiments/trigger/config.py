@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import Trains, above, at_least, each_once, share
+from sinkjax.studies.config import Trains
 
 SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 

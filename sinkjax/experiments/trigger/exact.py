@@ -11,12 +11,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from sinkjax.data.trigger import BIAS, TRIGGER_FLAG
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.train.trigger import model
-from sinkjax.train.trigger_config import TriggerTraining
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.data import BIAS, TRIGGER_FLAG
+from sinkjax.tasks.trigger.task import model
 
 
 def architecture(data: Trigger) -> Config:

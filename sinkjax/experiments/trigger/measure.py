@@ -18,8 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.data.trigger import sample
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.experiments.base import NO_EDIT
@@ -27,10 +25,11 @@ from sinkjax.experiments.trigger.config import Lab
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.data import sample
+from sinkjax.tasks.trigger.task import model
 from sinkjax.train.log import read
 from sinkjax.train.trained import Trained
-from sinkjax.train.trigger import model
-from sinkjax.train.trigger_config import TriggerTraining
 
 if TYPE_CHECKING:
     import xarray

@@ -10,8 +10,8 @@ from typing import Any
 from sinkjax.experiments.base import Lesson
 from sinkjax.experiments.trigger.config import Lab, Trials
 from sinkjax.experiments.trigger.measure import measure
-from sinkjax.train.trigger import model
-from sinkjax.train.trigger_config import TriggerTraining
+from sinkjax.tasks.trigger.config import TriggerTraining
+from sinkjax.tasks.trigger.task import model
 
 SOFTMAX, RELU = "softmax", "relu"
 WORDS = {SOFTMAX: "softmax", RELU: "ReLU / max(i, 1)"}

@@ -10,7 +10,7 @@ import tyro
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.studies.config import at_least, below, share
+from sinkjax.config_files.checks import at_least, below, share
 
 DRAWN = 9  # edits of a figure, so that its panels stay legible
 
