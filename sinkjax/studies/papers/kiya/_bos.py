@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import MIN_QUERIES
 from sinkjax.studies.figures import POSITIONS, TOKENS
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.checkpoints.tokenizer import Tokenizer
 
 WITHOUT, WITH = "without BOS", "with BOS"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
-from sinkjax.studies.config import MIN_QUERIES, above, at_least, drawn_layers, share
+from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, drawn_layers, share
 from sinkjax.studies.papers.kiya import _bos
 from sinkjax.studies.papers.kiya._bos import STORES, in_every_run
 
@@ -96,6 +96,7 @@ def lead(config: Baseline, massive: Callable[[Any], NDArray], data: Any) -> NDAr
 
 def agreement(config: Baseline, massive: Callable[[Any], NDArray], lag: int, data: Any) -> float:
     """Share of layers l, over prompts, that have a sink if and only if |h| is massive after layer l - lag."""
+    lead(config, massive, data)  # nothing is said of runs that lack either
     sink, large = metrics.sink_rate(data, 0, config.eps, per="layer")[0] > config.onset, massive(data)
     return float((sink[:, lag:] == large[:, : sink.shape[1] - lag]).mean())
 
@@ -138,30 +139,30 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
     def deeper(values: Callable[[Any], NDArray]) -> Callable[[Any], NDArray]:
         return lambda data: values(data)[:, half:].mean(-1) - values(data)[:, 0]
 
-    gap = "share of heads that sink on position 0 minus that on the strongest other key"
+    gap = "the share of heads that sink on position 0 minus that on the strongest other key"
     yield st.Claim(
         "Without an edit the attention sink is on the first token (Kiya et al. 2026, Figs. 1a and 6).",
         in_every_run(lambda of: st.above(of(gap, lambda data: (sinks.of(data) - other.of(data))[0], POINTS, True))),
     )
-    sun = f"share of prompts with |h| above {THRESHOLD:g} and {RATIO:,.0f} medians (Sun et al.) after the layer with most of them"
+    sun = f"the largest share of prompts, over layers, with |h| above {THRESHOLD:g} and {RATIO:,.0f} medians (Sun et al.)"
     yield st.Claim(
         "Without an edit the massive activation is on the first token (Figs. 1a and 6).",
         in_every_run(
             lambda of: st.all_of(
-                st.above(of("largest |h| after a layer", lambda data: times_typical(data).max(axis=-1), TIMES), config.massive),
+                st.above(of("the largest |h| after any layer", lambda data: times_typical(data).max(axis=-1), TIMES), config.massive),
                 st.more_than(of(sun, lambda data: by_sun(data).mean(axis=0).max()), 0.5),
             )
         ),
-        also=tuple(_bos.number(run, "that layer", layer_by_sun) for run in STORES),
+        also=tuple(_bos.number(run, "the layer with most of these prompts", layer_by_sun) for run in STORES),
     )
     yield st.Claim(
         "The first layer has neither sink nor massive activation, and both grow with depth (Fig. 6, Llama-2-7B).",
         in_every_run(
             lambda of: st.all_of(
-                st.below(of("heads that sink in layer 0 (%)", lambda data: rate(data)[:, 0]), 100 * config.onset),
+                st.below(of("the share of heads that sink in layer 0 (%)", lambda data: rate(data)[:, 0]), 100 * config.onset),
                 st.below(of("|h| after layer 0", lambda data: times_typical(data)[:, 0], TIMES), config.massive),
-                st.above(of("sinks in the second half of layers minus those in layer 0", deeper(rate), POINTS, True)),
-                st.above(of("|h| in the second half of layers minus that in layer 0", deeper(times_typical), TIMES, True)),
+                st.above(of("the share of sinks in the second half of the layers minus that in layer 0", deeper(rate), POINTS, True)),
+                st.above(of("|h| in the second half of the layers minus that in layer 0", deeper(times_typical), TIMES, True)),
             )
         ),
     )
@@ -177,9 +178,9 @@ def order(config: Baseline, lags: Sequence[int]) -> st.Claim:
 
     def judged(run: str, how: str) -> tuple[st.Rule, list[st.Quantity]]:
         of, gap = partial(_bos.number, run, detail=f", {how}"), partial(lead, config, definitions[how])
-        mean = of("layers from the onset of the activation to that of the sink", gap, signed=True)
+        mean = of("the layers from the onset of the activation to that of the sink", gap, signed=True)
         middle = of("their median", lambda data: np.median(gap(data)))
-        once = of("share of prompts with exactly one layer", lambda data: (gap(data) == 1).mean())
+        once = of("the share of prompts with exactly one layer", lambda data: (gap(data) == 1).mean())
         agreeing = (of(f"agreement at k = {lag}", partial(agreement, config, definitions[how], lag)) for lag in lags)
         return st.all_of(st.above(mean), st.equals(middle, 1)), [once, *agreeing]
 
