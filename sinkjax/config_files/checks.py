@@ -84,6 +84,16 @@ def without_repeats(name: str, values: Sequence[Any]) -> None:
         raise SinkjaxError(f"{name} names a value twice: {', '.join(map(str, values))}")
 
 
+def positions_seen(config: Any, last: int, queries: str) -> None:
+    """Raise unless `positions` are different ones from 1 to `last`, which enough queries see, and `shown` is one of them."""
+    each_once(config, "positions")
+    for place in config.positions:
+        wrong = not 1 <= place <= last
+        refuse(wrong, f"positions has {place}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} {queries}")
+    listed = ", ".join(map(str, config.positions))
+    refuse(config.shown not in config.positions, f"shown must be one of positions ({listed}), not {config.shown}")
+
+
 def drawn_layers(config: Any, L: int) -> tuple[int, ...]:
     """The layers of `config.map_layers`, by default an early, a middle and a late one. Errors: one that the model lacks."""
     if config.map_layers is None:

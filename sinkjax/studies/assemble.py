@@ -82,7 +82,7 @@ def standard_notes(results: Results) -> list[str]:
     for sweep in results.mains:
         for control in sweep.controls:
             if control.name in results:
-                drawn = results.conditions(control.name)
+                drawn = [condition for condition in results.conditions(control.name) if condition.budget is not None]
                 budgets = len({condition.budget for condition in drawn})
                 each = f"{results.config.controls} random draws" + (f" for each of {budgets} budgets" if budgets > 1 else "")
                 notes.append(

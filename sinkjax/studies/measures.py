@@ -61,6 +61,16 @@ def at_places(
     return Measure(name, lambda data: at(data, True), unit=unit, baseline=lambda data: at(data, False))
 
 
+def heads_on(data: xarray.Dataset) -> NDArray:
+    """Heads of all layers that sink on each key (`sinking_heads`), in per cent: float[edit, prompt, key]."""
+    return np.asarray(100 * data["sinking_heads"].mean("layer").values)
+
+
+def largest(data: xarray.Dataset) -> NDArray:
+    """Largest |h| over depths and dims at each position: float[edit, prompt, position], NaN beyond a prompt."""
+    return _largest(data)
+
+
 def loss() -> Measure:
     """Mean negative log-likelihood of a prompt's next tokens."""
     return Measure("loss (nats per token)", metrics.mean_nll, unit="nats")

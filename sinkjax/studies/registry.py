@@ -56,11 +56,6 @@ EXPERIMENTS = {
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
     "pretrain": ("sinkjax.experiments.pretrain.config", "Ablation", "sinkjax.experiments.pretrain.ablation"),
-    "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
-    "trigger/bound": ("sinkjax.experiments.trigger.config", "Bound", "sinkjax.experiments.trigger.bounded"),
-    "trigger/heads": ("sinkjax.experiments.trigger.config", "Heads", "sinkjax.experiments.trigger.heads"),
-    "trigger/one-layer": ("sinkjax.experiments.trigger.config", "OneLayer", "sinkjax.experiments.trigger.one_layer"),
-    "trigger/sizes": ("sinkjax.experiments.trigger.config", "Sizes", "sinkjax.experiments.trigger.sizes"),
 }
 
 

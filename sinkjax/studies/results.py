@@ -91,8 +91,31 @@ class Results:
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """A measure of every condition: float[condition, prompt]. Measures of one name are one measure."""
         if (measure.name, store) not in self._values:
-            self._values[measure.name, store] = measure.of(self[store])
+            found = measure.of(self[store])
+            self._values[measure.name, store] = self.read(found, store) if measure.placed else found
         return self._values[measure.name, store]
+
+    def read(self, values: NDArray, store: str = SWEEP, edited: bool = True) -> NDArray:
+        """Values at each condition's own positions (`Condition.at`), their mean over these.
+
+        Args:
+            values: float[condition, prompt, ..., position].
+            store: which sweep.
+            edited: False for the first condition's values at the positions of each.
+
+        Returns:
+            float[condition, prompt, ...].
+        """
+        chosen = [list(condition.at) for condition in self.conditions(store)]
+        return np.stack([values[row if edited else 0][..., at].mean(axis=-1) for row, at in enumerate(chosen)])
+
+    def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
+        """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
+        if measure.placed:
+            return self.read(measure.of(self[store]), store, edited=False)
+        if measure.baseline is not None:
+            return measure.baseline(self[store])
+        return self.values(measure, self.sweeps[store].compared_with or store)[0]
 
     def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
         """A measure of one condition, by its label in a store or that of its rows: float[prompt]."""
@@ -180,8 +203,7 @@ class Results:
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
         values = self.values(measure, sweep.name)
-        first = self.values(measure, sweep.compared_with)[0] if sweep.compared_with else values[0]
-        baseline = first if measure.baseline is None else measure.baseline(self[sweep.name])
+        baseline = self.baseline(measure, sweep.name)
         column = Column(values, baseline)
         controls = [control for control in sweep.controls if control.name in self.stores]
         ranks = _among_others(measure, self[sweep.name], values)
@@ -195,21 +217,11 @@ class Results:
     def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
         values = self.values(measure, control.name)
-        baseline = baseline[: values.shape[1]]
-        if measure.baseline is not None:
-            baseline = measure.baseline(self._after_baseline(sweep, control))[-len(values) :]
-        return Column(values, baseline).effects
-
-    def _after_baseline(self, sweep: Sweep, control: Sweep) -> xarray.Dataset:
-        """The statistics of controls, after those of their sweep's baseline where they have no baseline of their own."""
-        import xarray
-
-        data = self[control.name]
-        if self.labels(control.name)[0] == self.labels(sweep.name)[0]:
-            return data
-        names = [name for name, values in data.data_vars.items() if values.dims[:2] == ("edit", "prompt")]
-        first = self[sweep.name][names].isel(edit=[0], prompt=slice(data.sizes["prompt"]))
-        return xarray.concat([first, data[names]], "edit", coords="minimal", compat="override", join="override")
+        own = measure.placed or measure.baseline is not None
+        if measure.placed and self.labels(control.name)[0] != self.labels(sweep.name)[0]:  # they have no baseline of their own
+            unedited = measure.of(self[sweep.name])[:1, : values.shape[1]]
+            return Column(values, self.read(unedited, control.name, edited=False)).effects
+        return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects
 
 
 def _among_others(measure: Measure, data: xarray.Dataset, values: NDArray) -> list[tuple[float | None, int]] | None:

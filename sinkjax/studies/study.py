@@ -36,14 +36,16 @@ class Condition:
     """One labelled edit of a sweep.
 
     series: conditions that belong together, e.g. "one layer". x: where it stands in its series (a layer, a count, a strength, a
-    position), or None. budget: what a random control must match (e.g. how many layers are edited), or None without controls. The
-    first condition of a sweep is the baseline, with which the others are compared.
+    position), or None. budget: what a random control must match (e.g. how many layers are edited), or None without controls. at:
+    positions at which a measure is read that is read at places of the edit's own (`Measure.placed`). The first condition of a
+    sweep is the baseline, with which the others are compared.
     """
 
     edit: Edit
     series: str
     x: Any = None
     budget: Hashable = None
+    at: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -90,6 +92,8 @@ class Measure:
     prompt], what each condition is compared with where that is not the first condition's number (e.g. because each is read at a
     position of its own). unit: of an effect, in sentences. note: the definition, for the page. others: dataset -> float[other],
     means of the same number elsewhere (at other positions, of other tokens), among which that of each condition is ranked.
+    placed: whether `of` gives float[condition, prompt, position], of which each condition's mean over its own positions
+    (`Condition.at`) is taken, and compared with the first condition's at the same positions.
     """
 
     name: str
@@ -98,6 +102,7 @@ class Measure:
     unit: str = ""
     note: str = ""
     others: Callable[[xarray.Dataset], Sequence[float] | NDArray] | None = None
+    placed: bool = False
 
 
 @dataclass(frozen=True)

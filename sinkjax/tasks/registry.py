@@ -24,9 +24,9 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "pretrain": ("sinkjax.tasks.language_model.config", "Pretrain", "sinkjax.tasks.language_model.task"),
     "trigger": ("sinkjax.tasks.trigger.config", "TriggerTraining", "sinkjax.tasks.trigger.task"),
     "trigger-capped": (
-        "sinkjax.experiments.trigger.capped_config",
+        "sinkjax.tasks.trigger.capped_config",
         "CappedTraining",
-        "sinkjax.experiments.trigger.capped",
+        "sinkjax.tasks.trigger.capped",
     ),
 }
 

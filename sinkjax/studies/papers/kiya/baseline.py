@@ -149,7 +149,9 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
         "Without an edit the massive activation is on the first token (Figs. 1a and 6).",
         in_every_run(
             lambda of: st.all_of(
-                st.above(of("the largest |h| after any layer", lambda data: times_typical(data).max(axis=-1), TIMES), config.massive),
+                st.above(
+                    of("the largest |h| after any layer", lambda data: times_typical(data).max(axis=-1), TIMES), config.massive
+                ),
                 st.more_than(of(sun, lambda data: by_sun(data).mean(axis=0).max()), 0.5),
             )
         ),
@@ -161,8 +163,8 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
             lambda of: st.all_of(
                 st.below(of("the share of heads that sink in layer 0 (%)", lambda data: rate(data)[:, 0]), 100 * config.onset),
                 st.below(of("|h| after layer 0", lambda data: times_typical(data)[:, 0], TIMES), config.massive),
-                st.above(of("the share of sinks in the second half of the layers minus that in layer 0", deeper(rate), POINTS, True)),
-                st.above(of("|h| in the second half of the layers minus that in layer 0", deeper(times_typical), TIMES, True)),
+                st.above(of("the same share in the second half of layers minus that", deeper(rate), POINTS, True)),
+                st.above(of("|h| in the second half of layers minus that", deeper(times_typical), TIMES, True)),
             )
         ),
     )

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
-from sinkjax.experiments.base import NO_EDIT
-from sinkjax.experiments.trigger.config import Lab
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger._lab import DIVERGED, EVERY, IDENTITY, OTHERS, TRIGGER, Lab
+from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import xarray
 
 BLOCK = 1000  # sequences whose maps are held at a time
-TRIGGER, OTHERS, EVERY = "trigger", "others", "every"
-DIVERGED = "diverged"  # the outcome of a run whose loss or gradient was not finite
 ROWS, TARGETS = (TRIGGER, OTHERS), ("bos", "anchors", "elsewhere")
 SMALL = 1e-8  # added to a row's sum, so that a row without weight has no shares (Gu et al. 2025)
 
@@ -188,7 +186,6 @@ def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
     return _run(params, x, config)[1]
 
 
-IDENTITY = "identity edit: 0 added to BOS's logit"
 MASKED = "BOS's key masked"
 WEIGHT_OFF, RENORMALISED = "BOS's weight removed", "BOS's weight removed, rows renormalised"
 VALUE_OFF = "BOS's value removed"

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.experiments.trigger.capped import held, run_others, shifted
-from sinkjax.experiments.trigger.config import Bound
-from sinkjax.experiments.trigger.measure import BLOCK, DIVERGED, curves, held_out
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger._lab import DIVERGED
+from sinkjax.studies.papers.trigger._measure import BLOCK, curves, held_out
+from sinkjax.tasks.trigger.capped import held, run_others, shifted
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.task import model
 from sinkjax.train.trained import Trained
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Found = dict[str, NDArray]
 
 
-def free(config: Bound, trained: Trained) -> xarray.Dataset:
+def free(config: Any, trained: Trained) -> xarray.Dataset:
     """Of each run: what it is without an edit, with its mass held (held_*), with BOS's logit shifted (shifted_*), its curves."""
     import xarray
 
@@ -43,7 +43,7 @@ def free(config: Bound, trained: Trained) -> xarray.Dataset:
     return xarray.Dataset(variables, {"run": seeds, "held": list(config.caps), "shifted": list(config.shifts)})
 
 
-def capped(config: Bound, trained: Trained) -> xarray.Dataset:
+def capped(config: Any, trained: Trained) -> xarray.Dataset:
     """Of each mass and run that was trained with it: what it is with that mass held."""
     import xarray
 
@@ -57,7 +57,7 @@ def capped(config: Bound, trained: Trained) -> xarray.Dataset:
     return xarray.Dataset(variables | {"outcome": (("cap", "run"), outcomes)}, {"cap": list(config.caps), "run": seeds})
 
 
-def _each(config: Bound, trained: Trained, edit: Callable, values: Sequence[Sequence[float]]) -> Found:
+def _each(config: Any, trained: Trained, edit: Callable, values: Sequence[Sequence[float]]) -> Found:
     """`on_sequences` of each run under an edit of each of its values: name -> [run, value], NaN for runs that diverged."""
     data = held_out(Trigger(width=config.width, length=config.length), config.sequences, config.seed)
     architecture = model(cast(TriggerTraining, trained.config))

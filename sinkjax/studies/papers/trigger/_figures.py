@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments.base import NO_EDIT, Drawing
-from sinkjax.experiments.summary import LEVEL
-from sinkjax.experiments.trigger.config import Lab, Trials
-from sinkjax.experiments.trigger.measure import IDENTITY, OTHERS, TRIGGER
+from sinkjax.analysis.rules import Quantity, quantity
+from sinkjax.analysis.summary import LEVEL
 from sinkjax.report.figures.causal import causal, gallery
 from sinkjax.report.figures.curves import Axis, Bundle, curves
 from sinkjax.report.figures.points import Point, points
+from sinkjax.report.section import Drawing
+from sinkjax.studies.papers.trigger._lab import IDENTITY, OTHERS, TRIGGER, Lab, Trials
+from sinkjax.studies.study import NO_EDIT
 
 PAPER = "Positions are called as in the paper, from 1: the arrow marks the trigger."
 SMALLEST_LOSS = 1e-9  # what is lower is drawn here
@@ -149,14 +150,14 @@ def edits_summary(config: Lab, data: Any, rows: str, factor: float = 1.0) -> dic
     }
 
 
-def identity(stores: Mapping[str, Any]) -> str:
-    """What the identity edit changed, as a sentence."""
-    changed = [
-        np.abs(data["edited_loss"].sel(edit=IDENTITY) - data["edited_loss"].sel(edit=NO_EDIT)).max().item()
-        for data in stores.values()
-    ]
-    most = "at all" if max(changed) == 0 else f"by more than {max(changed):.1g}"
-    return f"The identity edit (0 added to BOS's logit) changes no loss {most}, in any run and rows."
+def noop(names: Sequence[str]) -> Quantity:
+    """The largest change that 0 added to BOS's logit makes to any loss, in any run and rows. names: of trainings."""
+
+    def largest(results: Any) -> float:
+        losses = [results[name]["edited_loss"] for name in names]
+        return max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
+
+    return quantity("largest change of a loss by the identity edit (0 added to BOS's logit)", largest)
 
 
 def kind(edit: str) -> str:

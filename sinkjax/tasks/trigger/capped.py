@@ -15,11 +15,11 @@ import sinkjax
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import per_prompt
-from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
+from sinkjax.tasks.trigger.capped_config import CappedTraining
 from sinkjax.tasks.trigger.task import Batch, TriggerTask, model
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec

@@ -9,17 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.experiments.base import Drawing
-from sinkjax.experiments.summary import LEVEL
-from sinkjax.experiments.trigger.config import Heads
-from sinkjax.experiments.trigger.measure import OTHERS
+from sinkjax.analysis.summary import LEVEL
 from sinkjax.report.figures import layers
 from sinkjax.report.figures.grid import Column, Row, grids
+from sinkjax.report.section import Drawing
+from sinkjax.studies.papers.trigger._lab import OTHERS
 
 THRESHOLDS = [round(0.05 * step, 2) for step in range(1, 20)]
 
 
-def sinking(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> Drawing:
+def sinking(config: Any, data: Mapping[str, Any], labels: Mapping[str, str]) -> Drawing:
     """How many heads sink, against the threshold from which on one counts."""
     panels = []
     for size in config.sizes:
@@ -44,7 +43,7 @@ def sinking(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -
     return Drawing("sinking-heads", figure, caption)
 
 
-def by_head(config: Heads, data: Mapping[str, Any], labels: Mapping[str, str]) -> Drawing:
+def by_head(config: Any, data: Mapping[str, Any], labels: Mapping[str, str]) -> Drawing:
     """The mass of BOS in each layer and head, for each seed."""
     kinds = {"share": "mean share of BOS, other rows", "weight": "mean weight on BOS, other rows"}
     columns, values = [], {kind: list[NDArray]() for kind in kinds}

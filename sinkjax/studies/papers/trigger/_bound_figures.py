@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.experiments.base import Drawing
-from sinkjax.experiments.trigger.config import Bound
-from sinkjax.experiments.trigger.figures import SMALLEST_LOSS
 from sinkjax.report.figures.frontier import Dots, Line, Panel, frontier
+from sinkjax.report.section import Drawing
+from sinkjax.studies.papers.trigger._figures import SMALLEST_LOSS
 
 MASS = "mass off BOS, other rows (1 - c)"
 
 
-def drawings(
-    config: Bound, data: Mapping[str, Any], masses: Sequence[float], curves: Mapping[str, NDArray]
-) -> tuple[Drawing, ...]:
+def drawings(config: Any, data: Mapping[str, Any], masses: Sequence[float], curves: Mapping[str, NDArray]) -> tuple[Drawing, ...]:
     """Layers trained with a mass held, and layers of which it is held after training. curves: name -> float[mass], the bounds."""
     inner = np.array([cap < 1 for cap in config.caps])
     off = 1 - np.array(config.caps)[inner]
@@ -64,7 +61,7 @@ def drawings(
     )
 
 
-def _at_full_sink(config: Bound, capped: Any) -> str:
+def _at_full_sink(config: Any, capped: Any) -> str:
     if config.caps[-1] < 1:
         return "not measured"
     return f"{max(float(np.nanmin(capped['loss'].values[-1])), SMALLEST_LOSS):.1e}"

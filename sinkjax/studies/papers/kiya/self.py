@@ -1,0 +1,321 @@
+"""kiya/self: a query that attends to itself alone (Figs. 5, 9): at which positions and in which layers does that place a sink,
+and does a massive activation come with it?
+
+The logits of the query towards all other keys are -inf: in each single layer, in the first few layers, or in all. Controls remove
+as many links at random. Whether the query must see itself is tested by one random other key in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import sinkjax
+import sinkjax.studies as st
+from sinkjax.analysis.intervals import generator
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, drawn_layers, positions_seen, refuse
+from sinkjax.studies.specs import CONTROLS, SWEEP
+from sinkjax.studies.study import control_prompts
+
+SINGLE, FIRST, ALL = "one layer", "first layers", "all layers"
+LINKS, OTHER = "random links, all layers", "another key, all layers"
+MANY, GROWN = 10, 10  # per cent of heads that count as a sink; times its unedited size from which an activation is massive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfOnly(st.ControlledSinks):
+    """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
+
+    prompts: int = 16
+    """passages of text"""
+    positions: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 36, 42, 48)
+    """where the query is, one condition for each set of layers"""
+    first_layers: tuple[int, ...] = (2, 3, 6, 10, 12, 15)
+    """numbers n of first layers that are edited together; those that a model has no more of than n are left out"""
+    shown: int = 8
+    """the position of which attention maps are drawn"""
+    controls: int = 20
+    """random controls for each budget of layers, as many links taken away at random; and draws of one other key seen instead"""
+    map_layers: tuple[int, ...] | None = None
+    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, length=MIN_QUERIES + 2)
+        positions_seen(self, self.length - MIN_QUERIES - 1, "later queries")
+        for count in self.first_layers:
+            refuse(count < 2, f"first_layers has {count}, but single layers are edited anyway; the smallest is 2")
+
+
+def sets(config: SelfOnly, L: int, *series: str) -> dict[str, tuple[str, range]]:
+    """Name of each set of edited layers -> its series and its layers. series: those wanted, by default all."""
+    found = {f"layer {layer}": (SINGLE, range(layer, layer + 1)) for layer in range(L)}
+    found |= {f"layers 0 to {n - 1}": (FIRST, range(n)) for n in sorted(set(config.first_layers)) if n < L}
+    found[ALL] = (ALL, range(L))
+    return {name: entry for name, entry in found.items() if not series or entry[0] in series}
+
+
+def label(position: int, where: str) -> str:
+    return f"position {position} in {where}"
+
+
+def conditions(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
+    """No edit, then for each set of layers every position; a budget is a number of layers."""
+    budgets = {SINGLE: 1, ALL: architecture.layers}
+    yield unedited(config)
+    for where, (series, layers) in sets(config, architecture.layers).items():
+        for place in config.positions:
+            edit = sinkjax.attend_self(place, layers=layers).named(label(place, where))
+            yield st.Condition(edit, series, place, budgets.get(series), at=(place,))
+
+
+def unedited(config: SelfOnly) -> st.Condition:
+    return dataclasses.replace(st.no_edit(), at=config.positions)
+
+
+def at_random(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
+    """As many links as a query at a random position loses, from one random key to random later queries; and in all layers a query
+    at a random position that sees one random earlier key instead of itself.
+    """
+    L, rng = architecture.layers, generator(config.seed, "kiya/self controls")
+    yield unedited(config)
+    for budget in sorted({1, L}):
+        for draw in range(config.controls):
+            place = int(rng.choice(config.positions))
+            key = int(rng.integers(config.length - place))
+            queries = sorted(rng.choice(np.arange(key + 1, config.length), place, replace=False).tolist())
+            layers = sorted(rng.choice(L, budget, replace=False).tolist())
+            edit = sinkjax.edit("logits", "set", -np.inf, queries=queries, keys=key, layers=layers, relation="others")
+            name = f"control {draw}: {place} links to key {key} in {ALL if budget == L else f'layer {layers[0]}'}"
+            yield st.Condition(edit.named(name), LINKS if budget == L else st.CONTROL, budget=budget, at=(place,))
+    rng = generator(config.seed, "kiya/self other keys")
+    for draw in range(config.controls):
+        place = int(rng.choice(config.positions))
+        seen = int(rng.integers(place))
+        edit = sinkjax.edit("logits", "set", -np.inf, queries=place, keys=[key for key in range(place + 1) if key != seen])
+        yield st.Condition(edit.named(f"draw {draw}: position {place} sees key {seen} in {ALL}"), OTHER, at=(place,))
+
+
+def probe(config: SelfOnly) -> sinkjax.Probe:
+    from sinkjax.probes.statistics import sinking_heads
+
+    return sinkjax.Probe(resid_max=True, extra=(sinking_heads(config.eps),))
+
+
+def measures(config: SelfOnly) -> tuple[st.Measure, ...]:
+    """Sinks on the position and the largest |h| there; sinks on key 0."""
+    note = f"""A head sinks on a key if its attention to it, averaged over all later queries, is above {config.eps:g} (Gu et al.
+        2025, but without the query at the key itself, whose attention the edit sets to 1). Shares are of all heads."""
+    return (
+        st.Measure("heads that sink on the position (%)", st.heads_on, unit="percentage points", note=note, placed=True),
+        st.Measure("largest |h| at the position", st.largest, placed=True),
+        st.Measure("heads that sink on key 0 (%)", lambda data: st.heads_on(data)[..., 0], unit="percentage points"),
+    )
+
+
+def over_positions(config: SelfOnly, measure: st.Measure, where: str) -> st.Quantity:
+    """A measure, averaged over the positions, with the query alone in a set of layers."""
+    labels = {label(place, where) for place in config.positions}
+    return st.average(measure, st.Pool(f"alone in {where}, mean over positions", lambda condition: condition.label in labels))
+
+
+def placed(measure: st.Measure, label: str) -> st.Rule:
+    """Whether an edit raises a measure, by more than every control."""
+    return st.all_of(st.above(st.effect(measure, label)), st.above_controls(st.effect(measure, label), where_any=True))
+
+
+RAISED = "the effect on {0} has an interval above 0 and lies above every matched control (where it has any)"
+
+
+def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
+    """The paper's statements, judged by the number of positions at which they hold."""
+    sink, size, on_first = measures(config)
+    half = st.value(on_first, st.NO_EDIT).times(0.5, "half of the heads that sink on key 0 without an edit (%)")
+    grown = st.value(size, st.NO_EDIT).times(GROWN, f"{GROWN} times the largest |h| without an edit")
+    firsts = sets(config, architecture.layers, FIRST).items()
+    early = ["layer 0", *(where for where, (_, layers) in firsts if len(layers) <= max(architecture.layers / 3, 2))][-1]
+
+    def most(statement: str, where: str, measure: st.Measure, least: st.Quantity) -> st.Claim:
+        every = [label(place, where) for place in config.positions]
+        rules = [st.all_of(placed(measure, at), st.at_least(st.value(measure, at), least)) for at in every]
+        words = f"{RAISED.format(measure.name)}, and the mean is at least {least.name}"
+        beside = (over_positions(config, measure, where), st.value(measure, st.NO_EDIT), least)
+        return st.Claim(statement, st.most_of(rules, "positions", words), also=beside)
+
+    yield most("Alone in all layers, a query gets a sink (Fig. 5).", ALL, sink, half)
+    yield most("The massive activation comes with it (Fig. 5).", ALL, size, grown)
+    everywhere = [label(place, ALL) for place in config.positions]
+    moved = [st.more_than(st.value(sink, at), st.value(on_first, at)) for at in everywhere]
+    yield st.Claim(
+        "The sink moves there, away from the first token (Fig. 5).",
+        st.most_of(moved, "positions", "more heads sink on the position than on key 0"),
+        also=(*(over_positions(config, measure, ALL) for measure in (sink, on_first)), st.value(on_first, st.NO_EDIT)),
+    )
+    yield most(f"An edit in the early layers is enough (Fig. 9, conclusion): {early}.", early, sink, half)
+    alone, other, _ = compared(config)
+    twice = st.average(sink, alone).times(0.5, "half of that for the query alone with itself")
+    yield st.Claim(
+        "The cause is that the token attends to itself (property 3): one other key in its place does less than half.",
+        st.all_of(
+            st.above(st.contrast(sink, alone, other, "difference of the two")), st.less_than(st.average(sink, other), twice)
+        ),
+        also=(st.average(sink, alone),),
+    )
+
+
+def compared(config: SelfOnly) -> tuple[st.Pool, ...]:
+    """In all layers and on the prompts of the controls: the query alone, with one other key instead, and random links removed."""
+    return (
+        st.Pool("alone with itself, prompts of the controls", lambda entry: entry.series == ALL, SWEEP, config.control_prompts),
+        st.Pool("alone with one random other key", lambda entry: entry.series == OTHER, CONTROLS),
+        st.Pool("as many random links removed", lambda entry: entry.series == LINKS, CONTROLS),
+    )
+
+
+def findings(config: SelfOnly, architecture: Any) -> Iterator[st.Quantity]:
+    sink, size, on_first = measures(config)
+    single, firsts = (sets(config, architecture.layers, series) for series in (SINGLE, FIRST))
+    yield from (st.value(measure, st.NO_EDIT) for measure in (on_first, sink, size))
+    yield from (over_positions(config, measure, ALL) for measure in (sink, on_first, size))
+    by_position = [st.value(sink, label(place, ALL)) for place in config.positions]
+    yield from (st.smallest_of(by_position, "smallest at any position"), st.largest_of(by_position, "largest at any position"))
+    for where in ("layer 0", *firsts):
+        yield from (over_positions(config, measure, where) for measure in (sink, size))
+    yield st.largest_of([over_positions(config, sink, where) for where in single], "largest of the single layers")
+    rules = {
+        where: st.most_of([placed(sink, label(place, where)) for place in config.positions], "positions", RAISED)
+        for where in single
+    }
+    yield st.number_of(rules, "single layers that place a sink at most positions, above every control")
+    yield from together(sink, size)
+    _, other, links = compared(config)
+    yield from (st.average(sink, other), st.average(size, other), st.average(sink, links))
+
+
+def together(sink: st.Measure, size: st.Measure) -> Iterator[st.Quantity]:
+    """Whether sinks and massive activations come together, over all runs: an edit on a prompt."""
+
+    def runs(results: st.Results) -> tuple[Any, Any]:
+        """Heads that sink on the position, and how many times its unedited size |h| is there: float[run] each."""
+        factor = results.values(size) / results.baseline(size)
+        return results.values(sink)[1:].ravel(), factor[1:].ravel()
+
+    def massive(sinking: bool) -> Any:
+        def share(results: st.Results) -> float:
+            found, factor = runs(results)
+            chosen = factor[(found >= MANY) == sinking]
+            return float(100 * (chosen >= GROWN).mean()) if chosen.size else float("nan")
+
+        return share
+
+    def correlation(results: st.Results) -> float:
+        from scipy.stats import spearmanr
+
+        return float(spearmanr(*runs(results)).statistic) if np.ptp(runs(results)[0]) else float("nan")
+
+    many = f"at least {MANY} % of heads sink on the position"
+    yield st.quantity(f"runs (an edit on a prompt) in which {many}", lambda results: float((runs(results)[0] >= MANY).sum()))
+    yield st.quantity(f"of these, runs with |h| at least {GROWN} times its unedited size there (%)", massive(True))
+    yield st.quantity(f"of the other runs, those with |h| at least {GROWN} times its unedited size there (%)", massive(False))
+    yield st.quantity("Spearman correlation of the sink and that factor over runs", correlation)
+
+
+def featured(config: SelfOnly, L: int) -> list[str]:
+    """The sets of layers of the short table and of the curves: layer 0, every second set of first layers, all."""
+    return ["layer 0", *list(sets(config, L, FIRST))[1::2], ALL]
+
+
+def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
+    (sink, size, _), L, P = measures(config), architecture.layers, len(config.positions)
+
+    def columns(*series: str) -> dict[str, list[str]]:
+        return {short(where): [label(place, where) for place in config.positions] for where in sets(config, L, *series)}
+
+    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace("position", "alone: position"))
+    yield st.heat_maps(
+        *("sink-by-position-and-layers", "position", [str(place) for place in config.positions]),
+        [
+            st.HeatMap("heads that sink on\nthe position (%)", sink),
+            st.HeatMap("largest |h| at\nthe position", size, log=True),
+        ],
+        [
+            st.HeatColumn("alone in one layer", "edited layer (0-based)", columns(SINGLE)),
+            st.HeatColumn("in several", "edited layers", columns(FIRST, ALL), baseline=True),
+        ],
+        """Where a sink can be placed: heads that sink on the position whose query sees only itself (top) and the largest |h|
+        there (bottom), by edited layers. Means over prompts; the column none is the unedited run.""",
+    )
+    yield st.stacked(
+        *("by-depth", "layer (0-based)"),
+        [
+            st.Curves(
+                "heads of the layer that\nsink on the position (%)",
+                lambda results: results.read(100 * results.data["sinking_heads"].values),
+            ),
+            st.Curves(
+                "largest |h| after the layer\nat the position",
+                lambda results: results.read(results.data["resid_max"].values[:, :, 1:]),  # depth l + 1 is after layer l
+                log=True,
+            ),
+        ],
+        {st.NO_EDIT: [st.NO_EDIT]}
+        | {f"alone in {where}": [label(place, where) for place in config.positions] for where in featured(config, L)},
+        f"Where the sink (top) and the activation (bottom) of the edited position are, mean over the {P} positions.",
+    )
+    yield st.against(
+        *("sink-against-activation", sink, size),
+        {series: (SWEEP, series) for series in (SINGLE, FIRST, ALL)} | {f"one other key, {ALL}": (CONTROLS, OTHER)},
+        """Each edit: heads that sink on the position whose query sees only itself, or only one random other key, against the
+        largest |h| there, means over prompts.""",
+        log_y=True,
+    )
+
+
+def short(where: str) -> str:
+    """A set of layers as a tick."""
+    return where.removeprefix("layers ").removeprefix("layer ").replace(" to ", "–").removesuffix(" layers")
+
+
+def shown(config: SelfOnly, architecture: Any) -> st.Shown:
+    """No edit, and the shown position alone in the middle set of first layers and in all."""
+    firsts = list(sets(config, architecture.layers, FIRST))
+    wanted = (*firsts[len(firsts) // 2 :][:1], ALL)
+    labels = (st.NO_EDIT, *(label(config.shown, where) for where in wanted))
+    return st.Shown(labels, drawn_layers(config, architecture.layers), start=config.shown + 1)
+
+
+def noop(config: SelfOnly, architecture: Any) -> dict[str, sinkjax.Edit]:
+    same = sinkjax.edit("logits", "add", 0.0, queries=config.shown, relation="others")
+    return {f"0 added to the logits of query {config.shown} towards other keys": same}
+
+
+STUDY = st.Study(
+    name="kiya/self",
+    config=SelfOnly,
+    title="A query that attends to itself alone",
+    question="""Kiya et al. 2026: where the query at a chosen position attends to itself alone, as the first token always does,
+        the sink and the massive activation move to that position (Figs. 5 and 9).""",
+    probe=probe,
+    conditions=conditions,
+    controls=(st.Sweep(CONTROLS, at_random, lambda config: measures(config)[:2], prompts=control_prompts),),
+    measures=measures,
+    rows=lambda results: [row for row in results.table_of(CONTROLS).values() if row.series == OTHER],
+    claims=claims,
+    findings=findings,
+    featured=lambda results: (
+        *(st.NO_EDIT,),
+        *(label(results.config.shown, where) for where in featured(results.config, results.architecture.layers)),
+    ),
+    figures=figures,
+    noop=noop,
+    shown=shown,
+    notes=lambda config, results: (
+        """A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. A control
+        removes as many links as a query at a random position loses, from one random key to random later queries, and is read at
+        that position. Edits of first layers have no controls.""",
+    ),
+)

@@ -1,0 +1,127 @@
+"""Further figures that studies share: heat maps over two choices, one measure against another, curves along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.studies.figures import Figure, drawn
+from sinkjax.studies.specs import SWEEP
+from sinkjax.studies.study import Measure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+    from sinkjax.studies.results import Results
+
+UNEDITED = "none"  # the tick of the conditions' baseline in a heat map
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A measure as heat maps on one colour scale.
+
+    ylabel: beside the colour bar. log: whether the scale is logarithmic; else it begins at 0 and reaches 1 at least.
+    """
+
+    ylabel: str
+    measure: Measure
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class HeatColumn:
+    """The conditions of a heat map: those of a column from left to right, and in each from bottom to top.
+
+    labels: tick on the x axis -> labels of conditions. baseline: whether a first column "none" shows what those of the last
+    column are compared with.
+    """
+
+    title: str
+    xlabel: str
+    labels: Mapping[str, Sequence[str]]
+    baseline: bool = False
+
+
+def heat_maps(
+    name: str, ylabel: str, y: Sequence[str], rows: Sequence[HeatMap], columns: Sequence[HeatColumn], caption: str
+) -> Figure:
+    """Means of measures (down) over two choices, side by side for a few sets of conditions. y: ticks from bottom to top."""
+
+    def values(results: Results, measure: Measure, column: HeatColumn) -> NDArray:
+        found = [[results.row(measure, label).value.mean for label in labels] for labels in column.labels.values()]
+        if column.baseline:
+            last = [results.labels().index(label) for label in list(column.labels.values())[-1]]
+            unedited = results.baseline(measure)
+            found.insert(0, np.broadcast_to(unedited, results.values(measure).shape)[last].mean(axis=1).tolist())
+        return np.array(found, float)
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures import grid
+
+        shown = []
+        for row in rows:
+            found = [values(results, row.measure, column) for column in columns]
+            limits = None if row.log else (0.0, max(1.0, *(float(np.nanmax(part)) for part in found)))
+            shown.append(grid.Row(found, row.ylabel, limits, row.log))
+        names = [grid.Column(column.title, [*[UNEDITED] * column.baseline, *column.labels], column.xlabel) for column in columns]
+        return grid.grids(names, shown, y, ylabel)
+
+    return drawn(name, picture, caption, bands=False)
+
+
+def against(
+    name: str, x: Measure, y: Measure, clouds: Mapping[str, tuple[str, str]], caption: str, log_y: bool = False
+) -> Figure:
+    """One measure against another: a dot for the mean of each condition. clouds: name in the legend -> (store, series)."""
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures.scatter import Cloud, scatter
+        from sinkjax.report.figures.style import reach
+
+        found = []
+        for title, (store, series) in clouds.items():
+            rows = [row for row, condition in enumerate(results.conditions(store)) if condition.series == series]
+            if rows:
+                found.append(Cloud(title, *(results.values(measure, store)[rows].mean(axis=1) for measure in (x, y))))
+        top = 1.05 * max(reach(x.name), *(float(cloud.x.max()) for cloud in found))
+        return scatter({"": found}, x.name, y.name, log="y" if log_y else False, limits=((-0.03 * top, top), None))
+
+    return drawn(name, picture, caption, bands=False)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A panel of curves. values: results -> float[condition, prompt, x]. log: whether y is logarithmic."""
+
+    ylabel: str
+    values: Callable[[Results], NDArray]
+    log: bool = False
+
+
+def stacked(
+    name: str, xlabel: str, panels: Sequence[Curves], curves: Mapping[str, Sequence[str]], caption: str, store: str = SWEEP
+) -> Figure:
+    """Quantities along an axis of a store that counts from 0 (layers, depths), below each other.
+
+    curves: name in the legend -> labels of the conditions over which a curve is the mean.
+    """
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures import layers
+
+        labels, grid = results.labels(store), []
+        for panel in panels:
+            values = panel.values(results)
+            means = {
+                curve: np.mean([values[labels.index(label)] for label in chosen], axis=0) for curve, chosen in curves.items()
+            }
+            found = [results.curve(curve, range(values.shape[-1]), mean) for curve, mean in means.items()]
+            grid.append([layers.Panel("", panel.ylabel, found, panel.log)])
+        return layers.lines(grid, xlabel, legend_above=True)
+
+    return drawn(name, picture, caption, store)
