@@ -227,6 +227,16 @@ def below_controls(quantity: Quantity, where_any: bool = False) -> Rule:
     return _ranked(quantity, 0.0, "lies below every matched control", where_any)
 
 
+def ranked_from(quantity: Quantity, percentile: float) -> Rule:
+    """The rank among matched controls is at least a percentile; without controls it is not."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = quantity(results)
+        return found.percentile is not None and found.percentile >= percentile, (found,)
+
+    return Rule(f"{quantity.name} lies at percentile {percentile:g} of its controls or higher", test)
+
+
 # Rules on rules.
 
 

@@ -23,6 +23,7 @@ from sinkjax.analysis.rules import more_than as more_than
 from sinkjax.analysis.rules import most_of as most_of
 from sinkjax.analysis.rules import not_ as not_
 from sinkjax.analysis.rules import quantity as quantity
+from sinkjax.analysis.rules import ranked_from as ranked_from
 from sinkjax.analysis.rules import within as within
 from sinkjax.analysis.summary import Row as Row
 from sinkjax.studies.config import Controlled as Controlled

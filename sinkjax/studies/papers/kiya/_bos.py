@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,14 @@ def tokenizer_of(model: str, revision: str | None) -> Tokenizer | None:
     from sinkjax.checkpoints.load import open_checkpoint
 
     return open_checkpoint(model, revision).tokenizer
+
+
+def provenance(results: st.Results) -> Mapping[str, Any]:
+    """The usual facts of a calculation that has a BOS, and which it is."""
+    from sinkjax.studies import folder
+
+    data = results[next(iter(results.stores))]
+    return folder.provenance(data) | {"BOS token": f"{data.attrs['bos_text']!r} ({data.attrs['bos']})"}
 
 
 def after_bos(config: st.StudyConfig) -> st.Inputs:
