@@ -202,6 +202,21 @@ def less_than(quantity: Quantity, bound: float | Quantity) -> Rule:
     )
 
 
+def at_or_above(quantity: Quantity, bound: float | Quantity) -> Rule:
+    """No part of the interval lies below the bound; an interval that does not exist is not there."""
+    return _compared(quantity, bound, "the interval of {} does not go below {}", lambda value, limit: _low(value) >= limit)
+
+
+def above_all_of(quantity: Quantity, other: Quantity) -> Rule:
+    """The whole interval lies above the whole interval of another quantity."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        one, two = quantity(results), other(results)
+        return _low(one.value) > _high(two.value), (one, two)
+
+    return Rule(f"the interval of {quantity.name} lies above that of {other.name}", test)
+
+
 def equals(quantity: Quantity, bound: float) -> Rule:
     """A number without an interval, such as a median, is exactly the bound."""
     return _compared(quantity, bound, "{} is {}", lambda value, limit: value.mean == limit)
@@ -282,6 +297,49 @@ def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
         return 2 * count > len(rules), (found,)
 
     return Rule(f"at more than half of the {what}, {words}", test)
+
+
+def never(words: str) -> Rule:
+    """What holds for none of the models that a study takes: as `given`, it says why a claim is not applicable."""
+    return Rule(words, lambda results: (False, ()))
+
+
+# Quantities made of others.
+
+
+def as_point(quantity: Quantity) -> Quantity:
+    """A quantity whose interval, where it has none (a single prompt), is its mean alone."""
+
+    def of(results: Any) -> Estimate:
+        found = quantity(results)
+        mean, low, high = found.value.mean, found.value.low, found.value.high
+        value = dataclasses.replace(found.value, low=mean if low is None else low, high=mean if high is None else high)
+        return dataclasses.replace(found, value=value)
+
+    return Quantity(quantity.name, of)
+
+
+def lowest(quantities: Sequence[Quantity], name: str) -> Quantity:
+    """The one whose interval reaches furthest down; one that is undefined is the lowest."""
+
+    def of(results: Any) -> Estimate:
+        return _named(min((each(results) for each in quantities), key=lambda one: _low(one.value)), name)
+
+    return Quantity(name, of)
+
+
+def highest(quantities: Sequence[Quantity], name: str) -> Quantity:
+    """The one whose interval reaches furthest up, of those that are defined."""
+
+    def of(results: Any) -> Estimate:
+        found = [each(results) for each in quantities]
+        return _named(max([one for one in found if one.value.mean is not None] or found, key=lambda one: _high(one.value)), name)
+
+    return Quantity(name, of)
+
+
+def _named(estimate: Estimate, name: str) -> Estimate:
+    return dataclasses.replace(estimate, name=name)
 
 
 # Numbers without samples, and words.

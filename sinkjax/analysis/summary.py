@@ -89,6 +89,50 @@ def column_rows(
     ]
 
 
+def own_rows(
+    labels: Sequence[str],
+    series: str,
+    measure: str,
+    values: NDArray,
+    seed: int,
+    elsewhere: NDArray | None = None,
+    compared: bool = False,
+) -> list[Row]:
+    """Rows of numbers that stand for themselves, as nothing is edited: one for each label.
+
+    Args:
+        labels: of the rows.
+        series: of all of them.
+        measure: name, with its unit.
+        values: float[label, prompt].
+        seed: of the bootstrap.
+        elsewhere: the same at other places of the prompts, float[label, prompt, place]: the controls, among whose means over
+            prompts that of the row is ranked.
+        compared: whether the effects are paired differences from the first label; else there are none.
+    """
+    means = intervals.intervals(values, level=LEVEL, seed=seed)
+    ranks: list[tuple[float | None, int]] = [(None, 0)] * len(labels)
+    if elsewhere is not None:
+        here, others = _finite_mean(values[:, None, :])[:, 0], _finite_mean(np.moveaxis(elsewhere, 1, -1))
+        for number, (mean, places) in enumerate(zip(here, others, strict=True)):
+            if len(places) and np.isfinite(mean) and np.isfinite(places).all():
+                ranks[number] = float(intervals.percentile_among(mean, places)), len(places)
+    effects: Sequence[Interval] = [NOT_COMPARED] * len(labels)
+    if compared:
+        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed).tolist()
+    return [
+        Row(label, series, measure, mean, effect, *rank)
+        for label, mean, effect, rank in zip(labels, means, effects, ranks, strict=True)
+    ]
+
+
+def _finite_mean(values: NDArray) -> NDArray:
+    """Mean of the finite entries along the last axis, NaN where there are none."""
+    finite = np.isfinite(values)
+    counts = finite.sum(-1)
+    return np.divide(np.where(finite, values, 0).sum(-1), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+
+
 def ranks_among(
     effects: NDArray, budgets: Sequence[Hashable], random: NDArray, random_budgets: Sequence[Hashable]
 ) -> list[tuple[float | None, int]]:

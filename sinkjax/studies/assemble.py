@@ -14,7 +14,7 @@ from sinkjax.studies.figures import source
 from sinkjax.studies.folder import provenance
 from sinkjax.studies.noop import noop_finding, noop_rows
 from sinkjax.studies.results import Results
-from sinkjax.studies.specs import NOOP, TEXTS, map_stores
+from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from sinkjax.studies.study import Study
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     """
     results = Results(study, config, stores)
     architecture = results.architecture
-    rows = [*results.table.values(), *results.rows]
-    findings = [f"{str(found).rstrip('.')}." for found in present(study.findings(config, architecture), results)]
+    rows = [*results.table.values(), *results.own.values()]
+    findings = [*study.status(results)]
+    findings += [f"{str(found).rstrip('.')}." for found in present(study.findings(config, architecture), results)]
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
@@ -42,9 +43,9 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     drawings = present(study.figures(config, architecture), results)
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
-        study=study.name,
+        study=(study.heading or study.name).format(**vars(config)),
         title=study.title.format(**vars(config)),
-        question=_line(study.question),
+        question=_line(study.question.format(**vars(config))),
         findings=tuple(findings),
         rows=tuple(rows),
         featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
@@ -73,9 +74,11 @@ def standard_notes(results: Results) -> list[str]:
     notes = []
     if results.sweeps:
         prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
+        compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
             f"Values are means over {' or '.join(map(str, prompts))} prompts with bootstrap 95 % intervals over prompts (BCa,"
-            f" {intervals.RESAMPLES:,} resamples); effects are mean differences from the first line, paired by prompt."
+            f" {intervals.RESAMPLES:,} resamples)"
+            f"{'; effects are mean differences from the first line, paired by prompt' * compared}."
         )
     measures = (measure for sweep in results.mains for measure in sweep.measures(results.config))
     notes += dict.fromkeys(measure.note for measure in measures if measure.note)
@@ -94,11 +97,10 @@ def standard_notes(results: Results) -> list[str]:
 
 
 def _maps(results: Results) -> list[View]:
-    """Attention and activations of the conditions that the study shows."""
-    shown = results.study.shown
+    """Attention and activations of the conditions that the study shows, for each sweep that it shows."""
     found = []
-    for store in map_stores(shown(results.config, results.architecture)).values() if shown else ():
-        if store in results:
+    for store in results.stores:
+        if store == MAPS or store.startswith(f"{MAPS}-"):
             data, name = results[store], f"{results.study.name}-{store}".replace("/", "-")
             about = f" {source(data, bands=False)}"
             found.append(views.attention(f"{name}-attention", data, tokens=views.FEW_TOKENS, about=about))

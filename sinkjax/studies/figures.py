@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import present
+from sinkjax.analysis.summary import LEVEL
 from sinkjax.report.section import Drawing
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
@@ -17,10 +21,11 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure as Picture
 
+    from sinkjax.report.figures import layers
+    from sinkjax.report.figures.points import Point
     from sinkjax.studies.results import Results
 
 Figure = Callable[["Results"], Drawing | None]
-Stores = str | Sequence[str]
 TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
 ALONG_LAYERS = "edited layer l (0-based)"
 
@@ -31,7 +36,7 @@ class Panel:
 
     curves: name in the legend -> (measure, labels of conditions). title: above it. ylabel: shared along a row. effect: whether
     effects are drawn instead of values. baseline: label of the condition drawn as a dashed line, "" for none. log: whether y is
-    logarithmic.
+    logarithmic. published: name in the legend -> (x, numbers of a paper), drawn beside.
     """
 
     ylabel: str
@@ -40,114 +45,94 @@ class Panel:
     effect: bool = False
     baseline: str = ""
     log: bool = False
-
-
-@dataclass(frozen=True)
-class Profiles:
-    """Axes of curves along an axis of a store, such as its layers.
-
-    curves: name in the legend -> function of the dataset, to float[prompt, x] (or of another axis that intervals are over).
-    title: above it. ylabel: shared along a row. store: whose dataset. log: whether y is logarithmic. signed: whether it goes
-    below 0.
-    """
-
-    ylabel: str
-    curves: Mapping[str, Callable[[xarray.Dataset], NDArray]]
-    title: str = ""
-    store: str = SWEEP
-    log: bool = False
-    signed: bool = False
+    published: Mapping[str, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
 
 
 def lines(
-    name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, *, store: Stores = SWEEP, **options: Any
+    name: str,
+    xlabel: str,
+    grid: Sequence[Sequence[Panel]],
+    caption: str,
+    store: str | Sequence[str] = SWEEP,
+    **options: Any,
 ) -> Figure:
-    """Measures along the x of conditions, with bands for their intervals; panels of a sweep that did not run are left out.
+    """Measures along the x of conditions, with bands for their intervals; panels on a sweep that did not run are left out.
 
-    store: of the sweeps. options: as for `report.figures.layers.lines`.
+    options: as for `report.figures.layers.lines`.
     """
+
+    def axes(panel: Panel, results: Results) -> layers.Panel:
+        from sinkjax.report.figures import layers
+
+        found = [
+            results.line(curve, measure, labels, panel.effect, panel.baseline)
+            for curve, (measure, labels) in panel.curves.items()
+        ]
+        found += [layers.Line(curve, x, list(map(exact, values))) for curve, (x, values) in panel.published.items()]
+        return layers.Panel(panel.title, panel.ylabel, found, panel.log, signed=panel.effect)
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
-        drawn = [
-            [
-                layers.Panel(
-                    panel.title,
-                    panel.ylabel,
-                    [
-                        results.line(curve, measure, labels, panel.effect, panel.baseline)
-                        for curve, (measure, labels) in panel.curves.items()
-                    ],
-                    panel.log,
-                    signed=panel.effect,
-                )
-                for panel in _present(row, results)
-            ]
-            for row in grid
-        ]
-        return layers.lines(drawn, xlabel, **options)
+        return layers.lines([present([partial(axes, panel) for panel in row], results) for row in grid], xlabel, **options)
 
     return drawn(name, picture, caption, store)
 
 
-def _present(panels: Sequence[Panel], results: Results) -> list[Panel]:
-    """The panels of sweeps that ran."""
-    there = {label for label, _ in results.table}
-    if not results.absent:
-        return list(panels)
-    return [panel for panel in panels if all(there.issuperset(labels) for _, labels in panel.curves.values())]
-
-
-def profiles(
+def curves(
     name: str,
     xlabel: str,
-    grid: Sequence[Sequence[Profiles]],
+    grid: Callable[[Results], Sequence[Sequence[layers.Panel]]],
     caption: str,
-    *,
-    x: Callable[[int], Sequence[int]] = range,
+    store: str | Sequence[str] = SWEEP,
+    bands: bool = True,
     over: str = "prompt",
     text: bool = True,
     **options: Any,
 ) -> Figure:
-    """Curves along an axis of the stores, with bands for their intervals; panels of a sweep that did not run are left out.
+    """Panels of lines that a study computes itself (`Results.panel`, `ranges`).
 
-    Args:
-        name: of the figure.
-        xlabel: the axis, which counts from 0.
-        grid: rows of panels.
-        caption: what is drawn.
-        x: length of the axis -> the points drawn.
-        over: dimension that the intervals are over.
-        text: whether the numbers depend on a text.
-        options: as for `report.figures.layers.lines`.
+    store, bands, over, text: as for `drawn`. options: as for `report.figures.layers.lines`.
     """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
-        def curve(title: str, values: NDArray) -> layers.Line:
-            points = list(x(values.shape[-1]))
-            return results.curve(title, points, values[:, points])
+        return layers.lines(grid(results), xlabel, **options)
 
-        drawn = [
-            [
-                layers.Panel(
-                    panel.title,
-                    panel.ylabel,
-                    [curve(title, values(results[panel.store])) for title, values in panel.curves.items()],
-                    panel.log,
-                    panel.signed,
-                )
-                for panel in row
-                if panel.store in results
-            ]
-            for row in grid
-        ]
-        return layers.lines(drawn, xlabel, **options)
+    return drawn(name, picture, caption, store, bands, text, over)
 
-    stores = tuple(dict.fromkeys(panel.store for row in grid for panel in row))
-    return drawn(name, picture, caption, stores, over=over, text=text)
+
+def points(
+    name: str,
+    xlabel: str,
+    columns: Callable[[Results], Mapping[str, Sequence[Point]]],
+    caption: str,
+    store: str | Sequence[str] = SWEEP,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Single numbers side by side. columns: results -> title of a panel -> its points."""
+
+    def picture(results: Results) -> Picture:
+        from sinkjax.report.figures.points import points
+
+        return points(columns(results), xlabel, limits)
+
+    return drawn(name, picture, caption, store)
+
+
+def exact(value: float) -> Interval:
+    """A number without an interval, e.g. one that a paper gives."""
+    return Interval(float(value), None, None, 1, 0, LEVEL, "none")
+
+
+def ranges(name: str, x: Sequence[float], values: NDArray) -> layers.Line:
+    """float[x, control] as a line of means, whose band is the range of the controls."""
+    from sinkjax.report.figures import layers
+
+    values = np.asarray(values, np.float64)
+    ends = zip(values.mean(axis=1).tolist(), values.min(axis=1).tolist(), values.max(axis=1).tolist(), strict=True)
+    return layers.Line(name, x, [Interval(*row, values.shape[1], 0, 1.0, "range") for row in ends])
 
 
 def along(
@@ -195,40 +180,46 @@ def drawn(
     name: str,
     picture: Callable[[Results], Picture | None],
     caption: str,
-    store: Stores = SWEEP,
+    store: str | Sequence[str] = SWEEP,
     bands: bool = True,
-    over: str = "prompt",
     text: bool = True,
+    over: str = "prompt",
 ) -> Figure:
     """A figure that a study draws itself.
 
     picture: None where there is nothing to draw. store: one or several, of which those that are there are drawn. bands: whether
-    it has intervals. over: dimension that they are over. text: whether the numbers depend on a text.
+    it has intervals. text: whether the numbers depend on a text. over: dimension that intervals are over.
     """
 
     def draw(results: Results) -> Drawing | None:
         figure = picture(results)
         if figure is None:
             return None
-        stores = [store] if isinstance(store, str) else [name for name in store if name in results]
-        origin = source(*(results[name] for name in stores), bands=bands, over=over, text=text)
-        return Drawing(name, figure, f"{' '.join(caption.split())} {origin}")
+        stores = [store] if isinstance(store, str) else [one for one in store if one not in results.absent]
+        first, *others = (results[one] for one in stores)
+        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others, text, over)}")
 
     return draw
 
 
 def activations(
-    name: str, labels: Callable[[Results], Mapping[str, str]], store: Stores = SWEEP, positions: int = POSITIONS
+    name: str,
+    labels: Callable[[Results], Mapping[str, str]],
+    store: str | Sequence[str] = SWEEP,
+    positions: int = POSITIONS,
 ) -> Figure:
-    """The largest |h| at each depth and position, the first ones. labels: results -> label of rows -> title of its panel."""
+    """The largest |h| at each depth and position.
+
+    labels: results -> label of rows -> title of its panel. store: those of the sweeps. positions: how many are drawn at most.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
         chosen = labels(results)
         places = [results.place(label) for label in chosen]
-        means = [results[sweep]["resid_max"].sel(edit=label).mean("prompt").values[..., :positions] for sweep, label in places]
-        return layers.activations(np.stack(means), list(chosen.values()))
+        found = [results[sweep]["resid_max"].isel(edit=number).mean("prompt").values[..., :positions] for sweep, number in places]
+        return layers.activations(np.stack(found), list(chosen.values()))
 
     caption = (
         f"Largest absolute value of the residual stream by depth and position (first {positions} positions at most), mean over"
@@ -331,11 +322,22 @@ def dots(
     return drawn(name, picture, caption, store)
 
 
-def source(data: xarray.Dataset, *others: xarray.Dataset, bands: bool = True, over: str = "prompt", text: bool = True) -> str:
-    """The end of a caption: intervals, prompts, model, precision, BOS (unless several stores differ in it) and text."""
+def source(
+    data: xarray.Dataset,
+    bands: bool = True,
+    others: Sequence[xarray.Dataset] = (),
+    text: bool = True,
+    over: str = "prompt",
+) -> str:
+    """The end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
+
+    others: further stores that are drawn. text: whether the numbers depend on a text. over: dimension that intervals are over.
+    """
     made, study = data.attrs["sweep"], data.attrs["study"]
-    count = data.sizes.get(over)
-    said = f"Bands: bootstrap 95 % intervals over {count} {over}s. " if bands and count else f"{count} {over}s. " * bool(count)
-    bos = f", BOS {study['bos']}" if all(other.attrs["study"]["bos"] == study["bos"] for other in others) else ""
-    read = f"{bos}, {study['text'].partition(', because')[0]}" if text else ""
+    counts = dict.fromkeys(str(one.sizes[over]) for one in (data, *others) if over in one.sizes)
+    texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others))
+    bos = f", BOS {study['bos']}" if all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
+    prompts = f"{' or '.join(counts)} {over}s"
+    said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
+    read = f"{bos}, {'; '.join(texts)}" if text else ""
     return f"{said}{made['model']['name']} in {made['dtype']}{read}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,23 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
     return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
 
 
+def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: bool = False) -> Quantity:
+    """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any."""
+    said = name or f"{measure} ({_said(label)})"
+    return quantity(said, lambda results: results.own_row(chosen(label, results), measure), unit, signed)
+
+
+def largest_change(label: str, store: str) -> Quantity:
+    """What a condition that must change nothing did to any statistic of its sweep, in the worst prompt."""
+
+    def of(results: Results) -> float:
+        from sinkjax.studies.noop import changes
+
+        return 1e6 * max(float(change.max()) for change in changes(results[store], [label]).values())
+
+    return quantity(f"largest change of any statistic ({label})", of, "millionths of its largest value")
+
+
 def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:
     """The paired difference of two conditions."""
 
@@ -67,18 +84,6 @@ def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: 
         return results.interval(intervals.pseudo_values(values, part))
 
     return quantity(name, of)
-
-
-def extremes(measure: Measure, labels: Sequence[str], where: str) -> tuple[Quantity, Quantity]:
-    """The smallest and the largest mean of a measure among some conditions; where: which ones, in words."""
-
-    def means(results: Results) -> list[float]:
-        return [row.value.mean for row in (results.row(measure, label) for label in labels) if row.value.mean is not None]
-
-    return (
-        quantity(f"smallest {measure.name} {where}", lambda results: min(means(results), default=np.nan)),
-        quantity(f"largest {measure.name} {where}", lambda results: max(means(results), default=np.nan)),
-    )
 
 
 def median(measure: Measure, label: Label) -> Quantity:

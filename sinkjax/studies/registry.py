@@ -55,7 +55,6 @@ EXPERIMENTS = {
     "li/isolate": ("sinkjax.experiments.li.config", "Isolate", "sinkjax.experiments.li.isolate"),
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
-    "pretrain": ("sinkjax.experiments.pretrain.config", "Ablation", "sinkjax.experiments.pretrain.ablation"),
 }
 
 
@@ -91,8 +90,8 @@ def config_type(experiment: Any) -> type:
 def declared() -> dict[str, str]:
     """Name -> module of every study in `papers`."""
     home = Path(__file__).parent / "papers"
-    files = sorted(file.relative_to(home) for file in home.rglob("*.py") if not file.name.startswith("_"))
-    modules = [".".join(file.with_suffix("").parts) for file in files]
+    files = sorted(file.relative_to(home).with_suffix("") for file in home.rglob("*.py"))
+    modules = [".".join(file.parts) for file in files if not any(part.startswith("_") for part in file.parts)]
     return {module.replace(".", "/").replace("_", "-"): f"{HOME}.{module}" for module in modules}
 
 

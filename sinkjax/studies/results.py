@@ -15,7 +15,7 @@ from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import Absent
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.figures.layers import Line
+from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
@@ -38,6 +38,7 @@ class Results:
         self.stores = stores = {name: store for name, store in stores.items() if name not in self.absent}
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
+        self._columns: dict[tuple[str, str], list[Row]] = {}
         trains = study.trainings is not None
         self.architecture: Any = SimpleNamespace() if trains else architecture_of(next(iter(stores.values())))
         parts = () if trains else tuple(declared(study, config, self.architecture))
@@ -113,22 +114,33 @@ class Results:
         """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
         if measure.placed:
             return self.read(measure.of(self[store]), store, edited=False)
-        if measure.baseline is not None:
-            return measure.baseline(self[store])
-        return self.values(measure, self.sweeps[store].compared_with or store)[0]
+        return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
 
     def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
-        """A measure of one condition, by its label in a store or that of its rows: float[prompt]."""
-        store, label = (store, label) if store else self.place(label)
-        return self.values(measure, store)[self.labels(store).index(label)]
+        """A measure of one condition, by its label in a store or, of any sweep, by that of its rows: float[prompt]."""
+        store, number = (store, self.labels(store).index(label)) if store else self.place(label)
+        return self.values(measure, store)[number]
 
-    def place(self, label: str) -> tuple[str, str]:
-        """The sweep, and there the condition, that the rows of a label are about."""
+    def place(self, label: str) -> tuple[str, int]:
+        """The first sweep that has rows of a label, and which of its conditions they are about.
+
+        Raises:
+            Absent: there are none, and some sweep did not run.
+        """
         for sweep in self.mains:
-            for own in self.labels(sweep.name):
-                if sweep.row_label(own) == label:
-                    return sweep.name, own
+            for number, condition in enumerate(self.conditions(sweep.name)):
+                if sweep.row_label(condition) == label:
+                    return sweep.name, number
         raise self._unknown(label)
+
+    def own_row(self, label: str, measure: str) -> Row:
+        """A row that the study makes itself; errors as for `place`."""
+        if (label, measure) not in self.own:
+            raise self._unknown(f"{label}, {measure}")
+        return self.own[label, measure]
+
+    def _unknown(self, what: str) -> Exception:
+        return Absent(next(iter(self.absent.values()))) if self.absent else KeyError(what)
 
     def labels(self, store: str = SWEEP) -> list[str]:
         """The labels of the conditions."""
@@ -156,42 +168,21 @@ class Results:
         return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
 
     def row(self, measure: Measure, label: str) -> Row:
-        """The row of the summary for one measure of one condition."""
-        if (label, measure.name) in self.table:
-            return self.table[label, measure.name]
-        for row in self.rows:
-            if (row.condition, row.measure) == (label, measure.name):
-                return row
-        raise self._unknown(f"{label}, {measure.name}")
+        """One measure of one condition, by the label of its row in the summary; a measure that the summary lacks is computed."""
+        return self.table.get((label, measure.name)) or self._beside(measure, label)
 
     @functools.cached_property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows that the study makes itself, as those of a calculation."""
-        return tuple(self.study.rows(self)) if self.study.rows else ()
-
-    def rows_of(self, data: xarray.Dataset, labels: Sequence[tuple[str, str]], measures: Sequence[Measure]) -> list[Row]:
-        """Rows of a calculation whose measures are float[condition, sample]; labels: (condition, series), the baseline first."""
-        columns = []
-        for measure in measures:
-            values = measure.of(data)
-            ranks = _among_others(measure, data, values)
-            columns.append(column_rows(labels, measure.name, Column(values, values[0]), self.config.seed, ranks))
-        return [row for rows in zip(*columns, strict=True) for row in rows]
-
-    def _unknown(self, what: str) -> Exception:
-        """What to raise where there is no such number: the reason why some sweeps did not run, if any."""
-        return Absent(next(iter(self.absent.values()))) if self.absent else KeyError(what)
+    def own(self) -> Table:
+        """The rows that a study makes itself, by (label, name of the measure)."""
+        return {(row.condition, row.measure): row for row in (self.study.rows(self) if self.study.rows else ())}
 
     def line(self, name: str, measure: Measure, labels: Sequence[str], effect: bool = False, baseline: str = "") -> Line:
         """A measure along some conditions, for a figure: its values or effects over their x.
 
         baseline: label of the condition whose value is drawn as a dashed line, "" for none.
         """
-        places = {
-            sweep.row_label(condition.label): condition.x
-            for name, sweep in self.sweeps.items()
-            for condition in self.conditions(name)
-        }
+        sweeps = self.sweeps.items()
+        places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
         rows = [self.row(measure, label) for label in labels]
         reference = self.row(measure, baseline).value.mean if baseline else None
         return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
@@ -200,18 +191,35 @@ class Results:
         """float[prompt, x] as a line with its intervals over prompts."""
         return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
 
+    def panel(
+        self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any
+    ) -> Panel:
+        """Axes of lines, each from float[prompt, x] or ready; x: by default 0, 1, ... options: as for `figures.layers.Panel`."""
+        lines = [
+            curve if isinstance(curve, Line) else self.curve(name, range(curve.shape[-1]) if x is None else x, curve)
+            for name, curve in curves.items()
+        ]
+        return Panel(title, ylabel, lines, **options)
+
+    def _beside(self, measure: Measure, label: str) -> Row:
+        """A row that the summary lacks, of the first sweep with such a label."""
+        store, number = self.place(label)
+        if (measure.name, store) not in self._columns:
+            self._columns[measure.name, store] = self._column(self.sweeps[store], measure)
+        return self._columns[measure.name, store][number]
+
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
         values = self.values(measure, sweep.name)
         baseline = self.baseline(measure, sweep.name)
         column = Column(values, baseline)
         controls = [control for control in sweep.controls if control.name in self.stores]
-        ranks = _among_others(measure, self[sweep.name], values)
+        ranks = None
         if controls:
             random = np.concatenate([self._random_effects(measure, sweep, control, baseline) for control in controls])
             budgets = [condition.budget for control in controls for condition in self.conditions(control.name)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
-        labels = [(sweep.row_label(condition.label), condition.series) for condition in conditions]
+        labels = [(sweep.row_label(condition), sweep.series or condition.series) for condition in conditions]
         return column_rows(labels, measure.name, column, self.config.seed, ranks)
 
     def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
@@ -222,11 +230,3 @@ class Results:
             unedited = measure.of(self[sweep.name])[:1, : values.shape[1]]
             return Column(values, self.read(unedited, control.name, edited=False)).effects
         return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects
-
-
-def _among_others(measure: Measure, data: xarray.Dataset, values: NDArray) -> list[tuple[float | None, int]] | None:
-    """Where the mean of each condition lies among those of the measure's `others`, and how many there are."""
-    if measure.others is None:
-        return None
-    others = np.asarray(measure.others(data))
-    return [(float(intervals.percentile_among(row.mean(), others)), len(others)) for row in values]

@@ -15,6 +15,7 @@ from sinkjax.analysis.rules import Absent
 from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import (
     CONTROL,
+    TEXT,
     Batch,
     Calculation,
     Condition,
@@ -79,6 +80,11 @@ def main_sweep(study: Study) -> Sweep:
         controls=study.controls,
         values=study.values,
     )
+
+
+def unedited(store: str, inputs: Inputs = TEXT) -> Sweep:
+    """A run without an edit, for a study that only measures; its rows are the study's own."""
+    return Sweep(store, lambda config, architecture: [no_edit()], inputs=lambda config: inputs)
 
 
 def noop_sweep(study: Study) -> Sweep:
@@ -165,13 +171,13 @@ def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[
             yield part.name, False
         elif part.when(config, architecture):
             yield from ((sweep.name, sweep.optional) for sweep in (part, *part.controls))
-    maps = map_stores(study.shown(config, architecture)) if study.shown else {}
-    yield from ((name, True) for name in (*maps.values(), TEXTS, NOOP))
+    yield from ((name, True) for name in (*map_stores(study, config, architecture), TEXTS, NOOP))
 
 
-def map_stores(shown: Shown) -> dict[str, str]:
-    """Name of a sweep of which maps are shown -> name of their store."""
-    return {name: f"{MAPS}-{name}" if number else MAPS for number, name in enumerate(shown.sweeps)}
+def map_stores(study: Study, config: Any, architecture: Any) -> tuple[str, ...]:
+    """The stores of attention maps: one for each sweep that is shown."""
+    shown = study.shown(config, architecture) if study.shown else None
+    return (MAPS, *(f"{MAPS}-{name}" for name in (shown.sweeps[1:] if shown else ())))
 
 
 def architecture_of(data: xarray.Dataset) -> Any:
@@ -211,39 +217,49 @@ def random_edits(
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
-    """The attention maps on the inputs of some sweeps, and the continuations of the last of them that runs."""
-    sweeps = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
-    maps: list[SweepSpec | Calculation] = []
-    texts: list[SweepSpec | Calculation] = []
-    for sweep, store in map_stores(shown).items():
-        try:
-            found, texts = _shown_of(sweeps[sweep], store, study, config, architecture, shown)
-        except Absent:
-            continue
-        maps.append(found)
-    return [*maps, *texts]
-
-
-def _shown_of(
-    main: Sweep, store: str, study: Study, config: Any, architecture: Config, shown: Shown
-) -> tuple[SweepSpec, list[SweepSpec | Calculation]]:
-    """The attention maps of a sweep's conditions, and their continuations."""
+    """The sweeps of the attention maps, and the continuations of the last that has inputs."""
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
 
-    few = min(shown.prompts, config.prompts)
-    blank = main.values.blank(config, architecture, few) if main.values else None
-    chosen = _labelled(conditions_of(main, config, architecture, blank), shown.labels)
-    prepare = None
-    if main.values is not None:
-        values = main.values
+    parts: list[SweepSpec | Calculation] = []
+    texts: list[Calculation] = []
+    probe, few = maps_probe(config.length, architecture.layers, shown.layers), min(shown.prompts, config.prompts)
+    stores = map_stores(study, config, architecture)
+    for store, main in zip(stores, _shown_sweeps(study, config, architecture, shown), strict=True):
+        chosen, prepare = _chosen(main, config, architecture, few, shown.labels)
+        try:
+            inputs = (main.inputs or study.inputs)(config)
+        except Absent:
+            continue
+        parts.append(SweepSpec(store, chosen, probe, few, inputs, prepare))
+        texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)] * shown.texts
+    return [*parts, *texts]
 
-        def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
-            return _labelled(conditions_of(main, config, architecture, values.compute(config, model, batch)), shown.labels)
 
-    inputs = (main.inputs or study.inputs)(config)
-    maps = SweepSpec(store, chosen, maps_probe(config.length, architecture.layers, shown.layers), few, inputs, prepare)
-    return maps, [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
+def _shown_sweeps(study: Study, config: Any, architecture: Config, shown: Shown) -> list[Sweep]:
+    """The sweeps whose conditions are shown: those that are named, or the main one, or the unedited model."""
+    if shown.sweeps:
+        named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
+        return [named[name] for name in shown.sweeps]
+    if study.conditions is not None:
+        return [main_sweep(study)]
+    return [Sweep(SWEEP, lambda config, architecture: [no_edit()], inputs=study.inputs)]
+
+
+def _chosen(
+    sweep: Sweep, config: Any, architecture: Config, prompts: int, labels: Iterable[str]
+) -> tuple[tuple[Condition, ...], Callable[[Model, Batch], tuple[Condition, ...]] | None]:
+    """Some conditions of a sweep on a few prompts, and what prepares them where their edits hold values of the model."""
+    values = sweep.values
+    blank = values.blank(config, architecture, prompts) if values else None
+    stand_ins = _labelled(conditions_of(sweep, config, architecture, blank), labels)
+    if values is None:
+        return stand_ins, None
+
+    def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
+        return _labelled(conditions_of(sweep, config, architecture, values.compute(config, model, batch)), labels)
+
+    return stand_ins, prepare
 
 
 def _labelled(conditions: Iterable[Condition], labels: Iterable[str]) -> tuple[Condition, ...]:

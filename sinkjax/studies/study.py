@@ -53,11 +53,11 @@ class Condition:
         return self.edit.label
 
 
-def no_edit(label: str = NO_EDIT) -> Condition:
-    """The usual baseline."""
+def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
+    """The usual baseline. at: where measures are read that are read at places of the edits' own."""
     from sinkjax.edits.edit import compose
 
-    return Condition(compose(label=label), label)
+    return Condition(compose(label=label), label, at=at)
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class Inputs:
 
     kind: Literal["text", "random", "repeat"] = "text"
     bos: str | int | None = None
+
+    @property
+    def name(self) -> str:
+        """The kind in words."""
+        return {"text": "natural text", "random": "random tokens", "repeat": "one token repeated"}[self.kind]
 
 
 TEXT = Inputs()
@@ -90,10 +95,9 @@ class Measure:
 
     name: with its unit, as a column is headed. of: dataset -> float[condition, prompt]. baseline: dataset -> float[condition,
     prompt], what each condition is compared with where that is not the first condition's number (e.g. because each is read at a
-    position of its own). unit: of an effect, in sentences. note: the definition, for the page. others: dataset -> float[other],
-    means of the same number elsewhere (at other positions, of other tokens), among which that of each condition is ranked.
-    placed: whether `of` gives float[condition, prompt, position], of which each condition's mean over its own positions
-    (`Condition.at`) is taken, and compared with the first condition's at the same positions.
+    position of its own). unit: of an effect, in sentences. note: the definition, for the page. placed: whether `of` gives
+    float[condition, prompt, position], of which each condition's mean over its own positions (`Condition.at`) is taken, and
+    compared with the first condition's at the same positions.
     """
 
     name: str
@@ -101,7 +105,6 @@ class Measure:
     baseline: Callable[[xarray.Dataset], NDArray] | None = None
     unit: str = ""
     note: str = ""
-    others: Callable[[xarray.Dataset], Sequence[float] | NDArray] | None = None
     placed: bool = False
 
 
@@ -134,10 +137,10 @@ class Sweep:
     name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
     architecture, values). probe, inputs: by default the study's; `inputs` raises `Absent` where there are none, and a store that
     says why then stands in place of the sweep's. measures: config -> measures, of which the summary has a row for each condition.
-    prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget; they run on the
-    inputs of their sweep. when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it.
-    row_label: label of a condition -> that of its rows, where several sweeps have the same conditions. compared_with: name of the
-    sweep whose baseline is this one's too, by default its own.
+    prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget; by default they
+    run on the inputs of their sweep. when: (config, architecture) -> whether it runs. optional: whether a folder is finished
+    without it. prefix: what the labels of its rows begin with, where several sweeps have the same conditions. series: of its
+    rows, by default that of each condition.
     """
 
     name: str
@@ -150,8 +153,12 @@ class Sweep:
     values: Values | None = None
     when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
-    row_label: Callable[[str], str] = str
-    compared_with: str = ""
+    prefix: str = ""
+    series: str = ""
+
+    def row_label(self, condition: Condition) -> str:
+        """The label of a condition's rows."""
+        return f"{self.prefix}: {condition.label}" if self.prefix else condition.label
 
 
 @dataclass(frozen=True)
@@ -211,17 +218,19 @@ class TrainingSpec:
 class Shown:
     """The conditions whose attention maps, activations and continuations a page shows.
 
-    labels: of conditions of the sweeps. layers: of the attention maps; None for an early, a middle and a late one. start: tokens
-    that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many are
-    run, more than are shown where the values of edits are computed from more. sweeps: names of those on whose inputs there are
-    maps, by default the main sweep; prompts of the last that runs are continued.
+    labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
+    tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
+    are run, more than are shown where the values of edits are computed from more. sweeps: names of the sweeps that are shown, by
+    default the main one, or the unedited model where a study has none; the maps of further ones lie in stores of their own.
+    texts: whether there are continuations, of the prompts of the last sweep that runs.
     """
 
     labels: tuple[str, ...]
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
-    sweeps: tuple[str, ...] = ("sweep",)
+    sweeps: tuple[str, ...] = ()
+    texts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,22 +240,24 @@ class Study:
     Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
     model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
 
-    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
-    question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
-    measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
-    trainings: config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
-    claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
-    table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
-    (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
-    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
-    where a config does not fit a model. views: results -> further maps to step through. provenance: results -> how the numbers
-    were made, in place of the usual facts. over: what means and intervals are over. subject: what a condition is.
+    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces,
+    as may question and heading (what a page calls the study, by default its name). question: what the papers say. needs: parts
+    that a model must have (`studies/requirements.py`). probe: config -> what is measured. conditions, controls, measures,
+    values: of the main sweep, as for `Sweep`. more: further sweeps and calculations. trainings: config -> what is trained and
+    measured, in place of sweeps; `architecture` is empty then. claims: what is judged. findings: quantities that are reported
+    beside the claims. featured: results -> labels of the short table. figures: functions of the results. noop: what it does, in
+    words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
+    shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
+    rows: results -> further rows of the summary. check: raises where a config does not fit a model. views: results -> further
+    maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. status: results ->
+    sentences on runs that are missing or unfinished. over: what means and intervals are over. subject: what a condition is.
     """
 
     name: str
     config: type
     title: str
     question: str
+    heading: str = ""
     needs: tuple[str, ...] = ()
     probe: Callable[[Any], Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None
@@ -263,9 +274,10 @@ class Study:
     noop: Callable[..., Mapping[str, Edit]] | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
-    rows: Callable[[Results], Sequence[Row]] | None = None
+    rows: Callable[[Results], Iterable[Row]] | None = None
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     provenance: Callable[[Results], Mapping[str, Any]] | None = None
+    status: Callable[[Results], Iterable[str]] = lambda results: ()
     over: str = "prompts"
     subject: str = "edit"

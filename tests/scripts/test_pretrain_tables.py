@@ -10,7 +10,7 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.studies.registry import choose
-from tests.experiments.pretrain.logs import curve, log
+from tests.studies.papers.pretrain.logs import curve, log
 
 ROOT = Path(__file__).parents[2]
 

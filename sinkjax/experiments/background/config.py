@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sinkjax.config_files.checks import at_least, below, seen
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import Controlled
+from sinkjax.studies.config import ControlledSinks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background(Controlled):
+class Background(ControlledSinks):
     """What the background experiments share."""
 
     def __post_init__(self) -> None:

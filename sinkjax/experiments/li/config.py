@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from sinkjax.config_files.checks import at_least, below, each_once, layers_from_0, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import Controlled, Study
+from sinkjax.studies.config import ControlledSinks, StudyConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variance(Study):
+class Variance(StudyConfig):
     """The variance of the first block's head outputs by position, on random tokens.
 
     Chosen here: 256 prompts; the variance of each dim over the prompts, averaged over dims; the structure of W_O is the L2 norm
@@ -38,7 +38,7 @@ class Variance(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuperNeurons(Controlled):
+class SuperNeurons(ControlledSinks):
     """The MLP neurons with the largest gate and up vectors: what drives them, what they feed, what happens without them.
 
     Chosen here: a neuron's size is the product of the L2 norms of its gate and up vectors, each over the median of its layer; the
@@ -60,7 +60,7 @@ class SuperNeurons(Controlled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dominance(Study):
+class Dominance(StudyConfig):
     """How far one dim of the first token's hidden state dominates, and how keys lock in on it.
 
     Chosen here: u_1 of a head is the first right singular vector of its rotated queries, those of position 0 left out, all
@@ -84,7 +84,7 @@ class Dominance(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Isolate(Controlled):
+class Isolate(ControlledSinks):
     """One token may attend to nothing but itself; does it become a sink?
 
     Chosen here: the layers (each one alone, the first ones together, all).
@@ -101,7 +101,7 @@ class Isolate(Controlled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amplify(Controlled):
+class Amplify(ControlledSinks):
     """The head outputs of one token pushed away from their mean, against the same outputs merely scaled.
 
     Chosen here: all heads of a layer; the mean over a head's dims, and that over the positions up to the token, both; the

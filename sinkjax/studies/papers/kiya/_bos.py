@@ -92,17 +92,17 @@ def after_bos(config: st.StudyConfig) -> st.Inputs:
     return st.Inputs(bos=token)
 
 
-def both(sweep: st.Sweep, row_label: Callable[[str, str], str], against_plain: bool = False) -> tuple[st.Sweep, st.Sweep]:
-    """A sweep on the passages as they are, and the same one after the BOS.
-
-    row_label: (run, label of a condition) -> label of its rows. against_plain: whether the run with a BOS is compared with the
-    one without, and not each with its own baseline.
-    """
-    plain, bos = (
-        st.repeated(sweep, name, row_label=functools.partial(row_label, run), inputs=inputs)
-        for (run, name), inputs in zip(STORES.items(), (lambda config: PLAIN, after_bos), strict=True)
+def both(sweep: st.Sweep) -> tuple[st.Sweep, st.Sweep]:
+    """A sweep on the passages as they are, and the same one after the BOS; labels of rows say which."""
+    return (
+        st.repeated(sweep, STORES[WITHOUT], prefix=WITHOUT, inputs=lambda config: PLAIN),
+        st.repeated(sweep, STORES[WITH], prefix=WITH, inputs=after_bos),
     )
-    return plain, dataclasses.replace(bos, compared_with=plain.name if against_plain else "")
+
+
+def runs(results: st.Results) -> dict[str, xarray.Dataset]:
+    """The stores of the runs that took place."""
+    return {run: results[store] for run, store in STORES.items() if store in results}
 
 
 def number(
@@ -118,17 +118,15 @@ def in_every_run(rule: Callable[[Callable[..., st.Quantity]], st.Rule]) -> st.Ru
     return st.all_present([rule(functools.partial(number, run)) for run in STORES], "in every run")
 
 
-def figures(
-    layers: Sequence[int], labels: Sequence[str], row_label: Callable[[str, str], str], last: int = 0, about: str = ""
-) -> Iterator[st.Figure]:
+def figures(layers: Sequence[int], labels: Sequence[str], last: int = 0, about: str = "") -> Iterator[st.Figure]:
     """Attention maps and largest activations of both runs. last: a position that must be visible. about: how to read the maps."""
     for run, store in MAPS.items():
         name = f"attention-{run.replace(' ', '-').lower()}"
         yield st.attention_maps(name, layers, store=store, tokens=max(TOKENS, last + 4), about=about)
 
     def panels(results: st.Results) -> dict[str, str]:
-        runs = [run for run, store in STORES.items() if store in results]
-        return {row_label(run, label): row_label(run, label) for run in runs for label in labels}
+        found = [f"{run}: {label}" for run in runs(results) for label in labels]
+        return {label: label for label in found} if len(labels) > 1 else dict(zip(found, runs(results), strict=True))
 
     yield st.activations("largest-activation", panels, SWEEPS, max(POSITIONS, last + 4))
 

@@ -64,14 +64,9 @@ class AfterSoftmax(st.ControlledSinks):
             refuse(count < 1, f"first_layers has {count}; the smallest number of layers is 1")
 
     @property
-    def masked(self) -> str:
-        """The name of the edit of kiya/mask."""
-        return f"key {self.key} masked"
-
-    @property
-    def alone(self) -> str:
-        """The name of the edit of kiya/self."""
-        return f"query {self.position} alone"
+    def edits(self) -> tuple[str, str]:
+        """The names of the edits of kiya/mask and of kiya/self."""
+        return f"key {self.key} masked", f"query {self.position} alone"
 
 
 def label(what: str, way: str, where: str = ALL) -> str:
@@ -90,15 +85,11 @@ def depths(config: AfterSoftmax, L: int) -> dict[str, int]:
     return {**some, ALL: L}
 
 
-def unedited(config: AfterSoftmax) -> st.Condition:
-    return dataclasses.replace(st.no_edit(), at=(config.key + 1, config.position))
-
-
 def conditions(config: AfterSoftmax, architecture: Any) -> Iterator[st.Condition]:
     """No edit, then for each edit and way the first layers and all; those of all layers have controls of their own kind."""
-    yield unedited(config)
-    edits = ((config.masked, {"keys": config.key}, config.key + 1), (config.alone, {"queries": config.position}, config.position))
-    for what, selected, place in edits:
+    yield st.no_edit(at=(config.key + 1, config.position))
+    selections = (({"keys": config.key}, config.key + 1), ({"queries": config.position}, config.position))
+    for what, (selected, place) in zip(config.edits, selections, strict=True):
         for way in WAYS:
             for where, count in depths(config, architecture.layers).items():
                 edit = change(way, layers=range(count), relation="others", **selected).named(label(what, way, where))
@@ -109,7 +100,7 @@ def conditions(config: AfterSoftmax, architecture: Any) -> Iterator[st.Condition
 def at_random(config: AfterSoftmax, architecture: Any) -> Iterator[st.Condition]:
     """In each way and all layers: another key that some later query sees masked, and a random query that sees one earlier key."""
     rng = generator(config.seed, "kiya/after-softmax controls")
-    yield unedited(config)
+    yield st.no_edit(at=(config.key + 1, config.position))
     others = [key for key in range(config.length - 1) if key != config.key]
     for draw in range(config.controls):
         key, query = int(rng.choice(others)), int(rng.integers(1, config.length - MIN_QUERIES))
@@ -117,10 +108,8 @@ def at_random(config: AfterSoftmax, architecture: Any) -> Iterator[st.Condition]
         hidden = [key for key in range(query + 1) if key != seen]
         for way in WAYS:
             mask, alone = change(way, keys=key, relation="others"), change(way, queries=query, keys=hidden)
-            for what, name, edit, place in (
-                (config.masked, f"key {key}", mask, config.key + 1),
-                (config.alone, f"query {query} on key {seen}", alone, query),
-            ):
+            drawn = ((f"key {key}", mask, config.key + 1), (f"query {query} on key {seen}", alone, query))
+            for what, (name, edit, place) in zip(config.edits, drawn, strict=True):
                 named = edit.named(f"control {draw}: {name} ({way})")
                 yield st.Condition(named, st.CONTROL, budget=f"{what}, {way}", at=(place,))
 
@@ -140,7 +129,7 @@ def per_query(sums: jax.Array, lengths: jax.Array) -> jax.Array:
 def probe(config: AfterSoftmax) -> sinkjax.Probe:
     from sinkjax.probes.statistics import sinking_heads
 
-    row_sum = sinkjax.Statistic("row_sum", "weights", row_sums, ("prompt", "layer"), per_query)
+    row_sum = sinkjax.Statistic("row_sum", sinkjax.Site.WEIGHTS, row_sums, ("prompt", "layer"), per_query)
     return sinkjax.Probe(resid_max=True, nll=True, extra=(sinking_heads(config.eps, shares=True), row_sum))
 
 
@@ -161,17 +150,20 @@ def measures(config: AfterSoftmax) -> tuple[st.Measure, ...]:
 
 def claims(config: AfterSoftmax, architecture: Any) -> Iterator[st.Claim]:
     """Whether either edit of the weights, in all layers, leaves no more information than guessing."""
-    loss, edits = measures(config)[0], (config.masked, config.alone)
+    loss = measures(config)[0]
     guess = st.quantity("the loss of guessing evenly among all tokens", lambda results: math.log(architecture.vocab_size), "nats")
     guesses = st.at_least(st.value(loss, st.NO_EDIT), guess)
     better = dataclasses.replace(st.not_(guesses), words="the model without an edit has a lower loss than guessing evenly")
     for way in (AFTER, RENORMALISED):
         yield st.Claim(
             f"Edits after the softmax collapse the output (footnote 8): {way}.",
-            st.any_of(*(st.at_least(st.value(loss, label(what, way)), guess) for what in edits)),
+            st.any_of(*(st.at_least(st.value(loss, label(what, way)), guess) for what in config.edits)),
             given=better,
             also=(
-                *(st.difference(loss, label(what, way), label(what, BEFORE), f"{what}, {way} minus logits") for what in edits),
+                *(
+                    st.difference(loss, label(what, way), label(what, BEFORE), f"{what}, {way} minus logits")
+                    for what in config.edits
+                ),
                 st.value(loss, st.NO_EDIT),
             ),
         )
@@ -180,7 +172,7 @@ def claims(config: AfterSoftmax, architecture: Any) -> Iterator[st.Claim]:
 def findings(config: AfterSoftmax, architecture: Any) -> Iterator[st.Quantity]:
     loss, sink, on_first, size, left = measures(config)
     yield from (st.value(loss, st.NO_EDIT), st.value(on_first, st.NO_EDIT))
-    for what in (config.masked, config.alone):
+    for what in config.edits:
         for way in APART:
             edited = label(what, way)
             yield from (st.effect(loss, edited), *(st.value(measure, edited) for measure in (loss, sink, size, left)))
@@ -189,7 +181,7 @@ def findings(config: AfterSoftmax, architecture: Any) -> Iterator[st.Quantity]:
 
 def apart(results: st.Results) -> float:
     nll, config = results.data["nll"], results.config
-    pairs = [(label(what, BEFORE), label(what, RENORMALISED)) for what in (config.masked, config.alone)]
+    pairs = [(label(what, BEFORE), label(what, RENORMALISED)) for what in config.edits]
     return max(float(np.nanmax(np.abs(nll.sel(edit=one) - nll.sel(edit=two)))) for one, two in pairs)
 
 
@@ -200,7 +192,7 @@ def figures(config: AfterSoftmax, architecture: Any) -> Iterator[st.Figure]:
     def row(ylabel: str, measure: st.Measure, **options: Any) -> list[st.Panel]:
         return [
             st.Panel(ylabel, {way: (measure, [label(what, way, name) for name in where]) for way in APART}, what, **options)
-            for what in (config.masked, config.alone)
+            for what in config.edits
         ]
 
     yield st.lines(
@@ -218,10 +210,7 @@ def figures(config: AfterSoftmax, architecture: Any) -> Iterator[st.Figure]:
     yield st.attention_maps("attention-maps", drawn_layers(config, architecture.layers))
     yield st.activations(
         "largest-activation",
-        lambda results: (
-            {st.NO_EDIT: st.NO_EDIT}
-            | {label(what, way): f"{what}, {way}" for what in (config.masked, config.alone) for way in APART}
-        ),
+        lambda results: {st.NO_EDIT: st.NO_EDIT} | {label(what, way): f"{what}, {way}" for what in config.edits for way in APART},
     )
 
 
@@ -253,12 +242,12 @@ STUDY = st.Study(
     findings=findings,
     featured=lambda results: (
         *(st.NO_EDIT,),
-        *(label(what, way) for what in (results.config.masked, results.config.alone) for way in WAYS),
+        *(label(what, way) for what in results.config.edits for way in WAYS),
     ),
     figures=figures,
     noop=noop,
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, *(label(config.masked, way) for way in WAYS)),
+        (st.NO_EDIT, *(label(config.edits[0], way) for way in WAYS)),
         drawn_layers(config, architecture.layers),
         start=config.key + 1,
     ),

@@ -6,7 +6,6 @@ position 0 are the other positions of the same prompts.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +47,11 @@ class Baseline(st.StudyConfig):
         above(self, massive=1)
         share(self, "eps")
         share(self, "onset")
+
+
+def strongest_other(config: Baseline, data: Any) -> NDArray:
+    """Share of heads, in per cent, that sink on the key other than 0 on which most heads do: float[condition, prompt]."""
+    return _bos.sink_rates(data, config.eps)[1:].max(axis=0)
 
 
 def rates(config: Baseline, data: Any) -> NDArray:
@@ -101,40 +105,45 @@ def agreement(config: Baseline, massive: Callable[[Any], NDArray], lag: int, dat
     return float((sink[:, lag:] == large[:, : sink.shape[1] - lag]).mean())
 
 
-def conditions(config: Baseline, architecture: Any) -> tuple[st.Condition, ...]:
-    return (st.no_edit(),)
-
-
-def measures(config: Baseline) -> tuple[st.Measure, ...]:
-    """Sink and largest activation at position 0 and elsewhere, the onsets of both, and the loss."""
-
-    def ranked(of: Callable[[int], st.Measure]) -> st.Measure:
-        """The measure of position 0, ranked among those of the other positions."""
-        return dataclasses.replace(of(0), others=lambda data: [of(int(key)).of(data).mean() for key in _bos.searched(data)[1:]])
-
+def measures(config: Baseline) -> tuple[tuple[st.Measure, Callable[[int], st.Measure] | None], ...]:
+    """Sink and largest activation at position 0 and elsewhere, the onsets of both, the loss; some for any other position too."""
+    sinks, largest = partial(st.sink_rate, eps=config.eps), st.largest_activation
     return (
-        ranked(lambda key: st.sink_rate(key, config.eps)),
-        st.Measure(
-            "heads that sink on the strongest other key (%)", lambda data: _bos.sink_rates(data, config.eps)[1:].max(axis=0)
+        (sinks(0), sinks),
+        (st.Measure("heads that sink on the strongest other key (%)", partial(strongest_other, config)), None),
+        (largest(0), largest),
+        (st.largest_elsewhere(0), None),
+        (
+            st.Measure(
+                "largest |h| / median |h| at position 0", lambda data: np.nanmax(metrics.top1_over_median(data, 0), axis=-1)
+            ),
+            None,
         ),
-        ranked(st.largest_activation),
-        st.largest_elsewhere(0),
-        st.Measure("largest |h| / median |h| at position 0", lambda data: np.nanmax(metrics.top1_over_median(data, 0), axis=-1)),
-        st.Measure("layer of the sink's onset", lambda data: sink_onset(config, data)[None]),
-        st.Measure("layer of the massive activation's onset", lambda data: massive_onset(config, data)[None]),
-        st.loss(),
+        (st.Measure("layer of the sink's onset", lambda data: sink_onset(config, data)[None]), None),
+        (st.Measure("layer of the massive activation's onset", lambda data: massive_onset(config, data)[None]), None),
+        (st.loss(), None),
     )
 
 
-def label(run: str, condition: str) -> str:
-    """That of a row: there is one condition, so its run alone."""
-    return run
+def rows(results: st.Results) -> list[st.Row]:
+    """Position 0 in each run, compared with the run without a BOS, and ranked among the other positions."""
+    found, columns = _bos.runs(results), []
+    for measure, of in measures(results.config):
+        values, others = np.stack([measure.of(data)[0] for data in found.values()]), None
+        if of is not None:
+            elsewhere = [[of(int(key)).of(data)[0] for key in _bos.searched(data)[1:]] for data in found.values()]
+            others = np.moveaxis(np.array(elsewhere), 1, -1)
+        seed = results.config.seed
+        columns.append(st.own_rows(tuple(found), st.NO_EDIT, measure.name, values, seed, others, compared=True))
+    return [row for run in zip(*columns, strict=True) for row in run]
 
 
 def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
     """The paper's statements; a rule must hold in every run."""
-    sinks, other, *_ = measures(config)
     rate, half = partial(rates, config), architecture.layers // 2
+
+    def beyond(data: Any) -> NDArray:
+        return (100 * metrics.sink_rate(data, 0, config.eps) - strongest_other(config, data))[0]
 
     def deeper(values: Callable[[Any], NDArray]) -> Callable[[Any], NDArray]:
         return lambda data: values(data)[:, half:].mean(-1) - values(data)[:, 0]
@@ -142,7 +151,7 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
     gap = "the share of heads that sink on position 0 minus that on the strongest other key"
     yield st.Claim(
         "Without an edit the attention sink is on the first token (Kiya et al. 2026, Figs. 1a and 6).",
-        in_every_run(lambda of: st.above(of(gap, lambda data: (sinks.of(data) - other.of(data))[0], POINTS, True))),
+        in_every_run(lambda of: st.above(of(gap, beyond, POINTS, True))),
     )
     sun = f"the largest share of prompts, over layers, with |h| above {THRESHOLD:g} and {RATIO:,.0f} medians (Sun et al.)"
     yield st.Claim(
@@ -197,32 +206,41 @@ def order(config: Baseline, lags: Sequence[int]) -> st.Claim:
 
 def findings(config: Baseline, architecture: Any) -> Iterator[st.Quantity]:
     """Position 0 in both runs, and what the BOS changes."""
-    sinks, other, at_0, elsewhere, ratio, sink, massive, _ = measures(config)
+    sinks, other, at_0, elsewhere, ratio, sink, massive, _ = (measure for measure, _ in measures(config))
     for run in STORES:
-        yield from (st.value(measure, run) for measure in (sinks, other, at_0, ratio, elsewhere))
-        yield from (st.median(measure, run) for measure in (massive, sink))
-    yield from (st.effect(measure, _bos.WITH) for measure in (sinks, at_0))
+        yield from (st.listed(run, measure.name) for measure in (sinks, other, at_0, ratio, elsewhere))
+        yield from (st.median(measure, f"{run}: {st.NO_EDIT}") for measure in (massive, sink))
+    for name in (sinks.name, at_0.name):
+        effect = lambda results, name=name: results.own_row(_bos.WITH, name).effect  # noqa: E731
+        yield st.quantity(f"effect of the BOS on {name}", effect, signed=True)
+
+
+def by_layer(results: st.Results) -> list[list[Any]]:
+    """Sinks and largest activations, at position 0 and elsewhere, in each layer."""
+
+    def sinks(data: Any) -> dict[str, NDArray]:
+        found = _bos.sink_rates(data, results.config.eps, per="layer")[:, 0]
+        return {"key 0": found[0], "strongest other key": found[1:].max(axis=0)}
+
+    def largest(data: Any) -> dict[str, NDArray]:
+        found = data["resid_max"].values[0, :, 1:]
+        return {"position 0": found[..., 0], "largest of the other positions": np.nanmax(found[..., 1:], axis=-1)}
+
+    runs = _bos.runs(results)
+    return [
+        [results.panel(run, "heads that sink on the key (%)", sinks(data)) for run, data in runs.items()],
+        [results.panel(run, "largest |h| after the layer", largest(data), log=True) for run, data in runs.items()],
+    ]
 
 
 def figures(config: Baseline, architecture: Any) -> Iterator[st.Figure]:
-    rates: dict[str, Callable[[Any], NDArray]] = {
-        "key 0": lambda data: _bos.sink_rates(data, config.eps, per="layer")[0, 0],
-        "strongest other key": lambda data: _bos.sink_rates(data, config.eps, per="layer")[1:, 0].max(axis=0),
-    }
-    largest: dict[str, Callable[[Any], NDArray]] = {
-        "position 0": lambda data: data["resid_max"].values[0, :, 1:, 0],
-        "largest of the other positions": lambda data: np.nanmax(data["resid_max"].values[0, :, 1:, 1:], axis=-1),
-    }
-    yield st.profiles(
-        *("by-layer", "layer (0-based)"),
-        [
-            [st.Profiles("heads that sink on the key (%)", rates, run, store) for run, store in STORES.items()],
-            [st.Profiles("largest |h| after the layer", largest, run, store, log=True) for run, store in STORES.items()],
-        ],
+    yield st.curves(
+        *("by-layer", "layer (0-based)", by_layer),
         """Share of a layer's heads that sink on position 0 and on the other position with most of them (top), and the largest |h|
         there and at the other positions (bottom).""",
+        store=_bos.SWEEPS,
     )
-    yield from _bos.figures(drawn_layers(config, architecture.layers), (st.NO_EDIT,), label)
+    yield from _bos.figures(drawn_layers(config, architecture.layers), (st.NO_EDIT,))
 
 
 STUDY = st.Study(
@@ -233,12 +251,16 @@ STUDY = st.Study(
         the first layer has neither, and both grow with depth; the massive activation comes one layer before the sink.""",
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "nll"),
     inputs=lambda config: _bos.PLAIN,
-    more=lambda config, architecture: _bos.both(st.Sweep("sweep", conditions, measures), label, against_plain=True),
+    more=lambda config, architecture: _bos.both(st.unedited("sweep")),
+    rows=rows,
     claims=claims,
     findings=findings,
     figures=figures,
-    shown=lambda config, architecture: st.Shown((st.NO_EDIT,), drawn_layers(config, architecture.layers), sweeps=_bos.SWEEPS),
+    shown=lambda config, architecture: st.Shown(
+        (st.NO_EDIT,), drawn_layers(config, architecture.layers), sweeps=_bos.SWEEPS, texts=False
+    ),
     notes=lambda config, results: (
+        "Effects are differences of the run with a BOS from the one without, paired by passage. " + st.sink_note(config.eps),
         f"""Controls: the other {_bos.searched(results["plain"]).size - 1} positions that at least {MIN_QUERIES} queries see; a
         percentile says how many of them have a smaller mean than position 0. Nothing is edited, so there is no identity edit.""",
         f"""The sink's onset is the first layer in which more than {config.onset:.0%} of the heads sink on position 0; the massive

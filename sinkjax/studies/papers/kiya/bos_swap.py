@@ -88,11 +88,6 @@ def measures(config: BosSwap) -> tuple[st.Measure, ...]:
     )
 
 
-def label(run: str, condition: str) -> str:
-    """That of a row."""
-    return f"{run}: {condition}"
-
-
 def rates(config: BosSwap, data: Any) -> tuple[NDArray, NDArray]:
     """Share of heads, in per cent, that sink on position 0 and on the moved token's place: float[swap, prompt, layer] each."""
     swapped = data.isel(edit=slice(1, None))
@@ -174,10 +169,11 @@ def findings(config: BosSwap, architecture: Any) -> Iterator[st.Quantity]:
     """Both places in both runs: with the one swap that is shown, and from the least to the most of all swaps."""
     first, moved, at_first, at_moved, _ = measures(config)
     for run in STORES:
-        none, shown, *swaps = (label(run, name) for name in (st.NO_EDIT, *map(moved_to, (config.shown, *config.positions))))
+        none, shown = f"{run}: {st.NO_EDIT}", f"{run}: {moved_to(config.shown)}"
         yield from (st.value(first, none), st.value(first, shown), st.value(moved, shown), st.value(at_first, none))
         for measure in (first, moved, at_first, at_moved):
-            yield from st.extremes(measure, swaps, f"of all swaps ({run})")
+            swaps = [st.value(measure, f"{run}: {moved_to(place)}") for place in config.positions]
+            yield from (st.smallest_of(swaps, "smallest of all swaps"), st.largest_of(swaps, "largest of all swaps"))
 
 
 def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
@@ -189,26 +185,29 @@ def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
         f"position {place}, swapped (old first token)": (swap, place),
     }
 
-    def sinks(edit: int, key: int, data: Any) -> NDArray:
-        return 100 * metrics.sink_rate(data.isel(edit=edit), key, config.eps, per="layer")
+    def by_layer(results: st.Results) -> list[list[Any]]:
+        def sinks(data: Any, edit: int, key: int) -> NDArray:
+            return 100 * metrics.sink_rate(data.isel(edit=edit), key, config.eps, per="layer")
 
-    def sizes(edit: int, position: int, data: Any) -> NDArray:
-        return np.asarray(data["resid_max"].isel(edit=edit, position=position).values[:, 1:])
+        def largest(data: Any, edit: int, position: int) -> NDArray:
+            return np.asarray(data["resid_max"].isel(edit=edit, position=position).values[:, 1:])
 
-    def by_layer(ylabel: str, values: Callable[..., NDArray], log: bool = False) -> list[st.Profiles]:
-        curves = {name: partial(values, *where) for name, where in places.items()}
-        return [st.Profiles(ylabel, curves, run, store, log) for run, store in STORES.items()]
+        def row(ylabel: str, of: Callable[..., NDArray], **options: Any) -> list[Any]:
+            runs = _bos.runs(results).items()
+            return [results.panel(run, ylabel, {n: of(data, *at) for n, at in places.items()}, **options) for run, data in runs]
+
+        return [row("heads that sink on the key (%)", sinks), row("largest |h| after the layer", largest, log=True)]
 
     def by_place(run: str) -> st.Panel:
-        swaps = [label(run, moved_to(position)) for position in config.positions]
+        swaps = [f"{run}: {moved_to(position)}" for position in config.positions]
         curves = {"position 0": (first, swaps), "the moved token": (moved, swaps)}
-        return st.Panel("heads that sink on it (%)", curves, run, baseline=label(run, st.NO_EDIT))
+        return st.Panel("heads that sink on it (%)", curves, run, baseline=f"{run}: {st.NO_EDIT}")
 
-    yield st.profiles(
-        *("by-layer", "layer (0-based)"),
-        [by_layer("heads that sink on the key (%)", sinks), by_layer("largest |h| after the layer", sizes, log=True)],
+    yield st.curves(
+        *("by-layer", "layer (0-based)", by_layer),
         f"""The first token's embedding at position {place} and that one's at position 0: share of a layer's heads that sink on
         each of the two (top), and the largest |h| there (bottom).""",
+        store=_bos.SWEEPS,
         legend_above=True,
     )
     yield st.lines(
@@ -218,7 +217,7 @@ def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
         store=_bos.SWEEPS,
     )
     yield from _bos.figures(
-        *(drawn_layers(config, architecture.layers), (st.NO_EDIT, moved_to(place)), label, place),
+        *(drawn_layers(config, architecture.layers), (st.NO_EDIT, moved_to(place)), place),
         f"Tokens as they stand in the text; the two embeddings that change places are those of positions 0 and {place}.",
     )
 
@@ -233,7 +232,7 @@ STUDY = st.Study(
         are any (Llama-2-7B), the new first token has both.""",
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     inputs=lambda config: _bos.PLAIN,
-    more=lambda config, architecture: _bos.both(SWEEP, label),
+    more=lambda config, architecture: _bos.both(SWEEP),
     claims=claims,
     findings=findings,
     featured=lambda results: [row.condition for row in results.table.values()],

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 GRID, BOS, MEAN = "grid", "BOS", "mean of the others"
+SCORE, RECEIVED, SINKS = "score, mean over pairs", "attention at index 0 (%)", "heads that would sink on index 0 (%)"
 MOST = 0.95  # of pairs, for a score to be high everywhere
 FEW = 5.0  # per cent of heads, below which an index is no sink
 AXES = ("rotary index j of the key", "rotary index i of the query", "score / sqrt(head width)")
@@ -84,19 +85,19 @@ def compute(config: Rope, model: Model, batch: st.Batch) -> xarray.Dataset:
     return xarray.Dataset(variables, coords={"vector": [BOS, MEAN], "control": drawn}, attrs=attributes)
 
 
-def measures(config: Rope) -> tuple[st.Measure, ...]:
-    """Score, attention and sinks of a key, float[vector, head], ranked among random ordinary tokens."""
-
-    def measure(name: str, values: Callable[[Any, str], NDArray]) -> st.Measure:
-        return st.Measure(name, lambda data: values(data, ""), others=lambda data: values(data, "control_").mean(axis=-1))
-
-    return (
-        measure("score, mean over pairs", lambda data, of: data[f"{of}mean_score"].values),
-        measure("attention at index 0 (%)", lambda data, of: 100 * data[f"{of}received"].values[..., 0]),
-        measure(
-            "heads that would sink on index 0 (%)", lambda data, of: 100.0 * (data[f"{of}received"].values[..., 0] > config.eps)
-        ),
-    )
+def rows(results: st.Results) -> list[st.Row]:
+    """Each number of both keys over heads, ranked among random ordinary tokens; the mean is compared with BOS."""
+    data, seed = results[GRID], results.config.seed
+    numbers: dict[str, Callable[[str], NDArray]] = {
+        SCORE: lambda of: data[f"{of}mean_score"].values,
+        RECEIVED: lambda of: 100 * data[f"{of}received"].values[..., 0],
+        SINKS: lambda of: 100.0 * (data[f"{of}received"].values[..., 0] > results.config.eps),
+    }
+    columns = [
+        st.own_rows((BOS, MEAN), "key", name, of(""), seed, np.stack([of("control_").T] * 2), compared=True)
+        for name, of in numbers.items()
+    ]
+    return [row for key in zip(*columns, strict=True) for row in key]
 
 
 def uniform(size: int) -> NDArray:
@@ -130,41 +131,32 @@ def number(name: str, values: Callable[[Any], Any], unit: str = "") -> st.Quanti
     return st.quantity(name, lambda results: values(results[GRID]), unit)
 
 
-def row(measure: st.Measure, key: str) -> st.Quantity:
-    """A measure of one key with its rank."""
-    return st.quantity(f"{measure.name} ({key})", lambda results: results.row(measure, key))
-
-
 def claims(config: Rope, architecture: Any) -> Iterator[st.Claim]:
     """The paper's two statements."""
-    score, received, sinks = measures(config)
+    share = number("the share of pairs with key <= query in which BOS scores above a mean key", above_mean)
     yield st.Claim(
         "In the first layer the score of BOS's key is high at all rotary indices (Fig. 3a).",
-        st.all_of(
-            st.at_least(number("the share of pairs with key <= query in which BOS scores above a mean key", above_mean), MOST),
-            st.ranked_from(row(score, BOS), 100 * MOST),
-        ),
-        also=(row(score, MEAN),),
+        st.all_of(st.at_least(share, MOST), st.ranked_from(st.listed(BOS, SCORE), 100 * MOST)),
+        also=(st.listed(MEAN, SCORE),),
     )
     yield st.Claim(
         "With a mean key no rotary index is high throughout, so index 0 is very probably not a cause (Fig. 3b).",
-        st.less_than(row(sinks, MEAN), FEW),
-        also=(row(received, MEAN),),
+        st.less_than(st.listed(MEAN, SINKS), FEW),
+        also=(st.listed(MEAN, RECEIVED),),
     )
 
 
 def findings(config: Rope, architecture: Any) -> Iterator[st.Quantity]:
-    _, received, sinks = measures(config)
-    for vector, key in enumerate((BOS, MEAN)):
-        for word, least in (("smallest", np.min), ("largest", np.max)):
-            yield number(f"{word} score over pairs ({key})", lambda data, of=least, vector=vector: of(pairs(data)[vector]))
-    yield number("share of pairs in which the score of BOS is above that of the mean key", above_mean)
+    def ends(what: str, values: Callable[[Any], NDArray]) -> Iterator[st.Quantity]:
+        yield number(f"smallest {what}", lambda data: values(data).min())
+        yield number(f"largest {what}", lambda data: values(data).max())
+
+    yield from ends("score over pairs with the key of BOS", lambda data: pairs(data)[0])
+    yield from ends("score over pairs with a mean key", lambda data: pairs(data)[1])
     yield number("largest change of a score when both indices move by one, over the largest score", drift)
-    yield row(received, MEAN)
     yield number("attention at index 0 if it were spread evenly (%)", lambda data: 100 * uniform(data.sizes["key"])[0])
-    for word, least in (("smallest", np.min), ("largest", np.max)):
-        yield number(f"{word} ratio of the two over all indices", lambda data, of=least: of(beside_even(data)))
-    yield from (row(received, BOS), row(sinks, BOS))
+    yield from ends("ratio, over indices, of what a mean key would receive to evenly spread attention", beside_even)
+    yield from (st.listed(BOS, RECEIVED), st.listed(BOS, SINKS))
 
 
 def places(size: int) -> list[int]:
@@ -188,29 +180,30 @@ def heat_maps(vector: int | None, results: st.Results) -> Picture:
 
 def figures(config: Rope, architecture: Any) -> Iterator[st.Figure]:
     drawn = partial(st.drawn, store=GRID, bands=False, text=False)
-    curves = partial(st.profiles, x=places, over="head", text=False)
-    shown, layer = config.indices - MIN_QUERIES + 1, "layer 0, mean over heads"
-    by_distance: dict[str, Callable[[Any], NDArray]] = {  # with the key at index 0 the query's index is the distance
-        BOS: lambda data: data["score"].values[0, :, :DISTANCES, 0],
-        MEAN: lambda data: data["score"].values[1, :, :DISTANCES, 0],
-    }
-    by_index: dict[str, Callable[[Any], NDArray]] = {
-        "key of BOS": lambda data: 100 * data["received"].values[0, :, :shown],
-        "mean key": lambda data: 100 * data["received"].values[1, :, :shown],
-        "spread evenly": lambda data: 100 * uniform(config.indices)[None, :shown],
-    }
+    curves = partial(st.curves, store=GRID, over="head", text=False)
+    layer, shown = "layer 0, mean over heads", places(config.indices - MIN_QUERIES + 1)
+
+    def by_distance(results: st.Results) -> list[list[Any]]:
+        scores = results[GRID]["score"].values[..., :DISTANCES, 0]  # the key is at index 0, so the query's index is the distance
+        return [[results.panel(layer, AXES[2], {BOS: scores[0], MEAN: scores[1]}, signed=True)]]
+
+    def by_index(results: st.Results) -> list[list[Any]]:
+        of_bos, of_mean = 100 * results[GRID]["received"].values[..., shown]
+        even = st.Line("spread evenly", shown, [st.exact(value) for value in 100 * uniform(config.indices)[shown]])
+        found = {"key of BOS": of_bos, "mean key": of_mean, "spread evenly": even}
+        return [[results.panel(layer, "attention received (%)", found, shown)]]
+
     yield drawn(
         *("scores", partial(heat_maps, None)),
         """Score of the mean query at rotary index i with the key of BOS, and with the mean key, at index j, averaged over the
         heads of layer 0, on one colour scale; grey: keys after the query.""",
     )
     yield curves(
-        *("by-distance", "distance i - j of the rotary indices"),
-        [[st.Profiles(AXES[2], by_distance, layer, GRID, signed=True)]],
+        *("by-distance", "distance i - j of the rotary indices", by_distance),
         "The same scores against the distance i - j, on which alone they depend.",
     )
     yield curves(
-        *("would-receive", "rotary index of the key", [[st.Profiles("attention received (%)", by_index, layer, GRID)]]),
+        *("would-receive", "rotary index of the key", by_index),
         """Attention that one key would receive from mean queries at its own and later indices if all other keys were mean keys.
         Were rotary index 0 a cause, the mean key would stand out there.""",
     )
@@ -247,7 +240,7 @@ STUDY = st.Study(
     needs=("rotary positions", "norm", "pre-norm", "softmax"),
     check=lambda config, architecture: _bos.expect(config),
     more=lambda config, architecture: (st.Calculation(GRID, partial(compute, config), 1, _bos.PLAIN),),
-    rows=lambda results: results.rows_of(results[GRID], [(BOS, "key"), (MEAN, "key")], measures(results.config)),
+    rows=rows,
     claims=claims,
     findings=findings,
     figures=figures,

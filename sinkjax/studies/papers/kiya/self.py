@@ -7,9 +7,9 @@ as many links at random. Whether the query must see itself is tested by one rand
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,15 +66,11 @@ def label(position: int, where: str) -> str:
 def conditions(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
     """No edit, then for each set of layers every position; a budget is a number of layers."""
     budgets = {SINGLE: 1, ALL: architecture.layers}
-    yield unedited(config)
+    yield st.no_edit(at=config.positions)
     for where, (series, layers) in sets(config, architecture.layers).items():
         for place in config.positions:
             edit = sinkjax.attend_self(place, layers=layers).named(label(place, where))
             yield st.Condition(edit, series, place, budgets.get(series), at=(place,))
-
-
-def unedited(config: SelfOnly) -> st.Condition:
-    return dataclasses.replace(st.no_edit(), at=config.positions)
 
 
 def at_random(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
@@ -82,7 +78,7 @@ def at_random(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
     at a random position that sees one random earlier key instead of itself.
     """
     L, rng = architecture.layers, generator(config.seed, "kiya/self controls")
-    yield unedited(config)
+    yield st.no_edit(at=config.positions)
     for budget in sorted({1, L}):
         for draw in range(config.controls):
             place = int(rng.choice(config.positions))
@@ -199,29 +195,24 @@ def findings(config: SelfOnly, architecture: Any) -> Iterator[st.Quantity]:
 def together(sink: st.Measure, size: st.Measure) -> Iterator[st.Quantity]:
     """Whether sinks and massive activations come together, over all runs: an edit on a prompt."""
 
-    def runs(results: st.Results) -> tuple[Any, Any]:
-        """Heads that sink on the position, and how many times its unedited size |h| is there: float[run] each."""
-        factor = results.values(size) / results.baseline(size)
-        return results.values(sink)[1:].ravel(), factor[1:].ravel()
-
-    def massive(sinking: bool) -> Any:
-        def share(results: st.Results) -> float:
-            found, factor = runs(results)
-            chosen = factor[(found >= MANY) == sinking]
-            return float(100 * (chosen >= GROWN).mean()) if chosen.size else float("nan")
-
-        return share
-
-    def correlation(results: st.Results) -> float:
+    def numbers(results: st.Results) -> tuple[float, ...]:
         from scipy.stats import spearmanr
 
-        return float(spearmanr(*runs(results)).statistic) if np.ptp(runs(results)[0]) else float("nan")
+        found, factor = results.values(sink)[1:].ravel(), (results.values(size) / results.baseline(size))[1:].ravel()
+        many, massive = found >= MANY, 100.0 * (factor >= GROWN)
+        shares = (float(massive[runs].mean()) if runs.any() else np.nan for runs in (many, ~many))
+        return float(many.sum()), *shares, float(spearmanr(found, factor).statistic) if np.ptp(found) else np.nan
 
-    many = f"at least {MANY} % of heads sink on the position"
-    yield st.quantity(f"runs (an edit on a prompt) in which {many}", lambda results: float((runs(results)[0] >= MANY).sum()))
-    yield st.quantity(f"of these, runs with |h| at least {GROWN} times its unedited size there (%)", massive(True))
-    yield st.quantity(f"of the other runs, those with |h| at least {GROWN} times its unedited size there (%)", massive(False))
-    yield st.quantity("Spearman correlation of the sink and that factor over runs", correlation)
+    def entry(number: int, results: st.Results) -> float:
+        return numbers(results)[number]
+
+    names = (
+        f"runs (an edit on a prompt) in which at least {MANY} % of heads sink on the position",
+        f"of these, runs with |h| at least {GROWN} times its unedited size there (%)",
+        f"of the other runs, those with |h| at least {GROWN} times its unedited size there (%)",
+        "Spearman correlation of the sink and that factor over runs",
+    )
+    yield from (st.quantity(name, partial(entry, number)) for number, name in enumerate(names))
 
 
 def featured(config: SelfOnly, L: int) -> list[str]:

@@ -219,8 +219,8 @@ def done(name: str, label: str) -> Quantity:
     return quantity(f"{label}: runs that met the stopping rule", count)
 
 
-def notes(config: Trials, results: Any, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """What the numbers of every study mean, and which runs are not done. labels: name of a training -> model."""
+def notes(config: Trials) -> tuple[str, ...]:
+    """What the numbers of every study mean."""
     return (
         f"The task: {config.length} tokens of {config.width} numbers, the first one BOS; at the trigger, the mean of all tokens"
         " after BOS up to and with the trigger; elsewhere nothing. Positions count from 0, but where the paper is quoted.",
@@ -229,7 +229,6 @@ def notes(config: Trials, results: Any, labels: Mapping[str, str]) -> tuple[str,
         " to 1. A row that is nearly 0 has shares too, so a share says nothing of how much is written.",
         f"A run is done once no output of a training batch (all of it new) is off by {config.tolerance:g} or more. Means and"
         " bootstrap 95 % intervals are over runs, also those that are not done; runs that diverged are left out and named.",
-        *unfinished(results.trained, labels),
     )
 
 

@@ -176,13 +176,14 @@ STUDY = st.Study(
     featured=lambda results: tuple(LABELS.values()),
     figures=lambda config, architecture: [masses, losses, lambda results: many_maps(config, results.trained, LABELS)],
     notes=lambda config, results: (
-        *lab.notes(config, results, LABELS),
+        *lab.notes(config),
         f"""A run sinks where the mean weight on BOS (or share of it) in the rows of all tokens but BOS and the trigger is
         at least {config.sinks:g}. It solves the task where its held-out loss is below {config.solved:g} % of that of a
         model that writes nothing.""",
         """Without BOS the first token is as any other; 'BOS' names it all the same, and the mean takes it in. All models have one
         layer and one head and are trained alike.""",
     ),
+    status=lambda results: lab.unfinished(results.trained, LABELS),
     provenance=lambda results: lab.provenance(results.trained),
     subject="model",
     over="runs",

@@ -208,7 +208,7 @@ STUDY = st.Study(
     featured=lambda results: tuple(label(cap) for cap in results.config.caps),
     figures=lambda config, architecture: [partial(drawn, place=place) for place in range(2)],
     notes=lambda config, results: (
-        *lab.notes(config, results, {FREE: "free to sink"}),
+        *lab.notes(config),
         f"""A mass is held exactly, by an edit of the weights: BOS's weight is set to it, the row's other weights are
         rescaled to the rest. In training the edit is part of the layer; the scores decide how the rest is divided, and all
         of the trigger's row. These runs make {config.cap_steps:,} steps and do not stop before.""",
@@ -219,6 +219,7 @@ STUDY = st.Study(
         f"""A bound speaks of the mean over all sequences; losses are means over {config.sequences:,} held-out ones (while
         learning: over an evaluation batch), so ratios have their sampling error.""",
     ),
+    status=lambda results: lab.unfinished(results.trained, {FREE: "free to sink"}),
     provenance=lambda results: (
         lab.provenance({FREE: results[FREE]})
         | {"held masses": f"{len(results.config.caps)}, {results.config.cap_seeds} runs each"}

@@ -221,12 +221,13 @@ STUDY = st.Study(
     featured=lambda results: tuple(labels_of(results.config).values()),
     figures=drawings,
     notes=lambda config, results: (
-        *lab.notes(config, results, labels_of(config)),
+        *lab.notes(config),
         f"""A head sinks where the mean share of BOS in the rows of all tokens but BOS and the trigger is at least
         {config.sinks:g}. For softmax, weights are shares. For ReLU both are given: rows near 0 have shares too.""",
         f"A run has solved the task where its held-out loss is below {config.solved:g} % of that of an idle model.",
         "Heads are exchangeable, and which of them sinks differs between seeds, so heads are counted for each seed.",
     ),
+    status=lambda results: lab.unfinished(results.trained, labels_of(results.config)),
     provenance=lambda results: lab.provenance(results.trained),
     subject="model",
     over="runs",

@@ -121,11 +121,12 @@ STUDY = st.Study(
         lambda results: figures.edited_losses(config, results.trained, LABELS),
     ],
     notes=lambda config, results: (
-        *lab.notes(config, results, LABELS),
+        *lab.notes(config),
         """Edits act on the trained models, which learn nothing anew. Masking hides BOS's key from every query but its own;
         removing its weight sets it to 0 after the normaliser, in all rows but its own. Where BOS changes places with
         another token the target stays what it was (the tokens before the trigger are the same, if BOS stays before it).""",
     ),
+    status=lambda results: lab.unfinished(results.trained, LABELS),
     provenance=lambda results: lab.provenance(results.trained),
     subject="model",
     over="runs",

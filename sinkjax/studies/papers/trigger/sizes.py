@@ -117,12 +117,13 @@ STUDY = st.Study(
     featured=lambda results: tuple(labels(results.config).values()),
     figures=lambda config, architecture: [masses],
     notes=lambda config, results: (
-        *lab.notes(config, results, labels(config)),
+        *lab.notes(config),
         f"""Each model differs in one thing from {BASE} without a residual stream, scores without 1 / sqrt(n), n =
         {config.width}, L = {config.length}. Depth comes with a residual stream, so one layer with one is there too; those
         learn at a rate of {config.deep_rate:g}, all others at {config.rate:g}. Without BOS the first token is as any other,
         and 'BOS' names it; it is averaged too. Means over layers and heads.""",
     ),
+    status=lambda results: lab.unfinished(results.trained, labels(results.config)),
     provenance=lambda results: lab.provenance(results.trained),
     subject="model",
     over="runs",

@@ -1,0 +1,90 @@
+"""A study from its file to its page: resumed, shown while it goes on, with rows chosen on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinkjax.cli import main as cli
+from sinkjax.studies import training
+from sinkjax.studies.registry import choose
+from tests.studies.papers.pretrain.logs import curve, log
+
+STUDY = """
+experiment: pretrain
+name: made-up
+title: Two rows
+claim: One of them is better.
+steps: 4
+seeds: 2
+changes: {layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2}
+rows:
+  - {name: plain, label: plain row, paper: {sink: 18.18, loss: 3.73}}
+  - {name: other, label: other row, changes: {unique: 0.5}}
+claims:
+  - {statement: "One is better.", measure: loss, more: other, less: plain}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("study") / "mine.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def half(file, tmp_path_factory):
+    """The folder of a study of which one row was run."""
+    out = tmp_path_factory.mktemp("out") / "mine"
+    assert cli.main(["run", str(file), "--only", "plain", "--out", str(out)]) == 0
+    return out
+
+
+def test_a_row_that_was_chosen_is_trained_and_the_others_are_listed(half):
+    page = (half / "report.html").read_text()
+    assert "1 of 2 rows are finished, at size mini." in page
+    assert "Not run: other row." in page
+    assert (half / "plain.zarr").is_dir()
+    assert not (half / "other").exists()
+    assert "plain row,rows" in (half / "summary.csv").read_text()
+    assert "not applicable" in (half / "claims.csv").read_text()
+
+
+def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypatch):
+    trained = []
+    train = training.train
+    monkeypatch.setattr(training, "train", lambda *given: trained.append(given[1].name) or train(*given))
+    assert cli.main(["run", str(file), "--out", str(half)]) == 0
+    assert trained == ["other"]
+    shown = capsys.readouterr()
+    assert "other (2 of 2; about" in shown.err
+    assert "2 of 2 rows are finished" in shown.out
+    assert cli.main(["run", str(file), "--seeds", "3", "--out", str(half)]) == 2
+    assert "seeds was 2, now 3" in capsys.readouterr().err
+
+
+def test_a_page_can_be_made_while_a_row_goes_on(file, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text(file.read_text())
+    log(tmp_path / "plain", curve(0, [5.0, 4.0, 3.0])[:2])
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "plain row: seed 0 going on at step 50." in capsys.readouterr().out
+    assert (tmp_path / "figures" / "learning.png").is_file()
+
+
+def test_rows_and_sizes_that_do_not_exist_are_refused(file, capsys):
+    for option, message in ((["--only", "plan"], "did you mean 'plain'"), (["--size", "60"], "--size must be")):
+        assert cli.main(["run", str(file), *option]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_plan_has_the_rows_that_are_wanted(file, capsys):
+    assert cli.main(["plan", str(file), "--only", "other", "--steps", "7"]) == 0
+    shown = capsys.readouterr().out
+    assert ": other" in shown
+    assert "plain" not in shown
+    assert "at most 7 of 2" in shown  # sequences
+    assert "weights and optimiser" in " ".join(shown.split())
+
+
+def test_a_shipped_study_is_found_by_its_name():
+    assert choose("pretrain/gu-weight-decay").config.forms[-1].changes == {"weight_decay": 5}

@@ -1,0 +1,111 @@
+"""Every study that ships: each row is a training at every size that it is for, and its loss has a gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sinkjax.config_files.files import shipped
+from sinkjax.studies import suite
+from sinkjax.studies.config import All, AllTrained
+from sinkjax.studies.papers._pretrain import trainings
+from sinkjax.studies.papers._pretrain.config import Ablation
+from sinkjax.studies.papers._pretrain.sizes import SIZES
+from sinkjax.studies.registry import choose
+from sinkjax.tasks import registry
+from sinkjax.train.state import optimiser_of
+from sinkjax.train.task import HostDataTask
+
+STUDIES = [name for name in shipped() if choose(name).experiment == "pretrain"]
+TINY = {"layers": 2, "width": 32, "head_dim": 64, "mlp_width": 8, "context": 24, "batch": 2, "eval_batch": 2, "eval_every": 2}
+
+
+def config(name: str, **fields: Any) -> Ablation:
+    found: Any = choose(name).config
+    return dataclasses.replace(found, **fields)
+
+
+def tiny(name: str) -> Ablation:
+    """A study of models that have nothing to learn, on a text that is there; a row's own changes come last."""
+    more = {} if SIZES[config(name).size].task == "backcopy" else {"vocabulary": 260}
+    return config(name, steps=2, changes={**TINY, **more, **config(name).changes})
+
+
+def sizes(name: str) -> list[str]:
+    """The sizes of the task that a study is for."""
+    task = SIZES[config(name).size].task
+    return [size for size, entry in SIZES.items() if entry.task == task]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
+    assert f"pretrain/{config(name).name}" == name
+    for size in sizes(name):
+        found = config(name, size=size)
+        every = [trainings.training(found, row) for row in found.here]
+        assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
+        assert len({form.title for form in found.row_specs}) == len(found.row_specs)
+
+
+def test_no_suite_runs_them():
+    for config_of_suite in (All(), AllTrained()):
+        assert not any(name.startswith("pretrain") for name in suite.names(config_of_suite))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_row_has_a_model_a_loss_a_gradient_and_an_evaluation(name):
+    """By shapes alone: nothing is computed."""
+    found = tiny(name)
+    for spec in trainings.trainings(found):
+        task = registry.task(spec.training)
+        batch, held_out = data(task, spec.training)
+        params = jax.eval_shape(task.init, 0)
+        _, gradient = jax.eval_shape(lambda p, b, t=task: loss_and_gradient(t, p, b), params, batch)
+        assert jax.tree.structure(gradient) == jax.tree.structure(params)
+        measured = jax.eval_shape(lambda p, b, t=task: t.evaluate(p, b, jnp.int32(0)), params, held_out)
+        assert {"loss", "attention_received", "resid_norm"} <= set(measured)
+
+
+@pytest.mark.rows
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_row_makes_two_steps_and_is_measured(name):
+    """Without compiling its program, which would take ten times as long: its operations are those of other rows."""
+    found = tiny(name)
+    for spec in trainings.trainings(found):
+        task = registry.task(spec.training)
+        _, held_out = data(task, spec.training)
+        with jax.disable_jit():
+            params = task.init(0)
+            optimiser = optimiser_of(spec.training, jnp.float32(spec.training.learning_rates[0]))
+            state = optimiser.init(params)
+            for step in range(2):
+                batch, _ = data(task, spec.training, step)
+                loss, gradient = loss_and_gradient(task, params, batch)
+                changes, state = optimiser.update(gradient, state, params)
+                moved = optax.apply_updates(params, changes)
+                assert np.isfinite(float(loss)), spec.name
+                assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), spec.name
+                params = moved
+            measured = task.evaluate(params, held_out, jnp.int32(0))
+        summary = task.summarise({key: np.asarray(value) for key, value in measured.items()})
+        assert np.isfinite(summary["loss"]), spec.name
+        assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, spec.name
+
+
+def data(task: Any, training: Any, step: int = 0) -> tuple[Any, Any]:
+    """A batch of a task, and what it is evaluated on."""
+    if isinstance(task, HostDataTask):
+        source = task.open(lambda line: None)
+        return source.batch(0, step), source.held_out()
+    return task.batch(jax.random.key(step)), task.held_out(jax.random.key(99))
+
+
+def loss_and_gradient(task: Any, params: Any, batch: Any) -> tuple[Any, Any]:
+    (loss, _), gradient = jax.value_and_grad(lambda p: task.loss(p, batch, jnp.int32(0)), has_aux=True)(params)
+    return loss, gradient

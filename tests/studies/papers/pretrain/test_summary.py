@@ -1,0 +1,170 @@
+"""From logs to tables: means over finished seeds, the paper beside them, what is not run or not finished, and verdicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.papers import pretrain
+from sinkjax.studies.papers._pretrain import rows as summary
+from sinkjax.studies.papers._pretrain.config import MEASURES, Ablation
+from sinkjax.studies.papers._pretrain.measure import GOING, of_log, so_far
+from sinkjax.train.config import ALL_STEPS, DIVERGED
+from sinkjax.train.log import LOG
+from tests.studies.papers.pretrain.logs import curve, line, log
+
+ROWS = (
+    {"name": "a", "label": "row a", "paper": {"sink": 18.18, "loss": 3.7}},
+    {"name": "b", "label": "row b", "paper": {"sink": "diverges"}},
+    {"name": "c", "label": "row c", "sizes": ["60m"]},
+    {"name": "d", "label": "row d"},
+)
+
+
+def study(**fields) -> Ablation:
+    return Ablation(**{"name": "made-up", "title": "A title", "claim": "A claim.", "rows": ROWS, **fields})
+
+
+def verdicts(config: Ablation, stores: dict) -> list[str]:
+    return [claim.verdict for claim in assemble(pretrain.STUDY, config, stores).claims]
+
+
+@pytest.fixture
+def stores(tmp_path):
+    """Row a: two seeds that finished; row b: one that finished and one that diverged."""
+    a = log(tmp_path / "a", [*curve(0, [5.0, 4.0, 3.0], 0.4), *curve(1, [5.0, 4.0, 3.2], 0.6)])
+    broken = [line(1, 0, 5.0, 0.0), line(1, 30, None, 0.0, status=DIVERGED)]
+    b = log(tmp_path / "b", [*curve(0, [5.0, 3.0, 2.8], 0.1), *broken])
+    return {"a": of_log(a), "b": of_log(b)}
+
+
+def test_a_log_becomes_arrays_that_end_where_a_run_ends(stores):
+    assert stores["a"]["sink"].dims == ("run", "point", "key")
+    assert stores["a"]["received"].sizes == {"run": 2, "point": 3, "layer": 2, "head": 2}
+    assert list(stores["a"]["outcome"].values) == [ALL_STEPS, ALL_STEPS]
+    assert list(stores["b"]["outcome"].values) == [ALL_STEPS, DIVERGED]
+    assert np.isnan(stores["b"]["loss"].values[1, 1:]).all()
+    assert stores["b"]["steps"].values.tolist() == [100, 30]
+
+
+def test_a_training_that_goes_on_is_read_up_to_where_it_is(tmp_path):
+    assert so_far(tmp_path / "nothing") is None
+    begun = log(tmp_path / "begun", [])
+    assert so_far(begun) is None
+    (begun / LOG).write_text('{"training": "pre')  # of a training that is writing its first line
+    assert so_far(begun) is None
+    data = so_far(log(tmp_path / "half", curve(0, [5.0, 4.0, 3.0])[:2]))
+    assert list(data["outcome"].values) == [GOING]
+    assert np.isnan(summary.OF["loss"](data)).all()  # no run that goes on is in a mean
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
+    folder = log(tmp_path / "killed", curve(0, [5.0, 4.0, 3.0]))
+    text = (folder / LOG).read_text()
+    (folder / LOG).write_text(text[:-10])
+    assert so_far(folder).sizes["point"] == 2
+    folder = log(tmp_path / "at once", [line(0, 0, 5.0, 0.0), line(1, 0, 5.0, 0.0)])
+    (folder / LOG).write_text((folder / LOG).read_text()[:-10])  # before the second run had a line
+    assert so_far(folder)["outcome"].values.tolist() == [GOING, GOING]
+
+
+def test_means_are_over_the_seeds_that_finished(stores):
+    config = study()
+    assert summary.mean(stores, config, config.forms[0], "loss").mean == pytest.approx(3.1)
+    found = summary.mean(stores, config, config.forms[1], "sink")
+    assert (found.mean, found.n) == (pytest.approx(10.0), 1)
+    assert summary.finished(stores, config.forms[1]) == (1, 2)
+    assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave them out.",)
+
+
+def test_a_difference_is_between_the_same_seeds(stores):
+    found = summary.difference(stores, study(), "b", "a", "loss")
+    assert (found.mean, found.n) == (pytest.approx(2.8 - 3.0), 1)
+
+
+def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
+    lines = curve(0, [5.0, 4.0], 0.8)
+    weights, shares = (of_log(log(tmp_path / name, lines, normaliser=name)) for name in ("sigmoid-sum", "sigmoid"))
+    assert summary.OF["sink"](weights).tolist() == [pytest.approx(80)]
+    assert summary.OF["sink"](shares).tolist() == [pytest.approx(40)]
+    assert summary.OF["strongest"](shares).tolist() == [pytest.approx(0.4)]
+    assert summary.OF["column_sum"](shares).tolist() == [pytest.approx(1.1 / 4)]
+    assert [summary.OF["sink_bias"](data).tolist() for data in (weights, shares)] == [[pytest.approx(2)], [pytest.approx(1)]]
+
+
+def test_every_measure_has_a_number_for_a_finished_run(stores):
+    for measure in MEASURES:
+        assert np.isfinite(summary.values(stores, "a", measure, "a")).all(), measure
+
+
+def test_a_log_of_before_a_measure_has_no_number_of_it(stores):
+    old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
+    assert np.isnan(summary.values(old, "a", "value_ratio", "a")).all()
+    config = study(measures=("value_ratio",), claims=({"statement": "So.", "more": 1.0, "less": "a", "measure": "value_ratio"},))
+    rows = {(row.condition, row.measure): row.value.mean for row in summary.rows(config, old)}
+    assert rows["row a", MEASURES["value_ratio"]] is None
+    assert rows["row a", MEASURES["loss"]] == pytest.approx(3.1)
+    assert verdicts(config, old)[0] == "not applicable"
+    assert verdicts(config, stores)[0] == "supported"
+
+
+def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
+    steps = summary.steps_to(stores["b"], stores["a"])
+    assert steps[0] == 50  # 3.0 at the second of three evaluations
+    assert np.isnan(steps[1])
+    slow = stores["a"].assign(loss=stores["a"]["loss"] + 1)
+    assert summary.steps_to(slow, stores["a"]).tolist() == [np.inf, np.inf]
+    fast = stores["a"].assign(loss=stores["a"]["loss"] - 0.5)
+    assert summary.steps_to(fast, stores["a"])[0] == pytest.approx(75)  # 3.5 at 50, 2.5 at 100; its goal is 3.0
+
+
+def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
+    config = study(measures=("steps_to",))
+
+    def shown(*less):
+        losses = stores["a"]["loss"] + np.array(less)[:, None]
+        rows = summary.rows(config, {**stores, "d": stores["a"].assign(loss=losses)})
+        return next(row.value for row in rows if (row.condition, row.measure) == ("row d", MEASURES["steps_to"]))
+
+    assert shown(-0.5, -0.5).n == 2
+    assert shown(-0.5, 1.0).note == "75.0 in 1 of 2, else never"
+    assert shown(1.0, 1.0).note == "never"
+
+
+def test_the_table_has_a_line_for_each_row_run_or_not(stores):
+    rows = {(row.condition, row.measure): row.value for row in summary.rows(study(), stores)}
+    seeds = {label: rows[label, summary.SEEDS].note for label in ("row a", "row b", "row c", "row d")}
+    assert seeds == {"row a": "2 of 2", "row b": "1 of 2", "row c": "not at size mini", "row d": "not run"}
+    assert rows["row a", "Sink_1 (%), paper"].note == "18.18"
+    assert rows["row b", "Sink_1 (%), paper"].note == "diverges"
+    assert rows["row d", "Sink_1 (%)"].mean is None
+    assert rows["row a, seed 1", MEASURES["loss"]].mean == pytest.approx(3.2)
+
+
+def test_a_claim_needs_two_seeds_and_an_interval_above_0(stores, tmp_path):
+    stores["d"] = of_log(log(tmp_path / "d", [*curve(0, [5.0, 3.5], 0.1), *curve(1, [5.0, 3.9], 0.1)]))
+
+    def verdict(**said):
+        (found,) = verdicts(study(claims=({"statement": "So it is.", **said},)), stores)
+        return found
+
+    assert verdict(more="a", less="d") == "supported"
+    assert verdict(more="d", less="a") == "inconclusive"
+    assert verdict(more="d", less="a", measure="loss") == "supported"
+    assert verdict(more="a", less=30) == "supported"
+    assert verdict(more=30, less="d") == "supported"
+    assert verdict(more=45, less="a") == "inconclusive"
+    assert verdict(more="a", less="b") == "not applicable"  # one seed in common
+    assert verdict(more="a", less="c") == "not applicable"  # not run
+
+
+def test_a_section_is_made_of_whatever_is_there(stores):
+    empty = assemble(pretrain.STUDY, study(), {})
+    assert empty.drawings == ()
+    assert empty.findings == ("0 of 3 rows are finished, at size mini.", "Not run: row a; row b; row d.")
+    section = assemble(pretrain.STUDY, study(), stores)
+    assert section.findings[0] == "1 of 3 rows are finished, at size mini."
+    assert [drawing.name for drawing in section.drawings] == ["learning", "sinks", "losses"]
+    assert all(drawing.svg.startswith(b"<?xml") for drawing in section.drawings)
+    assert section.provenance["parameters"] == "1,234"

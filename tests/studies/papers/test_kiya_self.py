@@ -1,0 +1,153 @@
+"""kiya/self: the grid of conditions, controls that remove as many links, and the rules of its claims at their bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.analysis.rules import judge
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.papers.kiya import self as study
+from sinkjax.studies.papers.kiya.self import ALL, FIRST, LINKS, OTHER, SINGLE, STUDY, SelfOnly
+from sinkjax.studies.results import Results
+from sinkjax.studies.specs import CONTROLS, SWEEP
+from sinkjax.studies.study import CONTROL, NO_EDIT, Condition
+
+L = 3
+MODEL = SimpleNamespace(layers=L)
+CONFIG = SelfOnly(positions=(1, 3), shown=3, first_layers=(2, 9), length=20, controls=4, prompts=4, control_prompts=2)
+
+# what is planted for the conditions of a series: (share of heads on the position, largest |h| there, share on key 0)
+CLAIMED: dict[str, tuple[float, float, float]] = {
+    NO_EDIT: (0.0, 5.0, 0.8),
+    SINGLE: (0.0, 5.0, 0.8),
+    FIRST: (0.4, 60.0, 0.3),
+    ALL: (0.5, 50.0, 0.3),
+    CONTROL: (0.0, 5.0, 0.8),
+    LINKS: (0.1, 6.0, 0.7),
+    OTHER: (0.2, 20.0, 0.5),
+}
+
+
+def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[float, float, float]]) -> xarray.Dataset:
+    """Planted numbers; those of a label come before those of its series."""
+    heads = np.zeros((len(conditions), prompts, L, CONFIG.length))
+    sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
+    for row, condition in enumerate(conditions):
+        share, size, first = planted.get(condition.label, planted.get(condition.series, (0.0, 1.0, 0.0)))
+        heads[row, ..., 0] = first
+        heads[row][..., list(condition.at)] = share
+        sizes[row][:, -1, list(condition.at)] = size
+    variables = {
+        "sinking_heads": (("edit", "prompt", "layer", "key"), heads),
+        "resid_max": (("edit", "prompt", "depth", "position"), sizes),
+    }
+    coordinates = {"edit": [condition.label for condition in conditions]}
+    return xarray.Dataset(variables, coordinates, {"sweep": {"config": {"layers": L}}})
+
+
+def results(planted: dict[Any, tuple[float, float, float]]) -> Results:
+    values = CLAIMED | planted
+    sweep = store(list(study.conditions(CONFIG, MODEL)), CONFIG.prompts, values)
+    random = store(list(study.at_random(CONFIG, MODEL)), CONFIG.control_prompts, values)
+    return Results(STUDY, CONFIG, {SWEEP: sweep, CONTROLS: random})
+
+
+def verdicts(found: Results) -> str:
+    """The verdict on each claim, by its first letter: the sink, the activation, moved, early, the cause."""
+    return "".join(judge(claim, found).verdict[0] for claim in STUDY.claims(CONFIG, MODEL))
+
+
+@pytest.mark.parametrize(
+    ("planted", "expected"),
+    [
+        ({}, "sssss"),
+        ({ALL: (0.39, 50.0, 0.3), OTHER: (0.1, 20.0, 0.5)}, "issss"),  # less than half of what key 0 has
+        ({ALL: (0.5, 49.0, 0.3)}, "sisss"),  # less than 10 times the unedited size
+        ({ALL: (0.5, 50.0, 0.5)}, "ssiss"),  # as many on key 0
+        ({FIRST: (0.39, 60.0, 0.3)}, "sssis"),
+        ({OTHER: (0.25, 20.0, 0.5)}, "ssssi"),  # exactly half
+        ({LINKS: (0.6, 6.0, 0.7)}, "issss"),  # first layers have no controls
+        ({LINKS: (0.1, 60.0, 0.7)}, "sisss"),
+        ({"position 1 in all layers": (0.0, 5.0, 0.8), OTHER: (0.1, 5.0, 0.8)}, "iiiss"),  # one of two positions is not most
+        ({NO_EDIT: (0.6, 5.0, 0.8)}, "issis"),  # no effect
+    ],
+)
+def test_each_claim_needs_every_part_of_its_rule(planted, expected):
+    assert verdicts(results(planted)) == expected
+
+
+def test_conditions_are_every_position_in_each_layer_in_first_layers_and_in_all():
+    none, *alone = study.conditions(CONFIG, MODEL)
+    sets = [[layer] for layer in range(L)] + [[0, 1], [0, 1, 2]]
+    assert none.edit.terms == ()
+    assert none.at == CONFIG.positions
+    assert [list(entry.edit.terms[0].layers) for entry in alone] == [entry for entry in sets for _ in CONFIG.positions]
+    assert [entry.edit.terms[0].queries for entry in alone] == [(1,), (3,)] * len(sets)
+    assert [entry.at for entry in alone] == [(1,), (3,)] * len(sets)
+    assert [entry.budget for entry in alone] == [1] * 2 * L + [None] * 2 + [L] * 2
+
+
+def test_controls_remove_as_many_links_to_a_random_key():
+    drawn = [entry for entry in study.at_random(CONFIG, MODEL) if entry.budget is not None]
+    assert [entry.budget for entry in drawn] == [1] * 4 + [L] * 4
+    for entry in drawn:
+        (term,) = entry.edit.terms
+        (key,) = term.keys
+        assert len(term.queries) == len(set(term.queries)) == entry.at[0]
+        assert key < min(term.queries)
+        assert max(term.queries) < CONFIG.length
+        assert len(term.layers) == entry.budget
+    many = dataclasses.replace(CONFIG, controls=20)
+    assert {entry.at for entry in study.at_random(many, MODEL) if entry.budget is not None} == {(1,), (3,)}
+
+
+def test_the_query_sees_one_earlier_key_in_place_of_itself():
+    drawn = [entry for entry in study.at_random(CONFIG, MODEL) if entry.series == OTHER]
+    assert len(drawn) == CONFIG.controls
+    for entry in drawn:
+        (term,), (place,) = entry.edit.terms, entry.at
+        (seen,) = set(range(place + 1)) - set(term.keys)
+        assert term.queries == (place,)
+        assert seen < place
+        assert term.layers is None
+
+
+def test_the_summary_has_a_row_for_each_condition_and_the_other_keys_and_compares_at_the_same_position():
+    found = results({"position 3 in layer 1": (0.0, 7.0, 0.8)})
+    size = study.measures(CONFIG)[1]
+    assert found.row(size, "position 3 in layer 1").effect.mean == 2
+    assert found.row(size, "position 3 in layer 1").controls == 4
+    assert found.row(size, "position 3 in layers 0 to 1").controls == 0
+    assert len(found.table) == 3 * (1 + 2 * (L + 2))
+    assert STUDY.rows is not None
+    assert {row.series for row in STUDY.rows(found)} == {OTHER}
+    assert len(STUDY.rows(found)) == 2 * CONFIG.controls
+
+
+def test_findings_say_whether_sinks_and_activations_come_together():
+    found = {quantity.name: quantity(results({})) for quantity in STUDY.findings(CONFIG, MODEL)}
+    share = "runs with |h| at least 10 times its unedited size there (%)"
+    assert found[f"of these, {share}"].mean == 100
+    assert found["of the other runs, those with |h| at least 10 times its unedited size there (%)"].mean == 0
+    assert found["Spearman correlation of the sink and that factor over runs"].mean > 0.9
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"positions": (0, 2)}, "positions has 0, but must lie in 1 to 55"),
+        ({"positions": (56,)}, "positions has 56, but must lie in 1 to 55"),
+        ({"positions": (2, 2)}, "positions must name at least one, and each of them once"),
+        ({"shown": 7}, "shown must be one of positions"),
+        ({"first_layers": (1,)}, "first_layers has 1"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        SelfOnly(**fields)

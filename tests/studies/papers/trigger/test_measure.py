@@ -1,0 +1,141 @@
+"""What is measured on trained models, against loops in numpy, on random weights of several sizes and all kinds of data."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.model import params as model_params
+from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger import _measure as measure
+from sinkjax.studies.papers.trigger._lab import OTHERS, TRIGGER, Lab
+from sinkjax.studies.papers.trigger._measure import ROWS
+from sinkjax.tasks import train
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.task import model
+
+SMALL = TriggerTraining(layers=2, heads=2, width=6, length=8)
+TRAINED = TriggerTraining(heads=2, width=6, length=8, steps=40, batch=8, eval_every=20, eval_batch=16, seeds=2)
+DATA = {
+    "flag": {},
+    "anchors": {"second_anchor": True, "zero_token": True},
+    "none": {"bos": "none"},
+    "none-zeros": {"bos": "none", "zero_token": True},
+}
+
+
+def random(training: TriggerTraining, seed: int = 0):
+    """A model with weights that do something, its architecture and its data."""
+    architecture = model(training)
+    return model_params.init(architecture, seed, std=0.4), architecture, training.data
+
+
+def loop(weights, j, trigger: Trigger):
+    """Mean weight by rows and target, by its definition."""
+    found = {(rows, target): [] for rows in ROWS for target in measure.TARGETS}
+    for b in range(len(j)):
+        for i in range(max(trigger.specials, 1), trigger.length):
+            rows = TRIGGER if i == j[b] else OTHERS
+            row = weights[b, :, :, i]
+            found[rows, "bos"].append(row[..., 0])
+            found[rows, "anchors"].append(row[..., 1 : max(trigger.specials, 1)].sum(-1))
+            found[rows, "elsewhere"].append(row[..., max(trigger.specials, 1) :].sum(-1))
+    return np.array([[np.mean(found[rows, target], axis=0) for target in measure.TARGETS] for rows in ROWS])
+
+
+@pytest.mark.parametrize(("name", "normaliser"), [*((name, "softmax") for name in DATA), ("flag", "relu-index")])
+def test_masses_and_losses_are_those_of_a_loop(name, normaliser):
+    params, architecture, trigger = random(dataclasses.replace(SMALL, normalisers=(normaliser,), **DATA[name]))
+    data = measure.held_out(trigger, 30, seed=4)
+    found = measure.on_sequences(params, architecture, data, trigger)
+    out = sinkjax.forward(params, data[0], architecture, probe=Probe(attention=(0, 1)), logits=False)
+    weights, (x, y, j) = np.asarray(out.record["attention"], np.float64), (np.asarray(array, np.float64) for array in data)
+    j = j.astype(int)
+    np.testing.assert_allclose(found["weight"], loop(weights, j, trigger), rtol=2e-5, atol=1e-7)
+    share = weights / (weights.sum(axis=-1, keepdims=True) + 1e-8)
+    np.testing.assert_allclose(found["share"], loop(share, j, trigger), rtol=2e-4, atol=1e-6)
+    error = np.square(np.asarray(out.output) - y)
+    own = np.array([error[b, j[b]].mean() for b in range(30)])
+    np.testing.assert_allclose(found["loss"][ROWS.index(TRIGGER)], own.mean(), rtol=1e-4)
+    np.testing.assert_allclose(found["loss"][-1], error.mean(), rtol=1e-4)
+    np.testing.assert_allclose(found["largest_error"], np.sqrt(error.max()), rtol=1e-4)
+    np.testing.assert_allclose(found["null_loss"], np.square(y - x).mean(), rtol=1e-4)  # it has a residual stream
+    first = trigger.specials
+    uneven = [np.abs(weights[b, :, :, j[b], first : j[b] + 1] - 1 / (j[b] + 1 - first)).max(-1) for b in range(30)]
+    np.testing.assert_allclose(found["uneven"], np.mean(uneven, axis=0), rtol=1e-4)
+
+
+def test_blocks_of_sequences_change_nothing(monkeypatch):
+    params, architecture, trigger = random(SMALL)
+    data = measure.held_out(trigger, 25, seed=0)
+    whole = measure.on_sequences(params, architecture, data, trigger)
+    monkeypatch.setattr(measure, "BLOCK", 10)  # 10, 10 and 5
+    parts = measure.on_sequences(params, architecture, data, trigger)
+    for name in ("largest_error", "null_loss", "uneven"):
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-5)
+    # a sequence has as many rows of each kind as any other, so means of blocks are means of sequences
+    np.testing.assert_allclose(parts["weight"], whole["weight"], rtol=1e-4)
+    np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
+
+
+def test_maps_are_mean_and_spread_over_sequences():
+    params, architecture, trigger = random(SMALL)
+    x = measure.held_out(trigger, 20, 0, 5)[0]
+    found = measure.on_maps(params, architecture, x)
+    maps = np.asarray(sinkjax.forward(params, x, architecture, probe=Probe(attention=(0, 1))).record["attention"])
+    np.testing.assert_allclose(found["map_mean"], maps.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found["map_std"], maps.std(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found["map_example"], maps[0], atol=1e-6)
+
+
+def test_held_out_sequences_are_those_of_seed_and_position():
+    draw = partial(measure.held_out, Trigger(), 50)
+    assert (np.asarray(draw(0, 7)[2]) == 7).all()
+    assert len(set(np.asarray(draw(0)[2]).tolist())) > 5
+    np.testing.assert_array_equal(draw(3)[0], draw(3)[0])
+    assert not np.array_equal(draw(3)[0], draw(4)[0])
+    assert not np.array_equal(draw(3)[0][:, :2], draw(3, 7)[0][:, :2])
+
+
+def test_edits_act_on_bos_and_controls_on_the_other_tokens():
+    trigger = Trigger(length=8, width=6)
+    chosen = measure.edits(trigger, 5, (3,))
+    labels = [edit.label for edit in chosen]
+    assert len(set(labels)) == len(labels) == 6 + 1 + 2 * 6
+    assert measure.other_masked(5) not in labels  # the trigger's own
+    assert measure.other_masked(0) not in labels
+
+
+def test_a_target_moves_with_its_token():
+    params, architecture, trigger = random(SMALL)
+    x, y, j = measure.held_out(trigger, 10, 0, 6)
+    edits = {edit.label: edit for edit in measure.edits(trigger, 6, (3,))}
+    chosen = [edits[measure.moved(3)]]
+    found = measure.on_edits(params, architecture, (x, y, j), trigger, chosen)["edited_loss"]
+    order = np.arange(8)
+    order[[0, 3]] = 3, 0
+    by_hand = measure.on_edits(params, architecture, (x[:, order], y[:, order], j), trigger, [sinkjax.compose()])["edited_loss"]
+    np.testing.assert_allclose(found, by_hand, rtol=1e-6)
+
+
+def test_a_training_is_measured_run_by_run_and_a_diverged_one_is_nowhere(tmp_path):
+    trained = train(TRAINED, tmp_path / "small", progress=False)
+    config = Lab(width=6, length=8, sequences=40, map_sequences=5, trigger_position=5)
+    data = measure.measure(config, (), trained)
+    assert dict(data.sizes) | {"evaluation": 3} == dict(data.sizes)
+    assert data["run"].values.tolist() == [0, 1]
+    assert data["weight"].dims == ("run", "rows", "target", "layer", "head")
+    assert data["curve_step"].values.tolist() == [[0, 20, 40]] * 2
+    held_out = measure.held_out(TRAINED.data, 40, 0)
+    alone = measure.on_sequences(trained.of(1), model(TRAINED), held_out, TRAINED.data)
+    np.testing.assert_allclose(data["weight"].sel(run=1), alone["weight"], rtol=1e-6)
+    ended = (dataclasses.replace(trained.runs[0], outcome="diverged"), trained.runs[1])
+    lost = measure.measure(config, (), dataclasses.replace(trained, runs=ended))
+    assert np.isnan(lost["loss"].sel(run=0)).all()
+    np.testing.assert_array_equal(lost["loss"].sel(run=1), data["loss"].sel(run=1))
+    assert jax.tree.leaves(trained.params)[0].shape[0] == 2

@@ -1,0 +1,81 @@
+"""BOS's mass held at a value: the edit, the training under it, and its losses against the bounds."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params as model_params
+from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger import _bounds as bound
+from sinkjax.tasks import train
+from sinkjax.tasks.trigger import capped
+from sinkjax.tasks.trigger.capped_config import CappedTraining
+from sinkjax.tasks.trigger.data import sample
+from sinkjax.tasks.trigger.task import model
+
+SMALL = {"width": 9, "length": 6, "batch": 64, "eval_batch": 64, "eval_every": 400, "tolerance": 1e-9}
+MAPS = Probe(attention=(0,))
+
+
+@pytest.fixture(scope="module")
+def inputs() -> tuple:
+    config = CappedTraining(width=9, length=6)
+    data = sample(jax.random.key(0), config.data, 50)
+    return model(config), model_params.init(model(config), jnp.int32(1), "float32", 0.5), data
+
+
+@pytest.mark.parametrize("mass", [0.0, 0.3, 0.99, 1.0])
+def test_the_mass_is_held_and_nothing_else_changes(inputs: tuple, mass: float):
+    config, params, (x, _, j) = inputs
+    rows = capped.other_rows(j, config.context)
+    run = lambda edits: np.asarray(sinkjax.forward(params, x, config, edits, MAPS, logits=False).record["attention"])[:, 0, 0]  # noqa: E731
+    before, after = run(()), run(capped.held(mass, rows))
+    row = np.arange(config.context)
+    other = (row > 0) & (row != np.asarray(j)[:, None])
+    assert np.allclose(after[..., 0][other], mass, atol=1e-7)
+    assert np.allclose(after.sum(axis=-1), 1, atol=1e-6)
+    assert np.array_equal(after[~other], before[~other])
+    rest, was = after[..., 1:][other], before[..., 1:][other]
+    assert np.allclose(rest, was / was.sum(axis=-1, keepdims=True) * (1 - mass), atol=1e-6)
+
+
+def test_a_training_sees_the_same_weights_as_the_edit(inputs: tuple):
+    config, params, batch = inputs
+    task = capped.task(CappedTraining(width=9, length=6, caps=(0.2, 0.7)))
+    output, record = task._run(params, batch, jnp.int32(1), MAPS)
+    edited = sinkjax.forward(params, batch[0], config, capped.held(0.7, capped.other_rows(batch[2], 6)), MAPS, logits=False)
+    assert np.allclose(output, edited.output, atol=1e-6)
+    assert np.allclose(record["attention"], edited.record["attention"], atol=1e-6)
+
+
+def test_trained_models_hold_their_mass_and_lie_between_bound_and_attained_loss(tmp_path):
+    caps = (0.5, 0.99)
+    config = CappedTraining(caps=caps, steps=800, learning_rates=(5e-3,), **SMALL)
+    found = train(config, tmp_path, progress=False)
+    shape = bound.Shape.of(config.data)
+    batch = sample(jax.random.key(7), config.data, 4000)
+    for run, cap in enumerate(caps):
+        measured = found.task.evaluate(found.of(run), batch, jnp.int32(run))
+        loss = float(measured["loss"])
+        assert float(measured["bos"][0, 0]) == pytest.approx(cap, abs=1e-6)
+        assert max(bound.flags(cap, shape), bound.first_row(cap, shape)) < loss
+        assert bound.blind(cap, shape, each=True) * 0.95 < loss < bound.even(np.full(6, 1 - cap), shape) * 1.1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"caps": (0.5, 1.5)}, "caps must be BOS masses from 0 to 1, and holds 1.5"),
+        ({"caps": (0.5, 0.5)}, "caps must name at least one, and each of them once"),
+        ({"normalisers": ("relu-index",)}, "a BOS mass is held in one layer of softmax with BOS"),
+        ({"layers": 2}, "a BOS mass is held in one layer of softmax with BOS"),
+    ],
+)
+def test_wrong_inputs(fields: dict, message: str):
+    with pytest.raises(SinkjaxError, match=message):
+        CappedTraining(**fields)
