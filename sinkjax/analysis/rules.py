@@ -58,10 +58,11 @@ class Absent(SinkjaxError):
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is estimated from the results of a study: its name and the function that gives it."""
+    """What is estimated from the results of a study: its name and the function that gives it. exact: whether it is no mean."""
 
     name: str
     of: Callable[[Any], Estimate]
+    exact: bool = False
 
     def __call__(self, results: Any) -> Estimate:
         return self.of(results)
@@ -176,30 +177,22 @@ def below(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
 
 def at_least(quantity: Quantity, bound: float | Quantity) -> Rule:
     """The mean is at least the bound."""
-    return _compared(
-        quantity, bound, "the mean of {} is at least {}", lambda value, limit: value.mean is not None and value.mean >= limit
-    )
+    return _compared(quantity, bound, "{} is at least {}", lambda value, limit: value.mean is not None and value.mean >= limit)
 
 
 def at_most(quantity: Quantity, bound: float | Quantity) -> Rule:
     """The mean is at most the bound."""
-    return _compared(
-        quantity, bound, "the mean of {} is at most {}", lambda value, limit: value.mean is not None and value.mean <= limit
-    )
+    return _compared(quantity, bound, "{} is at most {}", lambda value, limit: value.mean is not None and value.mean <= limit)
 
 
 def more_than(quantity: Quantity, bound: float | Quantity) -> Rule:
     """The mean is above the bound."""
-    return _compared(
-        quantity, bound, "the mean of {} is above {}", lambda value, limit: value.mean is not None and value.mean > limit
-    )
+    return _compared(quantity, bound, "{} is above {}", lambda value, limit: value.mean is not None and value.mean > limit)
 
 
 def less_than(quantity: Quantity, bound: float | Quantity) -> Rule:
     """The mean is below the bound."""
-    return _compared(
-        quantity, bound, "the mean of {} is below {}", lambda value, limit: value.mean is not None and value.mean < limit
-    )
+    return _compared(quantity, bound, "{} is below {}", lambda value, limit: value.mean is not None and value.mean < limit)
 
 
 def at_or_above(quantity: Quantity, bound: float | Quantity) -> Rule:
@@ -230,6 +223,26 @@ def within(quantity: Quantity, low: float, high: float) -> Rule:
         return _low(found.value) > low and _high(found.value) < high, (found,)
 
     return Rule(f"the interval of {quantity.name} lies between {in_digits(low)} and {in_digits(high)}", test)
+
+
+def mean_within(quantity: Quantity, low: float, high: float) -> Rule:
+    """The mean lies strictly between two bounds."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = quantity(results)
+        return low < found.mean < high, (found,)
+
+    return Rule(f"{_mean_of(quantity)} lies between {in_digits(low)} and {in_digits(high)}", test)
+
+
+def defined(quantity: Quantity) -> Rule:
+    """There is such a number."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = quantity(results)
+        return found.value.mean is not None, (found,)
+
+    return Rule(f"{quantity.name} is defined", test)
 
 
 def above_controls(quantity: Quantity, where_any: bool = False) -> Rule:
@@ -297,6 +310,16 @@ def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
         return 2 * count > len(rules), (found,)
 
     return Rule(f"at more than half of the {what}, {words}", test)
+
+
+def some_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
+    """At least one of some rules holds. what, words: as for `most_of`; what they look at is reported by the claim."""
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        count = sum(rule.test(results)[0] for rule in rules)
+        return count > 0, (Estimate(f"{what} at which it holds", constant(float(count)), f"of {len(rules)}"),)
+
+    return Rule(f"at one or more of the {what}, {words}", test)
 
 
 def never(words: str) -> Rule:
@@ -374,11 +397,18 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
     return Quantity(name, estimate)
 
 
+def number(name: str, of: Callable[[Any], float], unit: str = "") -> Quantity:
+    """A number that is no mean over samples, such as a count, a layer or a ratio of means; NaN where it is undefined."""
+    return Quantity(name, lambda results: Estimate(name, constant(float(of(results))), unit), exact=True)
+
+
 def in_words(value: Interval, signed: bool = False) -> str:
     """A mean and its interval; without one, why."""
     if value.mean is None:
         return value.note
     sign = "+" if signed and value.mean > 0 else ""
+    if value.method == "none" and value.mean.is_integer():  # a count, a layer, ...
+        return f"{sign}{value.mean:,.0f}"
     ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
     return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"
 
@@ -414,7 +444,12 @@ def _compared(quantity: Quantity, bound: float | Quantity, words: str, holds: Ca
             return holds(found.value, limit.mean), (found, limit)
         return holds(found.value, bound), (found,)
 
-    return Rule(words.format(quantity.name, bound.name if isinstance(bound, Quantity) else in_digits(bound)), test)
+    name = quantity.name if words.startswith("the interval") else _mean_of(quantity)
+    return Rule(words.format(name, bound.name if isinstance(bound, Quantity) else in_digits(bound)), test)
+
+
+def _mean_of(quantity: Quantity) -> str:
+    return quantity.name if quantity.exact else f"the mean of {quantity.name}"
 
 
 def _ranked(quantity: Quantity, percentile: float, words: str, where_any: bool) -> Rule:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, constant, quantity
+from sinkjax.analysis.rules import Estimate, Quantity, constant, number, quantity
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def value(measure: Measure, label: Label, name: str = "") -> Quantity:
 
     def of(results: Results) -> Estimate:
         found = chosen(label, results)
-        return Estimate(name or f"{measure.name} ({found})", results.row(measure, found).value)
+        return Estimate(_named(name, label, found) or f"{measure.name} ({found})", results.row(measure, found).value)
 
     return Quantity(name or f"{measure.name} ({_said(label)})", of)
 
@@ -34,7 +34,7 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
     def of(results: Results) -> Estimate:
         found = chosen(label, results)
         row = results.row(measure, found)
-        said = name or f"effect on {measure.name} ({found})"
+        said = _named(name, label, found) or f"effect on {measure.name} ({found})"
         return Estimate(said, row.effect, measure.unit, True, row.percentile, row.controls)
 
     return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
@@ -65,6 +65,16 @@ def difference(measure: Measure, label: Label, other: Label, name: str) -> Quant
         return one - two
 
     return quantity(name, of, measure.unit, signed=True)
+
+
+def part_of(measure: Measure, label: Label, whole: Label, name: str) -> Quantity:
+    """The mean effect of a condition as a part of that of another one; undefined where that one has none."""
+
+    def of(results: Results) -> float:
+        part, all_of_it = (results.row(measure, chosen(entry, results)).effect.mean for entry in (label, whole))
+        return part / all_of_it if part is not None and all_of_it else float("nan")
+
+    return number(name, of)
 
 
 def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: str) -> Quantity:
@@ -100,10 +110,33 @@ def median(measure: Measure, label: Label) -> Quantity:
     return Quantity(name, of)
 
 
+def largest_effect(measure: Measure, labels: Sequence[str], said: str, lowest: bool = False) -> Callable[[Results], str]:
+    """Finds the condition with the largest effect (or the lowest), the first one of several.
+
+    said: what it is called, e.g. "the best layer".
+    """
+
+    def label(results: Results) -> str:
+        means = {entry: results.row(measure, entry).effect.mean for entry in labels}
+        sign = -1 if lowest else 1
+        return max(means, key=lambda entry: -np.inf if means[entry] is None else sign * (means[entry] or 0.0))
+
+    label.__doc__ = said
+    return label
+
+
 def chosen(label: Label, results: Any) -> str:
     """A condition's label."""
     return label if isinstance(label, str) else label(results)
 
 
+def _named(name: str, label: Label, found: str) -> str:
+    """A name, with the condition where that was found from the results."""
+    return f"{name} ({found})" if name and callable(label) else name
+
+
 def _said(label: Label) -> str:
-    return label if isinstance(label, str) else (label.__doc__ or "the chosen condition").splitlines()[0].rstrip(".").lower()
+    if isinstance(label, str):
+        return label
+    first = (label.__doc__ or "the chosen condition").splitlines()[0].rstrip(".")
+    return f"{first[:1].lower()}{first[1:]}"

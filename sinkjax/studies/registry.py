@@ -97,13 +97,23 @@ def declared() -> dict[str, str]:
 
 def studies() -> list[str]:
     """The names of all studies, sorted."""
-    return sorted({*declared(), *EXPERIMENTS})
+    return sorted({*declared(), *_registered, *EXPERIMENTS})
+
+
+_registered: dict[str, Study] = {}
+
+
+def register(study: Study) -> None:
+    """Make a study known by its name in this process, e.g. one that a notebook defines."""
+    _registered[study.name] = study
 
 
 def find(name: Any) -> Study | None:
     """The study of a name, or the one in a Python file; None for what is no declaration. Errors: a file without one."""
     if not isinstance(name, str):
         return None
+    if name in _registered:
+        return _registered[name]
     if name in (modules := declared()):
         return cast(Study, importlib.import_module(modules[name]).STUDY)
     return _own(Path(name)) if name.endswith(STUDY_FILE) else None

@@ -16,6 +16,7 @@ from sinkjax.analysis.rules import Absent
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line, Panel
+from sinkjax.report.figures.points import Point
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
@@ -184,12 +185,8 @@ class Results:
         sweeps = self.sweeps.items()
         places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
         rows = [self.row(measure, label) for label in labels]
-        reference = self.row(measure, baseline).value.mean if baseline else None
+        reference = self._baseline_row(measure, labels[0], baseline).value.mean if baseline else None
         return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
-
-    def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
-        """float[prompt, x] as a line with its intervals over prompts."""
-        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
 
     def panel(
         self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any
@@ -200,6 +197,19 @@ class Results:
             for name, curve in curves.items()
         ]
         return Panel(title, ylabel, lines, **options)
+
+    def point(self, name: str, measure: Measure, label: str, kind: str) -> Point:
+        """The value of a condition as a point of a figure. name: of its line. kind: its entry in the legend."""
+        return Point(name, self.row(measure, label).value, kind)
+
+    def _baseline_row(self, measure: Measure, label: str, baseline: str) -> Row:
+        """The baseline's row in the sweep of a condition, which may have other prompts than the first sweep."""
+        home, _ = self.place(label)
+        return self.table_of(home).get((baseline, measure.name)) or self.row(measure, baseline)
+
+    def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
+        """float[prompt, x] as a line with its intervals over prompts."""
+        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
 
     def _beside(self, measure: Measure, label: str) -> Row:
         """A row that the summary lacks, of the first sweep with such a label."""

@@ -8,8 +8,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sinkjax.analysis import intervals
 from sinkjax.analysis.rules import Absent
 from sinkjax.studies.requirements import needs
@@ -24,6 +22,7 @@ from sinkjax.studies.study import (
     Study,
     Sweep,
     SweepSpec,
+    Values,
     control_prompts,
     no_edit,
 )
@@ -103,7 +102,7 @@ def noop_sweep(study: Study) -> Sweep:
         probe=study.probe,
         prompts=lambda config: min(NOOP_PROMPTS, config.prompts),
         inputs=study.inputs,
-        values=study.values,
+        values=study.noop_values or study.values,
         optional=True,
     )
 
@@ -187,7 +186,7 @@ def architecture_of(data: xarray.Dataset) -> Any:
 
 def random_edits(
     stream: str,
-    draw: Callable[[np.random.Generator, Any, Config, Any], Edit],
+    draw: Callable[..., Edit],
     budgets: Callable[[Any, Config], Iterable[Any]],
     *,
     name: str = CONTROLS,
@@ -195,6 +194,7 @@ def random_edits(
     prompts: Callable[[Any], int] = control_prompts,
     when: Callable[[Any, Any], bool] = lambda config, architecture: True,
     optional: bool = False,
+    values: Values | None = None,
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` random edits for each budget, on the first `control_prompts` prompts.
 
@@ -204,16 +204,17 @@ def random_edits(
         budgets: (config, architecture) -> the budgets that have controls.
         name: of the store.
         probe, prompts, when, optional: as for `Sweep`.
+        values: as for `Sweep`; `draw` takes them as a fifth argument.
     """
 
-    def conditions(config: Any, architecture: Config) -> Iterator[Condition]:
+    def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:
         rng = intervals.generator(config.seed, stream)
         for budget in budgets(config, architecture):
             for number in range(config.controls):
-                edit = draw(rng, config, architecture, budget)
+                edit = draw(rng, config, architecture, budget, *given)
                 yield Condition(edit.named(f"control {number}: {edit.label}"), CONTROL, budget=budget)
 
-    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional)
+    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional, values=values)
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
@@ -240,7 +241,7 @@ def _shown_sweeps(study: Study, config: Any, architecture: Config, shown: Shown)
     """The sweeps whose conditions are shown: those that are named, or the main one, or the unedited model."""
     if shown.sweeps:
         named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
-        return [named[name] for name in shown.sweeps]
+        return [entry if isinstance(entry, Sweep) else named[entry] for entry in shown.sweeps]
     if study.conditions is not None:
         return [main_sweep(study)]
     return [Sweep(SWEEP, lambda config, architecture: [no_edit()], inputs=study.inputs)]

@@ -220,16 +220,16 @@ class Shown:
 
     labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more. sweeps: names of the sweeps that are shown, by
-    default the main one, or the unedited model where a study has none; the maps of further ones lie in stores of their own.
-    texts: whether there are continuations, of the prompts of the last sweep that runs.
+    are run, more than are shown where the values of edits are computed from more. sweeps: those that are shown, by name or as
+    they are; by default the main one, or the unedited model where a study has none. The maps of further ones lie in stores of
+    their own. texts: whether there are continuations, of the prompts of the last sweep that runs.
     """
 
     labels: tuple[str, ...]
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
-    sweeps: tuple[str, ...] = ()
+    sweeps: tuple[str | Sweep, ...] = ()
     texts: bool = True
 
 
@@ -250,7 +250,8 @@ class Study:
     shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
     rows: results -> further rows of the summary. check: raises where a config does not fit a model. views: results -> further
     maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. status: results ->
-    sentences on runs that are missing or unfinished. over: what means and intervals are over. subject: what a condition is.
+    sentences on runs that are missing or unfinished. noop_values: of the no-op's edits, where these hold other values than the
+    conditions. over: what means and intervals are over. subject: what a condition is.
     """
 
     name: str
@@ -272,6 +273,7 @@ class Study:
     featured: Callable[[Results], Sequence[str]] | None = None
     figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | None]]] = lambda config, architecture: ()
     noop: Callable[..., Mapping[str, Edit]] | None = None
+    noop_values: Values | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
     rows: Callable[[Results], Iterable[Row]] | None = None

@@ -51,7 +51,7 @@ def section(folder: Path, first: str, second: str):
 
 
 def test_values_stand_side_by_side_and_differences_are_paired(folder):
-    rows = {(row.arm, row.measure): row.value for row in section(folder, "trained", "random").rows}
+    rows = {(row.condition, row.measure): row.value for row in section(folder, "trained", "random").rows}
     loss = {
         name: xarray.open_zarr(folder / f"{name}.zarr", chunks=None)["nll"].sel(edit="masked") for name in ("trained", "random")
     }

@@ -9,11 +9,12 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Arm, Batch, Sample
-from sinkjax.experiments.continuations import START, TOKENS, continuations, samples
+from sinkjax.report.section import Sample
+from sinkjax.studies.continuations import START, TOKENS, continuations, samples
+from sinkjax.studies.study import Batch, Condition
 from tests.studies.tiny import SENTENCE, write_model
 
-ARMS = (Arm(sinkjax.compose(label="no edit"), "none"), Arm(sinkjax.mask_key(0).named("masked"), "all"))
+CONDITIONS = (Condition(sinkjax.compose(label="no edit"), "none"), Condition(sinkjax.mask_key(0).named("masked"), "all"))
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +27,18 @@ def batch(model: sinkjax.Model) -> Batch:
 
 
 def test_each_text_is_what_the_model_generates_under_the_edit(model):
-    data = continuations("texts", ARMS).compute(model, batch(model))
+    data = continuations("texts", CONDITIONS).compute(model, batch(model))
     for place, text in enumerate((SENTENCE[:START], "short")):
         assert data["start"].values[place] == text
-        for arm in ARMS:
-            want = sinkjax.generate(model, text, arm.edit, tokens=TOKENS, bos="none")
-            assert data["text"].sel(edit=arm.edit.label, prompt=place).item() == want
+        for condition in CONDITIONS:
+            want = sinkjax.generate(model, text, condition.edit, tokens=TOKENS, bos="none")
+            assert data["text"].sel(edit=condition.edit.label, prompt=place).item() == want
 
 
 def test_a_store_gives_a_sample_for_each_edit_and_prompt(model, tmp_path: Path):
     import xarray
 
-    data = continuations("texts", ARMS).compute(model, batch(model))
+    data = continuations("texts", CONDITIONS).compute(model, batch(model))
     data.to_zarr(tmp_path / "texts.zarr", zarr_format=2)
     found = samples(xarray.open_zarr(tmp_path / "texts.zarr", chunks=None))
     assert found == samples(data)
@@ -50,4 +51,4 @@ def test_a_store_gives_a_sample_for_each_edit_and_prompt(model, tmp_path: Path):
 def test_a_model_without_a_tokenizer_is_refused(model):
     bare = sinkjax.Model(model.config, model.params, None, model.source)
     with pytest.raises(SinkjaxError, match="no tokenizer"):
-        continuations("texts", ARMS).compute(bare, Batch(np.zeros((1, 4), np.int32), np.array([4]), {}))
+        continuations("texts", CONDITIONS).compute(bare, Batch(np.zeros((1, 4), np.int32), np.array([4]), {}))

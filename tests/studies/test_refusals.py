@@ -1,4 +1,4 @@
-"""Every experiment refuses three wrong inputs and more, each in a sentence that names the field, and a model that lacks a BOS."""
+"""Every study refuses three wrong inputs and more, each in a sentence that names the field, and a model that lacks a BOS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import EXPERIMENTS, choose, config_type, recipe
+from sinkjax.studies.registry import choose, config_type, studies
 from sinkjax.studies.run import work
 from tests.studies.tiny import study, write_both
 
@@ -46,8 +46,8 @@ WRONG = {
 }
 
 
-def test_every_experiment_has_its_wrong_inputs():
-    assert {choose(name).experiment for name in WRONG} == set(EXPERIMENTS) - {"sweep"}
+def test_every_study_has_its_wrong_inputs():
+    assert {choose(name).experiment for name in WRONG} == {*studies()} - {"sweep"}
 
 
 @pytest.mark.parametrize(("name", "fields"), [(name, fields) for name, each in WRONG.items() for fields in each], ids=str)
@@ -66,4 +66,4 @@ def test_a_model_without_a_bos_is_refused_before_it_is_loaded(name, tmp_path: Pa
     (files / "model" / "tokenizer_config.json").write_text(json.dumps({"bos_token": None}))
     with pytest.raises(SinkjaxError, match=r"the files of .*model name no BOS token; give a token id as bos"):
         list(work(study(name, files)))
-    assert [job.name for job, _, _ in work(study(name, files, bos=3))] == list(recipe(name).STORES)
+    assert len(list(work(study(name, files, bos=3)))) == 1

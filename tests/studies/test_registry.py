@@ -4,38 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import shipped
+from sinkjax.config_files.shipped import shipped
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.kiya.config import Mask
 from sinkjax.resources import config_path
 from sinkjax.studies.config import StudyConfig
+from sinkjax.studies.papers.kiya.mask import Mask
 from sinkjax.studies.papers.sweep import Sweep
-from sinkjax.studies.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, find, studies, trains
+from sinkjax.studies.study import Study
 
 TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_an_experiment_that_trains_has_lessons_with_names_of_their_own(name):
-    lab = course(TRAINING[name].experiment)
-    lessons = lab.lessons(TRAINING[name].config)
-    assert callable(lab.section)
-    assert len({lesson.name for lesson in lessons}) == len(lessons) > 1
+def test_a_study_that_trains_has_trainings_with_names_of_their_own(name):
+    specs = find(TRAINING[name].experiment).trainings(TRAINING[name].config)
+    assert len({spec.name for spec in specs}) == len(specs) > 1
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if not trains(name)])
-def test_an_experiment_has_a_config_type_and_a_recipe(name):
-    assert issubclass(config_type(name), StudyConfig)
-    module = recipe(name)
-    assert callable(module.jobs)
-    assert callable(module.section)
-    assert module.STORES
+@pytest.mark.parametrize("name", studies())
+def test_a_study_is_found_by_its_place_and_has_a_config(name):
+    study = find(name)
+    assert isinstance(study, Study)
+    assert study.name == name
+    assert study.config is config_type(name)
+    assert trains(name) or issubclass(study.config, StudyConfig)
+
+
+def test_a_list_of_the_studies_imports_no_jax():
+    """So that help and errors are immediate."""
+    code = (
+        "import sys; from sinkjax.studies.registry import find, studies; [find(name) for name in studies()];"
+        " print('jax' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("name", shipped())

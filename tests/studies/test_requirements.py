@@ -1,4 +1,4 @@
-"""Recipes on models with less in them: each refuses what it needs in one sentence, and can be planned without all else."""
+"""Studies on models with less in them: each refuses what it needs in one sentence, and can be planned without all else."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
-from sinkjax.experiments.base import Job
 from sinkjax.model.attention_bias import KeyBias
 from sinkjax.model.config import Config, NoPosition, RMSNorm
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, Learned
-from sinkjax.studies.registry import EXPERIMENTS, choose, recipe, trains
+from sinkjax.studies.registry import choose, find, studies, trains
+from sinkjax.studies.specs import specs
+from sinkjax.studies.study import SweepSpec
 
 LESS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vocab_size": None}, "no vocabulary"),
@@ -49,7 +50,7 @@ NEEDED = {
     "li/super-neurons": {"mlp", "gate", "norm", "pre", "added"},
     "li/variance": {"softmax", "extra", "causal", "heads"},
 }
-RECIPES = [name for name in EXPERIMENTS if name != "sweep" and not trains(name)]
+STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]
 
 
 @pytest.fixture(scope="module")
@@ -74,24 +75,24 @@ def without(architecture: Config, parts: set[str]) -> Config:
     return dataclasses.replace(architecture, **{field: value for part in lost for field, value in LESS[part][0].items()})
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_what_a_recipe_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
+@pytest.mark.parametrize("name", STUDIES)
+def test_what_a_study_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
     for part in needed(name):
         changes, sentence = LESS[part]
         with pytest.raises(SinkjaxError, match=rf"^{name} cannot run: this model has {sentence}$"):
-            recipe(name).jobs(choose(name).config, dataclasses.replace(architecture, **changes))
+            specs(find(name), choose(name).config, dataclasses.replace(architecture, **changes))
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
-    """With none of the other parts, its jobs are made, and their edits and probes fit the model."""
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
+    """With none of the other parts, its sweeps are made, and their edits and probes fit the model."""
     less, config = without(architecture, needed(name)), choose(name).config
-    for job in recipe(name).jobs(config, less):
-        if isinstance(job, Job):
+    for job in specs(find(name), config, less):
+        if isinstance(job, SweepSpec):
             job.probe.check(less, config.length)
             for entry in job.edits[:: max(1, len(job.edits) // 4)]:
                 resolve(entry, less, [config.length] * job.prompts, config.length)
 
 
-def test_recipes_that_need_something_are_all_listed() -> None:
-    assert set(NEEDED) <= set(RECIPES)
+def test_studies_that_need_something_are_all_listed() -> None:
+    assert set(NEEDED) <= set(STUDIES)

@@ -1,66 +1,73 @@
-"""All experiments of a family: each in its folder, all on one page, those that refuse the model named with their reason."""
+"""All studies of a family: each in its folder, all on one page, those that refuse the model named with their reason."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.rules import Claim, above, quantity
 from sinkjax.cli import main as cli
+from sinkjax.cli import plan as cli_plan
+from sinkjax.cli import run as cli_run
 from sinkjax.config_files import documents
+from sinkjax.config_files.shipped import shipped
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
 from sinkjax.probes.probe import Probe
 from sinkjax.studies import registry, run, suite
 from sinkjax.studies.config import All, AllTrained, StudyConfig
 from sinkjax.studies.registry import Chosen, choose
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import Calculation, Study, no_edit
 from tests.studies.tiny import write_both
 
-STATEMENT = Claim("The loss is a number (Fig. 1).", "confirmed", "it is 4.2 nats", "3.1")
+STATEMENT = "The loss is a number (Fig. 1)."
+IT = quantity("it", lambda results: np.array([1.0, 2.0, 4.0]))
 
 
-class Sweeping:
-    """A recipe of one sweep."""
-
-    STORES = ("sweep",)
-
-    @staticmethod
-    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Job, ...]:
-        return (Job("sweep", (Arm(sinkjax.compose(label="none"), "no edit"),), Probe(nll=True), config.prompts),)
-
-    @staticmethod
-    def section(config: StudyConfig, stores: Mapping[str, xarray.Dataset]) -> Section:
-        title = f"{stores['sweep'].sizes['prompt']} prompts of seed {config.seed}"
-        return Section("made-up/sweep", title, "A claim.", ("Found.",), (), (), (), claims=(STATEMENT,))
+def prompts_of_seed(results: Results) -> list[str]:
+    return [f"{results.size('prompt')} prompts of seed {results.config.seed}"]
 
 
-class Gated(Sweeping):
-    """A recipe that wants what no model has."""
-
-    @staticmethod
-    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Job, ...]:
-        raise SinkjaxError("the model has no gate")
-
-
-class Late(Sweeping):
-    """A recipe that finds out when the model is loaded."""
-
-    STORES = ("numbers",)
-
-    @staticmethod
-    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Calculation, ...]:
-        def compute(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
-            raise SinkjaxError("the tokenizer names no BOS")
-
-        return (Calculation("numbers", compute, config.prompts),)
+def made_up(name: str, **fields: Any) -> Study:
+    """A study of one unedited sweep, with one claim."""
+    whole = {
+        "config": StudyConfig,
+        "title": "Seed {seed}",
+        "question": "A claim.",
+        "probe": lambda config: Probe(nll=True),
+        "conditions": lambda config, architecture: [no_edit()],
+        "claims": lambda config, architecture: [Claim(STATEMENT, above(IT), paper="3.1")],
+        "status": prompts_of_seed,
+    }
+    return Study(name=name, **{**whole, **fields})
 
 
-RECIPES = {"made-up/gated": Gated, "made-up/late": Late, "made-up/sweep": Sweeping, "other/sweep": Sweeping}
+def no_gate(config: StudyConfig, architecture: Any) -> None:
+    raise SinkjaxError("the model has no gate")
+
+
+def no_bos(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
+    """It turns out when the model is loaded."""
+    raise SinkjaxError("the tokenizer names no BOS")
+
+
+def numbers(config: StudyConfig, architecture: Any) -> list[Calculation]:
+    return [Calculation("numbers", no_bos, config.prompts)]
+
+
+STUDIES = (
+    made_up("made-up/gated", check=no_gate),
+    made_up("made-up/late", conditions=None, more=numbers),
+    made_up("made-up/sweep"),
+    made_up("other/sweep"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +78,26 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
     """The suite "made-up" on a tiny model."""
-    for module in (registry, suite):
-        monkeypatch.setattr(module, "EXPERIMENTS", {name: ("sinkjax.studies.config", "StudyConfig", name) for name in RECIPES})
-    shipped = {name: Chosen(name, StudyConfig(prompts=2, length=10, seed=5)) for name in RECIPES}
+    monkeypatch.setattr(registry, "declared", dict)
+    monkeypatch.setattr(registry, "_registered", {study.name: study for study in STUDIES})
+    shipped = {study.name: Chosen(study.name, StudyConfig(prompts=2, length=10, seed=5)) for study in STUDIES}
     monkeypatch.setattr(suite, "choose", lambda name: shipped.get(name) or choose(name))
-    monkeypatch.setattr(run, "recipe", lambda name: RECIPES[name])
     config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)
     return Chosen("all", config)
 
 
 def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(chosen, tmp_path):
     report = suite.carry_out(chosen, tmp_path / "out")
-    assert [section.title for section in report.sections] == ["3 prompts of seed 5"]  # the suite's, and the recipe's own
+    assert [section.findings[0] for section in report.sections] == ["3 prompts of seed 5"]  # the suite's, and the study's own
     assert report.skipped == {"made-up/gated": "the model has no gate", "made-up/late": "the tokenizer names no BOS"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.yaml", "refused.yaml", "report.html", "late", "sweep"}
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for words in (
         'href="#made-up/sweep"',
         'id="made-up/sweep"',
-        "1 confirmed",
+        "1 supported",
         "not run: the model has no gate",
-        "it is 4.2 nats",
+        "It: 2.33",
     ):
         assert words in page
 
@@ -103,10 +109,10 @@ def test_a_suite_states_the_bos_of_all_its_experiments(chosen):
     assert dataclasses.replace(stated, bos="none") == own
 
 
-def test_a_claim_is_kept_beside_the_page_of_its_experiment(chosen, tmp_path):
+def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):
     suite.carry_out(chosen, tmp_path)
-    expected = "statement,verdict,evidence,paper\nThe loss is a number (Fig. 1).,confirmed,it is 4.2 nats,3.1\n"
-    assert (tmp_path / "sweep" / "claims.csv").read_text() == expected
+    (line,) = csv.DictReader((tmp_path / "sweep" / "claims.csv").open())
+    assert (line["statement"], line["verdict"], line["paper"]) == (STATEMENT, "supported", "3.1")
     assert "What the paper states" in (tmp_path / "sweep" / "report.html").read_text()
 
 
@@ -133,7 +139,7 @@ def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
     suite.carry_out(chosen, tmp_path)
     (tmp_path / "refused.yaml").unlink()
     report = suite.build(chosen, tmp_path)
-    assert [section.experiment for section in report.sections] == ["made-up/sweep"]
+    assert [section.study for section in report.sections] == ["made-up/sweep"]
     assert "its turn has not come" in report.skipped["made-up/gated"]
     assert "there is no store" in report.skipped["made-up/late"]
 
@@ -172,7 +178,9 @@ def test_a_plan_covers_each_member_or_says_why_not(chosen):
 
 
 def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "choose", lambda name: choose(name) if (tmp_path / "out").exists() else chosen)
+    chooser = lambda name: choose(name) if (tmp_path / "out").exists() else chosen  # noqa: E731
+    for module in (cli_run, cli_plan):
+        monkeypatch.setattr(module, "choose", chooser)
     assert cli.main(["plan", "kiya/all"]) == 0
     assert "made-up/gated does not run: the model has no gate" in capsys.readouterr().out
     assert cli.main(["run", "kiya/all", "--out", str(tmp_path / "out")]) == 0
@@ -180,17 +188,17 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
     assert "made-up/sweep (3 of 3)" in ran.err
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     for shown in (ran.out, capsys.readouterr().out):
-        assert "- Found." in shown
-        assert "1 confirmed" in shown
+        assert "- 3 prompts of seed 5" in shown
+        assert "1 supported" in shown
         assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
 
 
-@pytest.mark.parametrize("name", [name for name in registry.shipped() if registry.choose(name).suite])
+@pytest.mark.parametrize("name", [name for name in shipped() if registry.choose(name).suite])
 def test_a_shipped_suite_holds_every_experiment_of_its_family(name):
     family, config = name.rpartition("/")[0], choose(name).config
     assert config.family == family
     assert config == type(config)(family=family)
-    alike = [name for name in sorted(registry.EXPERIMENTS) if registry.trains(name) == isinstance(config, AllTrained)]
+    alike = [name for name in registry.studies() if registry.trains(name) == isinstance(config, AllTrained)]
     assert suite.names(config) == [name for name in alike if "/" in name and name.startswith(family)]
 
 
@@ -201,11 +209,6 @@ def test_members_run_on_the_suites_model_with_their_own_sizes():
     shipped = choose("kiya/mask").config
     assert (one.config.prompts, one.config.controls) == (shipped.prompts, shipped.controls)
     assert [suite.place(one, "kiya/mask", Path("out")) for one in (config, All())] == [Path("out/mask"), Path("out/kiya/mask")]
-
-
-def test_only_layers_that_a_shallow_model_has_are_drawn():
-    drawn = [suite.member(All(), "kiya/mask", layers).config.map_layers for layers in (30, 12, 3)]
-    assert drawn == [choose("kiya/mask").config.map_layers, (0, 10), (0,)]
 
 
 def test_python_is_told_how_to_run_a_suite(tmp_path):

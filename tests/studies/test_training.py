@@ -1,8 +1,7 @@
-"""Experiments that train their own models: from a config to a page, resumable, planned, alone and as a suite."""
+"""Studies that train their own models: from a config to a page, resumable, planned, alone and as a suite."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +10,17 @@ import pytest
 import xarray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.summary import Row
 from sinkjax.cli import main as cli
+from sinkjax.cli import plan as cli_plan
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Lesson, Section
-from sinkjax.experiments.summary import Row
 from sinkjax.model.config import Config
-from sinkjax.studies import registry, run, suite
-from sinkjax.studies import training as lesson
+from sinkjax.studies import registry, run, suite, training
 from sinkjax.studies.config import All, AllTrained, Trains
 from sinkjax.studies.registry import Chosen, choose
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import Study, TrainingSpec
 from sinkjax.tasks import Trained
 from tests.train import linear
 from tests.train.linear import Linear
@@ -41,39 +41,44 @@ def measure(trained: Trained) -> xarray.Dataset:
     return xarray.Dataset({"weight": ("run", np.asarray(trained.params["w"])[:, 0])})
 
 
-class Course:
-    """A recipe of two lessons."""
+def rows(results: Results) -> list[Row]:
+    return [Row(name, "models", "weight", intervals.interval(data["weight"].values)) for name, data in results.trained.items()]
 
-    config: Config
 
-    @classmethod
-    def lessons(cls, config: Regressions) -> tuple[Lesson, ...]:
-        return tuple(
-            Lesson(
+def lines(architecture: Config) -> Study:
+    """A study of two trainings."""
+
+    def trainings(config: Regressions) -> list[TrainingSpec]:
+        return [
+            TrainingSpec(
                 f"batch-{batch}",
                 Linear(seeds=config.seeds, steps=config.steps, seed=config.seed, batch=batch, learning_rates=(0.1,)),
-                cls.config,
+                architecture,
                 measure,
             )
             for batch in config.batches
-        )
+        ]
 
-    @staticmethod
-    def section(config: Regressions, stores: Mapping[str, xarray.Dataset]) -> Section:
-        rows = tuple(Row(name, "models", "weight", intervals.interval(data["weight"].values)) for name, data in stores.items())
-        names = tuple(stores)
-        return Section("made-up/lines", "Lines", "A claim.", ("Found.",), rows, names, (), subject="model", over="runs")
+    return Study(
+        name="made-up/lines",
+        config=Regressions,
+        title="Lines",
+        question="A claim.",
+        trainings=trainings,
+        rows=rows,
+        provenance=lambda results: {},
+        subject="model",
+        over="runs",
+    )
 
 
 @pytest.fixture
 def chosen(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> Chosen:
-    """A made-up experiment, known to the registry and to suites."""
+    """A made-up study, known to the registry and to suites."""
     linear.register()
-    Course.config = tiny_config
-    entries = {"made-up/lines": (__name__, "Regressions", "nowhere"), "kiya/mask": registry.EXPERIMENTS["kiya/mask"]}
-    for module in (registry, suite):
-        monkeypatch.setattr(module, "EXPERIMENTS", entries)
-    monkeypatch.setattr(run, "course", lambda name: Course)
+    declared = registry.declared()
+    monkeypatch.setattr(registry, "declared", lambda: {"kiya/mask": declared["kiya/mask"]})
+    monkeypatch.setattr(registry, "_registered", {"made-up/lines": lines(tiny_config)})
     config = Regressions(seeds=3, steps=60)
     monkeypatch.setattr(suite, "choose", lambda name: Chosen(name, config) if name == "made-up/lines" else choose(name))
     return Chosen("made-up/lines", config)
@@ -99,22 +104,22 @@ def test_a_run_leaves_trainings_stores_and_a_page(chosen, tmp_path):
 
 def test_a_finished_run_is_not_trained_again(chosen, tmp_path, monkeypatch):
     first = run.carry_out(chosen, tmp_path / "out")
-    monkeypatch.setattr(lesson, "train", None)
+    monkeypatch.setattr(training, "train", None)
     assert run.carry_out(chosen, tmp_path / "out").rows == first.rows
     assert run.build(chosen, tmp_path / "out").rows == first.rows
 
 
-def test_an_interrupted_run_goes_on_with_the_lesson_that_was_cut_short(chosen, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on_with_the_training_that_was_cut_short(chosen, tmp_path, monkeypatch):
     whole = run.carry_out(chosen, tmp_path / "whole")
-    train, calls = lesson.train, []
+    train, calls = training.train, []
 
-    def interrupted(training: Linear, *rest: Any) -> Trained:
-        calls.append(training.batch)
+    def interrupted(spec: Linear, *rest: Any) -> Trained:
+        calls.append(spec.batch)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return train(training, *rest)
+        return train(spec, *rest)
 
-    monkeypatch.setattr(lesson, "train", interrupted)
+    monkeypatch.setattr(training, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.carry_out(chosen, tmp_path / "out")
     with pytest.raises(SinkjaxError, match=r"no store .*batch-32.zarr"):
@@ -148,7 +153,7 @@ def test_suites_on_a_model_leave_it_out_and_suites_that_train_hold_nothing_else(
 
 
 def test_a_plan_says_runs_steps_parameters_and_flops(chosen, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "choose", lambda name: chosen)
+    monkeypatch.setattr(cli_plan, "choose", lambda name: chosen)
     assert cli.main(["plan", "made-up/lines", "--steps", "7"]) == 0
     shown = capsys.readouterr().out
     assert "made-up/lines: batch-8" in shown

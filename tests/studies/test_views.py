@@ -1,4 +1,4 @@
-"""The views that recipes share hold the numbers of a store, at the place that their choices name."""
+"""The views that studies share hold the numbers of a store, at the place that their choices name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.experiments import views
+from sinkjax.studies import views
 from tests.studies.tiny import HEADS, LAYERS, SENTENCE, write_model
 
 LENGTH = 12

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals, metrics
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.background.elsewhere_tokens import PLACED
-from sinkjax.experiments.background.spectra import correlation
 from sinkjax.report.table import interval
+from sinkjax.studies.papers.background._spectra import correlation
 
 if TYPE_CHECKING:
     import xarray

@@ -1,22 +1,18 @@
-"""What background/elsewhere reads from its records: where tokens stand, and what they attract."""
+"""Where a text has a token, and what keys and positions attract there beside random other positions of the same prompts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import sinkjax.studies as st
 from sinkjax.analysis import intervals
 from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.experiments.background.config import Elsewhere
-from sinkjax.experiments.summary import Row
 
-if TYPE_CHECKING:
-    import xarray
-
-NATURAL, PLACED = "in the text", "put there"
-SINKS, SIZE = "heads that sink there (%)", "largest |h| there over that of the median position"
+NATURAL = "in the text"
 FREQUENT = 10  # occurrences of a token from which on its mean is listed
 
 
@@ -25,47 +21,33 @@ def label(token: str) -> str:
     return "line break" if token == "\n" else f"“{token.strip(' ')}”"
 
 
-def there(token: str) -> str:
-    """The label of the edit that puts a token at the place."""
-    return f"{label(token)} {PLACED}"
+def in_text(config: Any, text: Any, token: str, values: Mapping[str, NDArray]) -> list[st.Row]:
+    """What a token attracts where the text has it, ranked among as many random other positions of the same prompts.
 
-
-def sizes(data: xarray.Dataset) -> NDArray:
-    """Largest over depths of max |h| at a position over that of the prompt's median position: float[..., prompt, position]."""
-    largest = np.asarray(data["resid_max"])
-    return (largest / np.nanmedian(largest, axis=-1, keepdims=True)).max(axis=-2)
-
-
-def sinks(data: xarray.Dataset, eps: float) -> NDArray:
-    """Heads that sink on each key, in per cent: float[..., prompt, key]."""
-    return 100 * (np.asarray(data["attention_received"]) > eps).mean(axis=(-3, -2))
-
-
-def in_text(config: Elsewhere, text: xarray.Dataset, token: str) -> tuple[Row, ...]:
-    """What a token attracts where the text has it, beside as many random other positions of the same prompts."""
+    text: the unedited run. values: name of a measure -> float[prompt, position].
+    """
     where, usable = occurrences(text, token), candidates(text)
     rng = intervals.generator(config.seed, f"background/elsewhere in the text {token}")
     draws = [where, *(random_positions(where, usable, rng) for _ in range(config.controls))]
     rows = []
-    for name, values in ((SINKS, sinks(text, config.eps)), (SIZE, sizes(text))):
-        means = [_mean_at(values, chosen) for chosen in draws]
+    for name, found in values.items():
+        means = [_mean_at(found, chosen) for chosen in draws]
         present = np.isfinite(means[0])
         averages = [mean[present].mean() if present.any() else np.nan for mean in means]
         rank = float(intervals.percentile_among(averages[0], averages[1:])) if present.any() else None
         value = intervals.interval(means[0], seed=config.seed)
-        rows.append(
-            Row(f"{label(token)} {NATURAL}", NATURAL, name, value, percentile=rank, controls=config.controls * present.any())
-        )
-    return tuple(rows)
+        controls = config.controls if present.any() else 0
+        rows.append(st.Row(f"{label(token)} {NATURAL}", NATURAL, name, value, percentile=rank, controls=controls))
+    return rows
 
 
-def candidates(text: xarray.Dataset) -> NDArray[np.bool_]:
+def candidates(text: Any) -> NDArray[np.bool_]:
     """Positions but the first that enough queries see: bool[prompt, position]."""
     position = np.arange(text.sizes["position"])
     return (position > 0) & (position + MIN_QUERIES <= text["length"].values[:, None])
 
 
-def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
+def occurrences(text: Any, token: str) -> NDArray[np.bool_]:
     """Where the text has a token, among the candidates: bool[prompt, position]."""
     size = text.sizes["position"]
     texts = [[*row, *[""] * (size - len(row))] for row in text.attrs["study"]["token_texts"]]
@@ -85,14 +67,12 @@ def _mean_at(values: NDArray, where: NDArray[np.bool_]) -> NDArray:
     return np.divide(np.where(where, values, 0).sum(axis=-1), count, out=np.full(len(where), np.nan), where=count > 0)
 
 
-def most_carried(text: xarray.Dataset) -> str:
-    """The frequent tokens of the text with the largest activations, in words."""
-    values, usable = sizes(text), candidates(text)
+def ranked(text: Any, values: NDArray) -> list[tuple[float, int, str]]:
+    """(mean of float[prompt, position], occurrences, token) of the tokens that the text has often, the largest first."""
+    usable = candidates(text)
     named: dict[str, list[float]] = {}
     for row, texts in enumerate(text.attrs["study"]["token_texts"]):
         for position in np.flatnonzero(usable[row, : len(texts)]):
             named.setdefault(texts[position], []).append(values[row, position])
-    means = sorted(
-        ((float(np.mean(entries)), len(entries), token) for token, entries in named.items() if len(entries) >= FREQUENT)
-    )
-    return ", ".join(f"{label(token)} {mean:.1f} (n = {count})" for mean, count, token in means[::-1][:3])
+    means = ((float(np.mean(found)), len(found), token) for token, found in named.items() if len(found) >= FREQUENT)
+    return sorted(means)[::-1]

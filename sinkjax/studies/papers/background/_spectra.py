@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkjax.edits.site import Site
-from sinkjax.probes.statistics import Statistic, View
+import sinkjax
 
 
-def _real(x: jax.Array, view: View) -> jax.Array:
+def _real(x: Any, view: Any) -> Any:
     """x [B, T, d] with zeros beyond each prompt's length."""
+    import jax.numpy as jnp
+
     return jnp.where(jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None], x, 0)
 
 
-def spectrum(x: jax.Array, view: View) -> jax.Array:
+def spectrum(x: Any, view: Any) -> Any:
     """Shares p_j = sigma_j^2 / ||X||_F^2 of the squared singular values, in descending order: [B, T] from [B, T, d]."""
+    import jax.numpy as jnp
+
     x = _real(x, view)
     x = x / jnp.abs(x).max(axis=(1, 2), keepdims=True)  # shares do not depend on the scale, and squares stay in range
     squares = jnp.maximum(jnp.linalg.eigvalsh(jnp.einsum("BTd,BSd->BTS", x, x, precision="highest"))[:, ::-1], 0)
     return squares / squares.sum(axis=-1, keepdims=True)
 
 
-def bound_by(position: int) -> Callable[[jax.Array, Any], jax.Array]:
+@functools.cache
+def bound_by(position: int) -> Callable[[Any, Any], Any]:
     """The lower bound on p_1 from a position's norm and its alignment with the others (Theorem 1, corollary): [B].
 
     M = ||x_k||^2, R = sum of ||x_i||^2 over the others, alpha R = sum of ||x_i||^2 cos^2(x_i, x_k):
     p_1 >= (M + alpha R) / (M + R).
     """
 
-    def bound(x: jax.Array, view: View) -> jax.Array:
+    def bound(x: Any, view: Any) -> Any:
+        import jax.numpy as jnp
+
         x = _real(x, view)
         x = x / jnp.abs(x).max(axis=(1, 2), keepdims=True)
         one = x[:, position]
@@ -45,7 +50,12 @@ def bound_by(position: int) -> Callable[[jax.Array, Any], jax.Array]:
     return bound
 
 
-SPECTRUM = Statistic("spectrum", Site.RESID, spectrum, ("prompt", "depth", "rank"))
+def statistics(position: int) -> tuple[sinkjax.Statistic, sinkjax.Statistic]:
+    """The spectrum at each depth, and the bound on its largest share."""
+    return (
+        sinkjax.Statistic("spectrum", sinkjax.Site.RESID, spectrum, ("prompt", "depth", "rank")),
+        sinkjax.Statistic("bound", sinkjax.Site.RESID, bound_by(position), ("prompt", "depth")),
+    )
 
 
 def matrix_entropy(shares: ArrayLike) -> NDArray:

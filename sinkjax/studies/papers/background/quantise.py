@@ -1,0 +1,252 @@
+"""background/quantise: what a massive activation costs 8-bit activations, and what removing or moving it saves.
+
+One scale for a whole tensor (a prompt, all positions and dims) is set by its largest value, so that a massive activation leaves
+few of the 255 steps to all other tokens (Bondarenko et al. 2023, arXiv 2306.12929; Sun et al. 2024). The error is measured on
+the residual stream and on the hidden units of the MLP as they are in the run; rounding is not fed back. The activation is removed
+by dropping the position's MLP output in the layer that writes it, and doubled by masking the logits towards its key, which makes
+one at the next position. Controls do the same to random other positions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+import sinkjax.studies as st
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, seen
+
+REMOVED, MASKED = "MLP dropped in the layer that writes it", "key masked in all layers"
+TO_DROP, TO_MASK = "MLP dropped", "key masked"  # budgets: each edit is compared with the same one at random positions
+STEPS = 127  # of a signed 8-bit number, on either side of zero
+TINY = 1e-6  # per cent, below which there is nothing to save
+STREAM, ROWS, NEURONS = "stream_error", "stream_row_error", "neuron_error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise(st.Controlled):
+    """Error of activations rounded to 8 bits with one scale a tensor, with and without the massive activation."""
+
+    position: int = 0
+    """where the massive activation is"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, length=8, position=0)
+        seen(self, self.position, "position")
+
+
+@functools.cache
+def rounding_error(axes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
+    """||round(x / s) s - x|| / ||x|| of each position, s = max |x| / 127 over `axes`: [B, T] from [B, T, D]; 0 for zeros."""
+
+    def error(x: Any, view: Any) -> Any:
+        import jax.numpy as jnp
+
+        real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
+        top = jnp.where(real, jnp.abs(x), 0).max(axis=axes, keepdims=True)
+        scale = jnp.where(top > 0, top, 1) / STEPS
+        lost = jnp.sqrt(jnp.square(jnp.round(x / scale) * scale - x).sum(axis=-1))
+        size = jnp.sqrt(jnp.square(x).sum(axis=-1))
+        return lost / jnp.where(size > 0, size, 1)
+
+    return error
+
+
+def probe(config: Quantise) -> sinkjax.Probe:
+    by_depth, by_layer = ("prompt", "depth", "position"), ("prompt", "layer", "position")
+    extra = (
+        sinkjax.Statistic(STREAM, sinkjax.Site.RESID, rounding_error((1, 2)), by_depth),
+        sinkjax.Statistic(ROWS, sinkjax.Site.RESID, rounding_error((2,)), by_depth),
+        sinkjax.Statistic(NEURONS, sinkjax.Site.NEURON, rounding_error((1, 2)), by_layer),
+    )
+    return sinkjax.Probe(resid_max=True, nll=True, extra=extra)
+
+
+def drop(position: int, layer: int) -> sinkjax.Edit:
+    return sinkjax.drop_mlp(position, layers=layer)
+
+
+def conditions(config: Quantise, architecture: Any, layer: int) -> Iterator[st.Condition]:
+    """No edit; the activation that `layer` writes removed; the activation doubled."""
+    yield st.no_edit()
+    yield st.Condition(drop(config.position, layer).named(REMOVED), REMOVED, budget=TO_DROP)
+    yield st.Condition(sinkjax.mask_key(config.position).named(MASKED), MASKED, budget=TO_MASK)
+
+
+def another_position(rng: np.random.Generator, config: Quantise, architecture: Any, budget: str, layer: int) -> sinkjax.Edit:
+    """The same edit at a random other position."""
+    position = int(rng.choice([place for place in range(config.length - MIN_QUERIES) if place != config.position]))
+    if budget == TO_DROP:
+        return drop(position, layer).named(f"MLP dropped at {position}")
+    return sinkjax.mask_key(position).named(f"key {position} masked")
+
+
+def layer_of(config: Quantise, model: Any, batch: st.Batch) -> int:
+    """The layer that writes the activation of this model, found on the prompts of the controls."""
+    count = min(config.control_prompts, len(batch.lengths))
+    tokens, lengths, asked = batch.tokens[:count], batch.lengths[:count], sinkjax.Probe(resid_max=True)
+    record = sinkjax.forward(model.params, tokens, model.config, (), asked, lengths, logits=False).record
+    return growth(np.asarray(record["resid_max"]), config.position)
+
+
+def growth(largest: NDArray, position: int) -> int:
+    """The layer in which the largest |h| of a position grows most, by the mean over prompts of [prompt, depth, position]."""
+    return int(np.diff(largest[:, :, position].mean(axis=0)).argmax())
+
+
+LAYER = st.Values(lambda config, architecture, prompts: 0, layer_of)
+
+
+def of_others(data: Any, statistic: str, position: int) -> NDArray:
+    """Mean relative error over positions but one, in per cent: float[edit, prompt, depth or layer]."""
+    return 100 * np.nanmean(np.delete(data[statistic].values, position, axis=-1), axis=-1)
+
+
+def over_layers(statistic: str, name: str, position: int, note: str = "") -> st.Measure:
+    """The mean over what layers write; the embedding is left out."""
+
+    def mean(data: Any) -> NDArray:
+        return of_others(data, statistic, position)[..., 1 if "depth" in data[statistic].dims else 0 :].mean(axis=-1)
+
+    return st.Measure(name, mean, unit="percentage points", note=note)
+
+
+def measures(config: Quantise) -> tuple[st.Measure, ...]:
+    position = config.position
+    note = f"""Error: norm of what rounding to {2 * STEPS + 1} even steps loses, over the norm of the token's vector, mean over
+        tokens but that at position {position}. A tensor is that of one prompt. It is measured, not fed back: the model runs in
+        full precision."""
+    return (
+        over_layers(STREAM, "stream, one scale a tensor (%)", position, note),
+        over_layers(ROWS, "stream, one scale a token (%)", position),
+        over_layers(NEURONS, "MLP hidden units, one scale a tensor (%)", position),
+        st.largest_activation(position),
+        st.loss(),
+    )
+
+
+def over_median(results: st.Results) -> NDArray:
+    largest = results.data["resid_max"].values[0].max(axis=1)  # [prompt, position]
+    return largest[:, results.config.position] / np.nanmedian(largest, axis=-1)
+
+
+def saved_by_tokens(results: st.Results) -> NDArray:
+    """The error with one scale a tensor less that with one a token, without an edit: float[prompt]."""
+    tensor, token, *_ = measures(results.config)
+    return results.per_prompt(tensor, st.NO_EDIT) - results.per_prompt(token, st.NO_EDIT)
+
+
+def saved_by_removal(results: st.Results) -> NDArray:
+    """What removing the activation saves, as a part of what one scale a token saves: float[prompt]."""
+    tensor = measures(results.config)[0]
+    saved = results.per_prompt(tensor, st.NO_EDIT) - results.per_prompt(tensor, REMOVED)
+    return saved / np.maximum(saved_by_tokens(results), TINY)
+
+
+def claims(config: Quantise, architecture: Any) -> Iterator[st.Claim]:
+    tensor, token, _, activation, _ = measures(config)
+    plain = st.value(tensor, st.NO_EDIT)
+    massive = st.more_than(
+        st.quantity(f"largest |h| at position {config.position} over that of the median position", over_median), 10
+    )
+    gone = st.quantity("what its removal saves, as a part of what one scale a token saves", saved_by_removal)
+    saved = st.quantity("what one scale a token saves", saved_by_tokens, "percentage points", signed=True)
+    yield st.Claim(
+        "The massive activation is what makes one scale a tensor fail (Bondarenko et al. 2023; Sun et al. 2024).",
+        st.all_of(
+            st.less_than(st.value(tensor, REMOVED), plain.times(0.5, "half of that without an edit")),
+            st.more_than(gone, 0.5),
+            st.below_controls(st.effect(tensor, REMOVED)),
+        ),
+        given=massive,
+        also=(plain,),
+    )
+    yield st.Claim(
+        "One scale a token saves the other tokens' precision.",
+        st.above(saved, plain.times(0.5, "half of the error with one scale a tensor")),
+        given=massive,
+        also=(st.value(token, st.NO_EDIT),),
+    )
+    yield st.Claim(
+        "The edit that moves the sink does not help: the massive activation stays on its token, and another one gets one too.",
+        st.above(st.effect(tensor, MASKED), plain.times(-0.1, "minus a tenth of the error without an edit")),
+        given=massive,
+        also=(st.value(tensor, MASKED), st.value(activation, MASKED)),
+    )
+
+
+def findings(config: Quantise, architecture: Any) -> Iterator[st.Quantity]:
+    *errors, activation, loss = measures(config)
+    for error in errors:
+        yield st.value(error, st.NO_EDIT)
+        yield from (st.effect(error, label) for label in (REMOVED, MASKED))
+    yield st.number(
+        "layer that writes the activation",
+        lambda results: growth(results.data["resid_max"].values[0, : results.size("prompt", "controls")], config.position),
+    )
+    yield from (st.value(activation, label) for label in (st.NO_EDIT, REMOVED))
+    yield st.effect(loss, REMOVED)
+
+
+def figures(config: Quantise, architecture: Any) -> Iterator[st.Figure]:
+    titles = {
+        STREAM: "error of the stream (%),\none scale a tensor",
+        ROWS: "error of the stream (%),\none scale a token",
+        NEURONS: "error of MLP hidden units (%),\none scale a tensor",
+    }
+
+    def by_depth(results: st.Results) -> list[list[Any]]:
+        def curves(statistic: str) -> dict[str, NDArray]:
+            error = of_others(results.data, statistic, config.position)
+            return dict(zip((st.NO_EDIT, "activation removed", "key masked"), error, strict=True))
+
+        return [[results.panel("", ylabel, curves(statistic))] for statistic, ylabel in titles.items()]
+
+    yield st.curves(
+        *("error-by-depth", "layer l, or depth l (0-based)", by_depth),
+        f"""Relative error of 8-bit activations, mean over tokens but the one at position {config.position}: the stream by depth
+        (l: what enters layer l), the MLP's hidden units by layer.""",
+        legend_above=True,
+    )
+
+
+STUDY = st.Study(
+    name="background/quantise",
+    config=Quantise,
+    title="Eight-bit activations with and without the massive activation",
+    question="""Bondarenko et al. 2023, Sun et al. 2024: outliers on the sink's token are what makes activations hard to quantise
+        with one scale; without them, or with a scale for each token, the other tokens keep their precision.""",
+    needs=("MLP",),
+    probe=probe,
+    conditions=conditions,
+    values=LAYER,
+    controls=(
+        st.random_edits(
+            *("background/quantise controls", another_position, lambda config, architecture: (TO_DROP, TO_MASK)), values=LAYER
+        ),
+    ),
+    measures=measures,
+    claims=claims,
+    findings=findings,
+    figures=figures,
+    noop=lambda config, architecture, layer: {
+        f"MLP output at position {config.position} times 1": sinkjax.edit("mlp_out", "scale", 1.0, queries=config.position),
+        f"0 added to the logits towards key {config.position}": sinkjax.edit(
+            "logits", "add", 0.0, keys=config.position, relation="others"
+        ),
+    },
+    shown=lambda config, architecture: st.Shown(
+        (st.NO_EDIT, REMOVED, MASKED), start=config.position + 1, prompts=config.control_prompts
+    ),
+    notes=lambda config, results: (
+        """The activation was first removed by dropping the position's MLP output in all layers. A first look at SmolLM2 showed
+        that another token then takes it over, so that nothing is removed; since then it is dropped in the layer that writes
+        it.""",
+    ),
+)

@@ -1,0 +1,86 @@
+"""Every study runs on a tiny model, from its declaration to its section: nothing is rendered, and bootstraps are short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.analysis import intervals
+from sinkjax.studies import run
+from sinkjax.studies.folder import open_store
+from sinkjax.studies.noop import changes
+from sinkjax.studies.registry import find, studies, trains
+from sinkjax.studies.specs import MAPS, NOOP, TEXTS
+from tests.studies.tiny import study, write_both, write_model
+
+T = 24
+SMALL = {  # what makes each study fit the tiny model
+    "background/elsewhere": {"delimiters": [".", ","], "words": ["a"]},
+    "background/streaming": {"cache": 8, "other_caches": [6], "first": [0, 1, 2]},
+    "gu/repeat-bound": {"longest": T},
+    "gu/rope-positions": {"places": [4, 9]},
+    "kiya/bos-swap": {"positions": [8], "shown": 8},
+    "kiya/self": {"positions": [8], "shown": 8},
+    "li/amplify": {"layers": [1]},
+    "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
+}
+NAMES = [name for name in studies() if not trains(name)]
+# Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
+WITHOUT_NOOP = {
+    *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "kiya/rope", "li/dominance", "sweep"),
+    *("gu/rope-positions", "li/amplify", "li/isolate", "li/super-neurons"),
+}
+WITHOUT_MAPS = {"kiya/embedding", "kiya/rope", "sweep"}  # no text is read, or nothing is said of what is shown
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_both(tmp_path_factory.mktemp("tiny"))
+    write_model(folder / "four", num_hidden_layers=4)
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 100)
+    monkeypatch.setattr(run, "build", run.section_of)
+    fields = {"controls": 2, "control_prompts": 2} if hasattr(find(name).config, "controls") else {}
+    chosen = study(name, files, length=T, model=str(files / "four"), **fields | SMALL.get(name, {}))
+    section = run.carry_out(chosen, tmp_path / "out")
+    stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
+    assert {claim.verdict for claim in section.claims} <= {"supported", "inconclusive", "not applicable", "holds", "fails"}
+    assert all(claim.evidence and claim.rule for claim in section.claims)
+    assert any(row.value.mean is not None for row in section.rows)
+    assert len({(row.condition, row.measure) for row in section.rows}) == len(section.rows)
+    assert {*section.featured} <= {row.condition for row in section.rows}
+    assert not [text for text in (section.question, *section.findings, *section.notes) if "{" in text or "  " in text]
+    assert len({drawing.name for drawing in section.drawings}) == len(section.drawings)
+    assert (NOOP in stores) == (name not in WITHOUT_NOOP)
+    if NOOP in stores:
+        check_noop(stores[NOOP].load())
+    assert bool(section.views) == (name not in WITHOUT_MAPS)
+    assert all(view.caption for view in section.views)
+    assert bool(section.samples) == (TEXTS in stores)
+    if MAPS in stores:
+        assert stores[MAPS].sizes["prompt"] <= 3
+
+
+def check_noop(data: xarray.Dataset) -> None:
+    """A no-op edit acts on cells and changes no number."""
+    labels = [str(label) for label in data["edit"].values[1:]]
+    assert labels
+    assert (data["cells_addressed"].sel(edit=labels) > 0).all()
+    assert max(np.max(change) for change in changes(data, labels).values()) < 1e-6
+
+
+def test_a_section_is_rendered_with_its_figures_and_page(files, tmp_path):
+    chosen = study("kiya/mask", files, length=T, controls=2, control_prompts=2)
+    section = run.carry_out(chosen, tmp_path)
+    assert {path.name for path in (tmp_path / "figures").glob("*")} == {
+        f"{drawing.name}.{kind}" for drawing in section.drawings for kind in ("svg", "png")
+    }
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert all(claim.statement.split("(")[0] in page for claim in section.claims)
