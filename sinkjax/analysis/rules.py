@@ -11,11 +11,13 @@ import dataclasses
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row, bounds
+from sinkjax.errors import SinkjaxError
 
+Found = TypeVar("Found")
 Kind = Literal["empirical", "identity"]
 Verdict = Literal["supported", "contradicted", "inconclusive", "not applicable", "holds", "fails"]
 VERDICT_COLUMNS = (
@@ -48,6 +50,10 @@ class Estimate:
     def mean(self) -> float:
         """The mean; NaN where it is undefined."""
         return float("nan") if self.value.mean is None else self.value.mean
+
+
+class Absent(SinkjaxError):
+    """Something was not measured; the message says why, as in "the files of this model name no BOS token"."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +125,14 @@ class Judgement:
 
 
 def judge(claim: Claim, results: Any) -> Judgement:
-    """The verdict on a claim."""
-    holds, estimates = claim.rule.test(results)
-    estimates = _once([*estimates, *(quantity(results) for quantity in claim.also)])
+    """The verdict on a claim; one on what was not measured is not applicable."""
+    try:
+        holds, estimates = claim.rule.test(results)
+    except Absent as error:
+        return Judgement(
+            claim.statement, "not applicable", claim.rule.words, reason=str(error), paper=claim.paper, kind=claim.kind
+        )
+    estimates = _once([*estimates, *present(claim.also, results)])
     reason = ""
     if claim.given is not None:
         applies, premises = claim.given.test(results)
@@ -134,6 +145,17 @@ def judge(claim: Claim, results: Any) -> Judgement:
     return Judgement(
         claim.statement, "not applicable" if reason else verdict, claim.rule.words, estimates, reason, claim.paper, claim.kind
     )
+
+
+def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
+    """What is found in the results, of all that was measured."""
+    found = []
+    for quantity in quantities:
+        try:
+            found.append(quantity(results))
+        except Absent:
+            continue
+    return found
 
 
 def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
@@ -186,6 +208,11 @@ def above_all_of(quantity: Quantity, other: Quantity) -> Rule:
         return _low(one.value) > _high(two.value), (one, two)
 
     return Rule(f"the interval of {quantity.name} lies above that of {other.name}", test)
+
+
+def equals(quantity: Quantity, bound: float) -> Rule:
+    """A number without an interval, such as a median, is exactly the bound."""
+    return _compared(quantity, bound, "{} is {}", lambda value, limit: value.mean == limit)
 
 
 def within(quantity: Quantity, low: float, high: float) -> Rule:
@@ -259,6 +286,19 @@ def not_(rule: Rule) -> Rule:
         return not holds, estimates
 
     return Rule(f"it is not so that {rule.words}", test)
+
+
+def all_present(rules: Sequence[Rule], where: str) -> Rule:
+    """One rule holds in all runs that took place: all of `rules`, but for those on what was not measured.
+
+    where: the runs, as in "in every run". Where nothing was measured, the rule is as `Absent` as its first part.
+    """
+
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        found = present([rule.test for rule in rules], results) or [rules[0].test(results)]
+        return all(holds for holds, _ in found), tuple(estimate for _, several in found for estimate in several)
+
+    return Rule(f"{where}, {rules[0].words}", test)
 
 
 def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:

@@ -90,7 +90,13 @@ def column_rows(
 
 
 def own_rows(
-    labels: Sequence[str], series: str, measure: str, values: NDArray, seed: int, elsewhere: NDArray | None = None
+    labels: Sequence[str],
+    series: str,
+    measure: str,
+    values: NDArray,
+    seed: int,
+    elsewhere: NDArray | None = None,
+    compared: bool = False,
 ) -> list[Row]:
     """Rows of numbers that stand for themselves, as nothing is edited: one for each label.
 
@@ -102,6 +108,7 @@ def own_rows(
         seed: of the bootstrap.
         elsewhere: the same at other places of the prompts, float[label, prompt, place]: the controls, among whose means over
             prompts that of the row is ranked.
+        compared: whether the effects are paired differences from the first label; else there are none.
     """
     means = intervals.intervals(values, level=LEVEL, seed=seed)
     ranks: list[tuple[float | None, int]] = [(None, 0)] * len(labels)
@@ -110,8 +117,12 @@ def own_rows(
         for number, (mean, places) in enumerate(zip(here, others, strict=True)):
             if len(places) and np.isfinite(mean) and np.isfinite(places).all():
                 ranks[number] = float(intervals.percentile_among(mean, places)), len(places)
+    effects: Sequence[Interval] = [NOT_COMPARED] * len(labels)
+    if compared:
+        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed).tolist()
     return [
-        Row(label, series, measure, mean, NOT_COMPARED, *rank) for label, mean, rank in zip(labels, means, ranks, strict=True)
+        Row(label, series, measure, mean, effect, *rank)
+        for label, mean, effect, rank in zip(labels, means, effects, ranks, strict=True)
     ]
 
 

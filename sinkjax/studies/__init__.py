@@ -3,6 +3,7 @@
 What a declaration is made of is imported from here: `from sinkjax.studies import Claim, Condition, Study, above, effect, lines`.
 """
 
+from sinkjax.analysis.rules import Absent as Absent
 from sinkjax.analysis.rules import Claim as Claim
 from sinkjax.analysis.rules import Estimate as Estimate
 from sinkjax.analysis.rules import Quantity as Quantity
@@ -11,6 +12,7 @@ from sinkjax.analysis.rules import above as above
 from sinkjax.analysis.rules import above_all_of as above_all_of
 from sinkjax.analysis.rules import above_controls as above_controls
 from sinkjax.analysis.rules import all_of as all_of
+from sinkjax.analysis.rules import all_present as all_present
 from sinkjax.analysis.rules import any_of as any_of
 from sinkjax.analysis.rules import as_point as as_point
 from sinkjax.analysis.rules import at_least as at_least
@@ -19,6 +21,7 @@ from sinkjax.analysis.rules import at_or_above as at_or_above
 from sinkjax.analysis.rules import below as below
 from sinkjax.analysis.rules import below_controls as below_controls
 from sinkjax.analysis.rules import defined as defined
+from sinkjax.analysis.rules import equals as equals
 from sinkjax.analysis.rules import highest as highest
 from sinkjax.analysis.rules import less_than as less_than
 from sinkjax.analysis.rules import lowest as lowest
@@ -60,6 +63,7 @@ from sinkjax.studies.measures import largest_activation as largest_activation
 from sinkjax.studies.measures import largest_elsewhere as largest_elsewhere
 from sinkjax.studies.measures import loss as loss
 from sinkjax.studies.measures import mean_loss as mean_loss
+from sinkjax.studies.measures import sink_note as sink_note
 from sinkjax.studies.measures import sink_rate as sink_rate
 from sinkjax.studies.plots import Curves as Curves
 from sinkjax.studies.plots import HeatColumn as HeatColumn
@@ -72,6 +76,7 @@ from sinkjax.studies.quantities import effect as effect
 from sinkjax.studies.quantities import largest_change as largest_change
 from sinkjax.studies.quantities import largest_effect as largest_effect
 from sinkjax.studies.quantities import listed as listed
+from sinkjax.studies.quantities import median as median
 from sinkjax.studies.quantities import part_of as part_of
 from sinkjax.studies.quantities import recovered as recovered
 from sinkjax.studies.quantities import value as value
@@ -84,6 +89,7 @@ from sinkjax.studies.several import number_of as number_of
 from sinkjax.studies.several import raised as raised
 from sinkjax.studies.several import smallest_of as smallest_of
 from sinkjax.studies.specs import random_edits as random_edits
+from sinkjax.studies.specs import repeated as repeated
 from sinkjax.studies.specs import unedited as unedited
 from sinkjax.studies.study import CONTROL as CONTROL
 from sinkjax.studies.study import NO_EDIT as NO_EDIT

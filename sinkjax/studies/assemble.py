@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.rules import judge, present
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
@@ -35,12 +35,12 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     architecture = results.architecture
     rows = [*results.table.values(), *results.own.values()]
     findings = [*study.status(results)]
-    findings += [f"{str(quantity(results)).rstrip('.')}." for quantity in study.findings(config, architecture)]
+    findings += [f"{str(found).rstrip('.')}." for found in present(study.findings(config, architecture), results)]
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
         rows += noop_rows(data)
-    drawings = (draw(results) for draw in study.figures(config, architecture))
+    drawings = present(study.figures(config, architecture), results)
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
         study=(study.heading or study.name).format(**vars(config)),
@@ -92,6 +92,7 @@ def standard_notes(results: Results) -> list[str]:
                     f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
                     " A percentile says how many controls of its budget have a smaller effect on the same prompts."
                 )
+    notes += dict.fromkeys(f"Some runs are missing: {why}." for why in results.absent.values())
     return notes
 
 

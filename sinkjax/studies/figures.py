@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import present
 from sinkjax.analysis.summary import LEVEL
 from sinkjax.report.section import Drawing
 from sinkjax.studies.specs import MAPS, SWEEP
@@ -54,29 +56,25 @@ def lines(
     store: str | Sequence[str] = SWEEP,
     **options: Any,
 ) -> Figure:
-    """Measures along the x of conditions, with bands for their intervals. options: as for `report.figures.layers.lines`."""
+    """Measures along the x of conditions, with bands for their intervals; panels on a sweep that did not run are left out.
+
+    options: as for `report.figures.layers.lines`.
+    """
+
+    def axes(panel: Panel, results: Results) -> layers.Panel:
+        from sinkjax.report.figures import layers
+
+        found = [
+            results.line(curve, measure, labels, panel.effect, panel.baseline)
+            for curve, (measure, labels) in panel.curves.items()
+        ]
+        found += [layers.Line(curve, x, list(map(exact, values))) for curve, (x, values) in panel.published.items()]
+        return layers.Panel(panel.title, panel.ylabel, found, panel.log, signed=panel.effect)
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
-        drawn = [
-            [
-                layers.Panel(
-                    panel.title,
-                    panel.ylabel,
-                    [
-                        results.line(curve, measure, labels, panel.effect, panel.baseline)
-                        for curve, (measure, labels) in panel.curves.items()
-                    ]
-                    + [layers.Line(curve, x, list(map(exact, values))) for curve, (x, values) in panel.published.items()],
-                    panel.log,
-                    signed=panel.effect,
-                )
-                for panel in row
-            ]
-            for row in grid
-        ]
-        return layers.lines(drawn, xlabel, **options)
+        return layers.lines([present([partial(axes, panel) for panel in row], results) for row in grid], xlabel, **options)
 
     return drawn(name, picture, caption, store)
 
@@ -88,16 +86,21 @@ def curves(
     caption: str,
     store: str | Sequence[str] = SWEEP,
     bands: bool = True,
+    over: str = "prompt",
+    text: bool = True,
     **options: Any,
 ) -> Figure:
-    """Panels of lines that a study computes itself (`Results.curve`, `ranges`). options: as for `report.figures.layers.lines`."""
+    """Panels of lines that a study computes itself (`Results.panel`, `ranges`).
+
+    store, bands, over, text: as for `drawn`. options: as for `report.figures.layers.lines`.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
         return layers.lines(grid(results), xlabel, **options)
 
-    return drawn(name, picture, caption, store, bands)
+    return drawn(name, picture, caption, store, bands, text, over)
 
 
 def points(
@@ -180,41 +183,63 @@ def drawn(
     store: str | Sequence[str] = SWEEP,
     bands: bool = True,
     text: bool = True,
+    over: str = "prompt",
 ) -> Figure:
     """A figure that a study draws itself.
 
-    picture: None where there is nothing to draw. bands: whether it has intervals. text: whether the numbers depend on a text.
+    picture: None where there is nothing to draw. store: one or several, of which those that are there are drawn. bands: whether
+    it has intervals. text: whether the numbers depend on a text. over: dimension that intervals are over.
     """
 
     def draw(results: Results) -> Drawing | None:
         figure = picture(results)
         if figure is None:
             return None
-        first, *others = (results[one] for one in ([store] if isinstance(store, str) else store))
-        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others, text)}")
+        stores = [store] if isinstance(store, str) else [one for one in store if one not in results.absent]
+        first, *others = (results[one] for one in stores)
+        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others, text, over)}")
 
     return draw
 
 
-def activations(name: str, labels: Callable[[Results], Mapping[str, str]], store: str = SWEEP) -> Figure:
-    """The largest |h| at each depth and position. labels: results -> condition -> title of its panel."""
+def activations(
+    name: str,
+    labels: Callable[[Results], Mapping[str, str]],
+    store: str | Sequence[str] = SWEEP,
+    positions: int = POSITIONS,
+) -> Figure:
+    """The largest |h| at each depth and position.
+
+    labels: results -> label of rows -> title of its panel. store: those of the sweeps. positions: how many are drawn at most.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import layers
 
         chosen = labels(results)
-        values = results[store]["resid_max"].sel(edit=list(chosen)).mean("prompt").values[..., :POSITIONS]
-        return layers.activations(values, list(chosen.values()))
+        places = [results.place(label) for label in chosen]
+        found = [results[sweep]["resid_max"].isel(edit=number).mean("prompt").values[..., :positions] for sweep, number in places]
+        return layers.activations(np.stack(found), list(chosen.values()))
 
     caption = (
-        f"Largest absolute value of the residual stream by depth and position (first {POSITIONS} positions at most), mean over"
+        f"Largest absolute value of the residual stream by depth and position (first {positions} positions at most), mean over"
         " prompts, one logarithmic colour scale."
     )
     return drawn(name, picture, caption, store, bands=False)
 
 
-def attention_maps(name: str, layers: Sequence[int], titles: Callable[[str], str] = str, store: str = MAPS) -> Figure:
-    """Attention maps of the first prompt under the conditions of the maps' store. titles: label -> title of its row."""
+def attention_maps(
+    name: str,
+    layers: Sequence[int],
+    titles: Callable[[str], str] = str,
+    store: str = MAPS,
+    tokens: int = TOKENS,
+    about: str = "",
+) -> Figure:
+    """Attention maps of the first prompt under the conditions of a maps' store.
+
+    titles: label -> title of its row. tokens: how many are drawn at most. about: how to read them, a sentence for the caption.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import attention
@@ -222,13 +247,15 @@ def attention_maps(name: str, layers: Sequence[int], titles: Callable[[str], str
         data = results[store]
         shown = map_data(data)
         there = [layer for layer in layers if layer in shown["layer"].values]
-        tokens = data.attrs["study"]["token_texts"][0][:TOKENS]
+        ticks = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values
-        return attention.maps(values, [titles(str(label)) for label in data["edit"].values], there, tokens)
+        if len(values) == 1:
+            return attention.by_layer(values[0], there, ticks)
+        return attention.maps(values, [titles(str(label)) for label in data["edit"].values], there, ticks)
 
     caption = (
-        f"Attention maps of one prompt, mean over heads, first {TOKENS} tokens at most, on one colour scale; grey: keys that a"
-        " query cannot see. A bright column is a sink."
+        f"Attention maps of one prompt, mean over heads, first {tokens} tokens at most, on one colour scale; grey: keys that a"
+        f" query cannot see. A bright column is a sink. {about}"
     )
     return drawn(name, picture, caption, store, bands=False)
 
@@ -295,15 +322,22 @@ def dots(
     return drawn(name, picture, caption, store)
 
 
-def source(data: xarray.Dataset, bands: bool = True, others: Sequence[xarray.Dataset] = (), text: bool = True) -> str:
-    """The end of a caption: intervals, prompts, model, precision, BOS and text.
+def source(
+    data: xarray.Dataset,
+    bands: bool = True,
+    others: Sequence[xarray.Dataset] = (),
+    text: bool = True,
+    over: str = "prompt",
+) -> str:
+    """The end of a caption: intervals, prompts, model, precision, BOS (unless the stores differ in it) and text.
 
-    others: further stores that are drawn. text: whether the numbers depend on a text.
+    others: further stores that are drawn. text: whether the numbers depend on a text. over: dimension that intervals are over.
     """
     made, study = data.attrs["sweep"], data.attrs["study"]
-    counts = dict.fromkeys(str(one.sizes["prompt"]) for one in (data, *others) if "prompt" in one.sizes)
+    counts = dict.fromkeys(str(one.sizes[over]) for one in (data, *others) if over in one.sizes)
     texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others))
-    prompts = f"{' or '.join(counts)} prompts"
+    bos = f", BOS {study['bos']}" if all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
+    prompts = f"{' or '.join(counts)} {over}s"
     said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
-    read = f", BOS {study['bos']}, {'; '.join(texts)}" if text else ""
+    read = f"{bos}, {'; '.join(texts)}" if text else ""
     return f"{said}{made['model']['name']} in {made['dtype']}{read}."

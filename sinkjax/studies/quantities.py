@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, number, quantity
+from sinkjax.analysis.rules import Estimate, Quantity, constant, number, quantity
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
 def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: bool = False) -> Quantity:
     """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any."""
     said = name or f"{measure} ({_said(label)})"
-    return quantity(said, lambda results: results.own[chosen(label, results), measure], unit, signed)
+    return quantity(said, lambda results: results.own_row(chosen(label, results), measure), unit, signed)
 
 
 def largest_change(label: str, store: str) -> Quantity:
@@ -94,6 +94,20 @@ def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: 
         return results.interval(intervals.pseudo_values(values, part))
 
     return quantity(name, of)
+
+
+def median(measure: Measure, label: Label) -> Quantity:
+    """The median of a measure under one condition, of the prompts in which it is defined, and how many these are."""
+    name = f"median {measure.name}"
+
+    def of(results: Results) -> Estimate:
+        found = chosen(label, results)
+        values = results.per_prompt(measure, found)
+        defined = values[np.isfinite(values)]
+        middle = float(np.median(defined)) if defined.size else float("nan")
+        return Estimate(f"{name} ({found})", constant(middle), f"in {defined.size} of {values.size} prompts")
+
+    return Quantity(name, of)
 
 
 def largest_effect(measure: Measure, labels: Sequence[str], said: str, lowest: bool = False) -> Callable[[Results], str]:

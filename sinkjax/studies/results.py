@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import Absent
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.points import Point
-from sinkjax.studies.specs import SWEEP, architecture_of, declared, stand_ins
+from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
 class Results:
     """What a study found, without the model.
 
-    study, config: what was run. stores: name -> dataset, those that are there. architecture: of the model, its plain fields
-    (`layers`, `heads`, `width`, ...). sweeps: name -> each sweep whose store is there; mains: those that are no controls. table:
-    the summary, (condition, name of the measure) -> row.
+    study, config: what was run. stores: name -> dataset, those that are there. absent: name -> why a sweep did not run; reading
+    its numbers raises `Absent`. architecture: of the model, its plain fields (`layers`, `heads`, `width`, ...). sweeps: name ->
+    each sweep whose store is there; mains: those that are no controls. table: the summary, (condition, name of the measure) ->
+    row.
     """
 
     def __init__(self, study: Study, config: Any, stores: Mapping[str, xarray.Dataset]):
-        self.study, self.config, self.stores = study, config, stores
+        self.absent = {name: str(store.attrs[ABSENT]) for name, store in stores.items() if ABSENT in store.attrs}
+        self.study, self.config = study, config
+        self.stores = stores = {name: store for name, store in stores.items() if name not in self.absent}
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
         self._columns: dict[tuple[str, str], list[Row]] = {}
@@ -53,6 +57,8 @@ class Results:
 
     def __getitem__(self, name: str) -> xarray.Dataset:
         """A store by name, read into memory once."""
+        if name in self.absent:
+            raise Absent(self.absent[name])
         if name not in self._loaded:
             self._loaded[name] = self.stores[name].load()
         return self._loaded[name]
@@ -111,9 +117,31 @@ class Results:
             return self.read(measure.of(self[store]), store, edited=False)
         return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
 
-    def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> NDArray:
-        """A measure of one condition: float[prompt]."""
-        return self.values(measure, store)[self.labels(store).index(label)]
+    def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
+        """A measure of one condition, by its label in a store or, of any sweep, by that of its rows: float[prompt]."""
+        store, number = (store, self.labels(store).index(label)) if store else self.place(label)
+        return self.values(measure, store)[number]
+
+    def place(self, label: str) -> tuple[str, int]:
+        """The first sweep that has rows of a label, and which of its conditions they are about.
+
+        Raises:
+            Absent: there are none, and some sweep did not run.
+        """
+        for sweep in self.mains:
+            for number, condition in enumerate(self.conditions(sweep.name)):
+                if sweep.row_label(condition) == label:
+                    return sweep.name, number
+        raise self._unknown(label)
+
+    def own_row(self, label: str, measure: str) -> Row:
+        """A row that the study makes itself; errors as for `place`."""
+        if (label, measure) not in self.own:
+            raise self._unknown(f"{label}, {measure}")
+        return self.own[label, measure]
+
+    def _unknown(self, what: str) -> Exception:
+        return Absent(next(iter(self.absent.values()))) if self.absent else KeyError(what)
 
     def labels(self, store: str = SWEEP) -> list[str]:
         """The labels of the conditions."""
@@ -176,20 +204,19 @@ class Results:
 
     def _baseline_row(self, measure: Measure, label: str, baseline: str) -> Row:
         """The baseline's row in the sweep of a condition, which may have other prompts than the first sweep."""
-        home = next(sweep.name for sweep in self.mains if label in self.labels(sweep.name))
+        home, _ = self.place(label)
         return self.table_of(home).get((baseline, measure.name)) or self.row(measure, baseline)
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """float[prompt, x] as a line with its intervals over prompts."""
-        return Line(name, x, intervals.intervals(values, axis=0).tolist())
+        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
 
     def _beside(self, measure: Measure, label: str) -> Row:
         """A row that the summary lacks, of the first sweep with such a label."""
-        labels = {sweep.name: [sweep.row_label(condition) for condition in self.conditions(sweep.name)] for sweep in self.mains}
-        store = next(name for name, found in labels.items() if label in found)
+        store, number = self.place(label)
         if (measure.name, store) not in self._columns:
             self._columns[measure.name, store] = self._column(self.sweeps[store], measure)
-        return self._columns[measure.name, store][labels[store].index(label)]
+        return self._columns[measure.name, store][number]
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)
@@ -199,14 +226,17 @@ class Results:
         controls = [control for control in sweep.controls if control.name in self.stores]
         ranks = None
         if controls:
-            random = np.concatenate([self._random_effects(measure, control, baseline) for control in controls])
+            random = np.concatenate([self._random_effects(measure, sweep, control, baseline) for control in controls])
             budgets = [condition.budget for control in controls for condition in self.conditions(control.name)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
-        labels = [(sweep.row_label(condition), sweep.prefix or condition.series) for condition in conditions]
+        labels = [(sweep.row_label(condition), sweep.series or condition.series) for condition in conditions]
         return column_rows(labels, measure.name, column, self.config.seed, ranks)
 
-    def _random_effects(self, measure: Measure, control: Sweep, baseline: NDArray) -> NDArray:
+    def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
         values = self.values(measure, control.name)
         own = measure.placed or measure.baseline is not None
+        if measure.placed and self.labels(control.name)[0] != self.labels(sweep.name)[0]:  # they have no baseline of their own
+            unedited = measure.of(self[sweep.name])[:1, : values.shape[1]]
+            return Column(values, self.read(unedited, control.name, edited=False)).effects
         return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.rules import Absent
 from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import (
     CONTROL,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 SWEEP, CONTROLS, MAPS, TEXTS, NOOP = "sweep", "controls", "maps", "continuations", "identity"
 NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
+ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
 
 
 def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
@@ -49,7 +52,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
         if isinstance(part, Calculation):
             parts.append(part)
         elif part.when(config, architecture):
-            parts += [spec(study, sweep, config, architecture) for sweep in (part, *part.controls)]
+            parts += _with_controls(study, part, config, architecture)
     if study.shown is not None:
         parts += _shown(study, config, architecture, study.shown(config, architecture))
     if study.noop is not None:
@@ -117,7 +120,34 @@ def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Sweep
             return build(values.compute(config, model, batch))
 
     stand_ins = build(values.blank(config, architecture, count) if values else None)
-    return SweepSpec(sweep.name, stand_ins, probe(config), count, sweep.inputs(config), prepare)
+    inputs = (sweep.inputs or study.inputs)(config)
+    return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare)
+
+
+def _with_controls(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Iterator[SweepSpec | Calculation]:
+    """A sweep and its controls, which run on the same inputs; if there are none, stores that say why."""
+    for part in (sweep, *sweep.controls):
+        try:
+            yield spec(study, dataclasses.replace(part, inputs=part.inputs or sweep.inputs), config, architecture)
+        except Absent as error:
+            yield _reason(part.name, str(error))
+
+
+def _reason(name: str, why: str) -> Calculation:
+    """The store of a sweep that does not run, which says why."""
+
+    def compute(model: Model, batch: Batch) -> xarray.Dataset:
+        import xarray
+
+        return xarray.Dataset(attrs={ABSENT: why})
+
+    return Calculation(name, compute, 1, Inputs(bos="none"))
+
+
+def repeated(sweep: Sweep, name: str, **changes: Any) -> Sweep:
+    """The same sweep and controls in stores of another name, with some fields changed: e.g. on other `inputs`."""
+    controls = tuple(dataclasses.replace(control, name=f"{name}-{control.name}") for control in sweep.controls)
+    return dataclasses.replace(sweep, name=name, controls=controls, **changes)
 
 
 def conditions_of(sweep: Sweep, config: Any, architecture: Config, values: Any = None) -> tuple[Condition, ...]:
@@ -188,20 +218,23 @@ def random_edits(
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
-    """The sweeps of the attention maps, and the continuations of the first."""
+    """The sweeps of the attention maps, and the continuations of the last that has inputs."""
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
 
     parts: list[SweepSpec | Calculation] = []
+    texts: list[Calculation] = []
     probe, few = maps_probe(config.length, architecture.layers, shown.layers), min(shown.prompts, config.prompts)
     stores = map_stores(study, config, architecture)
     for store, main in zip(stores, _shown_sweeps(study, config, architecture, shown), strict=True):
         chosen, prepare = _chosen(main, config, architecture, few, shown.labels)
-        inputs = main.inputs(config)
+        try:
+            inputs = (main.inputs or study.inputs)(config)
+        except Absent:
+            continue
         parts.append(SweepSpec(store, chosen, probe, few, inputs, prepare))
-        if store == MAPS and shown.texts:
-            parts.append(continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare))
-    return parts
+        texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)] * shown.texts
+    return [*parts, *texts]
 
 
 def _shown_sweeps(study: Study, config: Any, architecture: Config, shown: Shown) -> list[Sweep]:

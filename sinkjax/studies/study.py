@@ -135,10 +135,12 @@ class Sweep:
     """Conditions that run on the same prompts, and what is measured on them.
 
     name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
-    architecture, values). probe, inputs: by default the study's. measures: config -> measures, of which the summary has a row for
-    each condition. prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget.
-    when: (config, architecture) -> whether it runs. optional: whether a folder is finished without it. prefix: what the labels
-    of its rows begin with, and their series, where several sweeps have the same conditions.
+    architecture, values). probe, inputs: by default the study's; `inputs` raises `Absent` where there are none, and a store that
+    says why then stands in place of the sweep's. measures: config -> measures, of which the summary has a row for each condition.
+    prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget; by default they
+    run on the inputs of their sweep. when: (config, architecture) -> whether it runs. optional: whether a folder is finished
+    without it. prefix: what the labels of its rows begin with, where several sweeps have the same conditions. series: of its
+    rows, by default that of each condition.
     """
 
     name: str
@@ -146,12 +148,13 @@ class Sweep:
     measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
     probe: Callable[[Any], Probe] | None = None
     prompts: Callable[[Any], int] = all_prompts
-    inputs: Callable[[Any], Inputs] = lambda config: TEXT
+    inputs: Callable[[Any], Inputs] | None = None
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
     when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
     prefix: str = ""
+    series: str = ""
 
     def row_label(self, condition: Condition) -> str:
         """The label of a condition's rows."""
@@ -219,7 +222,7 @@ class Shown:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
     are run, more than are shown where the values of edits are computed from more. sweeps: those that are shown, by name or as
     they are; by default the main one, or the unedited model where a study has none. The maps of further ones lie in stores of
-    their own. texts: whether there are continuations, of the first sweep.
+    their own. texts: whether there are continuations, of the prompts of the last sweep that runs.
     """
 
     labels: tuple[str, ...]

@@ -126,10 +126,11 @@ def at_place(config: RopePositions) -> st.Measure:
 def sweeps(config: RopePositions, architecture: Any) -> tuple[st.Sweep, ...]:
     controls = st.Sweep("controls", random_exchanges, prompts=control_prompts)
     return (
-        st.Sweep("text", conditions, measures, controls=(controls,), prefix=TEXT.name),
+        st.Sweep("text", conditions, measures, controls=(controls,), prefix=TEXT.name, series=TEXT.name),
         st.Sweep(
             *("repeat", conditions, measures, None, lambda config: config.repeat_prompts, lambda config: REPEAT),
             prefix=REPEAT.name,
+            series=REPEAT.name,
         ),
     )
 
