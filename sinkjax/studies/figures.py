@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.report.section import Drawing
+from sinkjax.report.section import Drawing, View
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure as Picture
 
+    from sinkjax.report.figures.layers import Line
     from sinkjax.studies.results import Results
 
 Figure = Callable[["Results"], Drawing | None]
@@ -29,8 +30,8 @@ class Panel:
     """Axes of lines along the x of conditions.
 
     curves: name in the legend -> (measure, labels of conditions). title: above it. ylabel: shared along a row. effect: whether
-    effects are drawn instead of values. baseline: label of the condition drawn as a dashed line, "" for none. log: whether y is
-    logarithmic.
+    effects are drawn instead of values. baseline: label of the condition drawn as a dashed line, once for each measure, "" for
+    none. log: whether y is logarithmic. x: where the labels stand, None for the x of their conditions.
     """
 
     ylabel: str
@@ -39,6 +40,15 @@ class Panel:
     effect: bool = False
     baseline: str = ""
     log: bool = False
+    x: Sequence[float] | None = None
+
+
+def panels(ylabel: str, curves: Mapping[str, Measure], columns: Mapping[str, Sequence[str]], **options: Any) -> list[Panel]:
+    """A row of panels with the same curves, measure by name, over conditions of their own, labels by title."""
+    return [
+        Panel(ylabel, {name: (measure, labels) for name, measure in curves.items()}, title, **options)
+        for title, labels in columns.items()
+    ]
 
 
 def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str, **options: Any) -> Figure:
@@ -52,10 +62,7 @@ def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str,
                 layers.Panel(
                     panel.title,
                     panel.ylabel,
-                    [
-                        results.line(curve, measure, labels, panel.effect, panel.baseline)
-                        for curve, (measure, labels) in panel.curves.items()
-                    ],
+                    _curves(results, panel),
                     panel.log,
                     signed=panel.effect,
                 )
@@ -66,6 +73,17 @@ def lines(name: str, xlabel: str, grid: Sequence[Sequence[Panel]], caption: str,
         return layers.lines(drawn, xlabel, **options)
 
     return drawn(name, picture, caption)
+
+
+def _curves(results: Results, panel: Panel) -> list[Line]:
+    """The lines of a panel; the baseline of a measure belongs to the first that shows it."""
+    dashed: set[str] = set()
+    found = []
+    for curve, (measure, labels) in panel.curves.items():
+        baseline = "" if measure.name in dashed else panel.baseline
+        found.append(results.line(curve, measure, labels, panel.effect, baseline, panel.x))
+        dashed.add(measure.name)
+    return found
 
 
 def along(
@@ -136,6 +154,18 @@ def activations(name: str, labels: Callable[[Results], Mapping[str, str]], store
         " prompts, one logarithmic colour scale."
     )
     return drawn(name, picture, caption, store, bands=False)
+
+
+def activation_view(name: str, labels: Callable[[Results], Sequence[str]]) -> Callable[[Results], list[View]]:
+    """The largest |h| of some conditions of the main sweep, prompt by prompt, beside the maps. labels: of the conditions."""
+
+    def views(results: Results) -> list[View]:
+        from sinkjax.studies.views import FEW_TOKENS, activation
+
+        about = f" {source(results.data, bands=False)}"
+        return [activation(name, results.data, {label: label for label in labels(results)}, FEW_TOKENS, about)]
+
+    return views
 
 
 def attention_maps(name: str, layers: Sequence[int], titles: Callable[[str], str] = str, store: str = MAPS) -> Figure:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, quantity
-from sinkjax.studies.study import Measure
+from sinkjax.analysis.rules import Estimate, Quantity, Rule, above, quantity
+from sinkjax.studies.specs import CONTROLS, SWEEP
+from sinkjax.studies.study import Condition, Measure
 
 if TYPE_CHECKING:
+    from sinkjax.analysis.summary import Row
     from sinkjax.studies.results import Results
 
 Label = str | Callable[["Results"], str]  # of a condition, or how it is found from the results
@@ -38,6 +40,15 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
         return Estimate(said, row.effect, measure.unit, True, row.percentile, row.controls)
 
     return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
+
+
+def row(condition: str, measure: str, name: str = "", unit: str = "") -> Quantity:
+    """A row of the summary that the study makes itself (`Study.rows`), with its rank if it has one."""
+
+    def of(results: Results) -> Row:
+        return next(entry for entry in results.calculated if (entry.condition, entry.measure) == (condition, measure))
+
+    return quantity(name or f"{measure} ({condition})", of, unit)
 
 
 def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:
@@ -67,6 +78,61 @@ def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: 
         return results.interval(intervals.pseudo_values(values, part))
 
     return quantity(name, of)
+
+
+def control_effect(measure: Measure, budget: Hashable, name: str, *, controls: str = CONTROLS, store: str = SWEEP) -> Quantity:
+    """The mean effect of all controls of a budget, over their prompts."""
+
+    def of(results: Results) -> NDArray:
+        drawn = [entry.budget == budget for entry in results.conditions(controls)]
+        values = results.values(measure, controls)[drawn]
+        return (values - results.values(measure, store)[0, : values.shape[1]]).mean(axis=0)
+
+    return quantity(name, of, measure.unit, signed=True)
+
+
+def noop_change(*labels: str, store: str = SWEEP) -> Quantity:
+    """The largest change that no-op edits make where they are conditions of a sweep, for a study's findings."""
+
+    def largest(results: Results) -> float:
+        from sinkjax.studies.noop import changes  # imports JAX
+
+        return 1e6 * max(float(change.max()) for change in changes(results[store], labels).values())
+
+    name = f"largest change of any statistic by an edit that must change nothing ({'; '.join(labels)})"
+    return quantity(name, largest, "millionths of its largest value")
+
+
+# Searches along a series, for conditions whose effect passes a rule.
+
+
+def count(measure: Measure, series: str, name: str, rule: Callable[[Quantity], Rule] = above) -> Quantity:
+    """How many conditions of a series pass. rule: of an effect, by default that its interval lies above 0."""
+    return quantity(name, lambda results: len(passing(results, measure, series, rule)))
+
+
+def smallest(measure: Measure, series: str, name: str, rule: Callable[[Quantity], Rule] = above) -> Quantity:
+    """The smallest x of a series that passes, undefined where none does. rule: as for `count`."""
+    return quantity(name, lambda results: min((entry.x for entry in passing(results, measure, series, rule)), default=np.nan))
+
+
+def passing(results: Results, measure: Measure, series: str, rule: Callable[[Quantity], Rule] = above) -> list[Condition]:
+    """The conditions of a series that pass. rule: as for `count`."""
+    return [entry for entry in results.series(series) if rule(effect(measure, entry.label)).test(results)[0]]
+
+
+def largest_effect(measure: Measure, labels: Sequence[str], said: str, sign: int = 1) -> Callable[[Results], str]:
+    """Finds the condition with the largest effect, the first one of several.
+
+    said: what it is called, e.g. "the best layer". sign: -1 for the largest fall.
+    """
+
+    def label(results: Results) -> str:
+        rows = [results.row(measure, entry) for entry in labels]
+        return max(rows, key=lambda row: -np.inf if row.effect.mean is None else sign * row.effect.mean).condition
+
+    label.__doc__ = said
+    return label
 
 
 def chosen(label: Label, results: Any) -> str:

@@ -110,23 +110,38 @@ class Results:
         columns = [self._column(sweep, measure) for measure in measures]
         return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
 
+    @functools.cached_property
+    def calculated(self) -> tuple[Row, ...]:
+        """The rows of the summary that the study makes itself."""
+        return tuple(self.study.rows(self)) if self.study.rows else ()
+
     def row(self, measure: Measure, label: str) -> Row:
         """The row of the summary for one measure of one condition."""
         return self.table[label, measure.name]
 
-    def line(self, name: str, measure: Measure, labels: Sequence[str], effect: bool = False, baseline: str = "") -> Line:
+    def line(
+        self,
+        name: str,
+        measure: Measure,
+        labels: Sequence[str],
+        effect: bool = False,
+        baseline: str = "",
+        x: Sequence[float] | None = None,
+    ) -> Line:
         """A measure along some conditions, for a figure: its values or effects over their x.
 
-        baseline: label of the condition whose value is drawn as a dashed line, "" for none.
+        baseline: label of the condition whose value is drawn as a dashed line, "" for none. x: instead of that of the conditions.
         """
-        places = {condition.label: condition.x for sweep in self.sweeps for condition in self.conditions(sweep)}
+        if x is None:
+            places = {condition.label: condition.x for sweep in self.sweeps for condition in self.conditions(sweep)}
+            x = [places[label] for label in labels]
         rows = [self.row(measure, label) for label in labels]
         reference = self.row(measure, baseline).value.mean if baseline else None
-        return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
+        return Line(name, x, [row.effect if effect else row.value for row in rows], reference)
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """float[prompt, x] as a line with its intervals over prompts."""
-        return Line(name, x, intervals.intervals(values, axis=0).tolist())
+        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)

@@ -7,11 +7,21 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sinkjax.analysis import intervals
 from sinkjax.studies.requirements import needs
-from sinkjax.studies.study import CONTROL, Batch, Calculation, Condition, Shown, Study, Sweep, SweepSpec, control_prompts, no_edit
+from sinkjax.studies.study import (
+    CONTROL,
+    Batch,
+    Calculation,
+    Condition,
+    Shown,
+    Study,
+    Sweep,
+    SweepSpec,
+    Values,
+    control_prompts,
+    no_edit,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -133,7 +143,7 @@ def architecture_of(data: xarray.Dataset) -> Any:
 
 def random_edits(
     stream: str,
-    draw: Callable[[np.random.Generator, Any, Config, Any], Edit],
+    draw: Callable[..., Edit],
     budgets: Callable[[Any, Config], Iterable[Any]],
     *,
     name: str = CONTROLS,
@@ -141,25 +151,27 @@ def random_edits(
     prompts: Callable[[Any], int] = control_prompts,
     when: Callable[[Any, Config], bool] = lambda config, architecture: True,
     optional: bool = False,
+    values: Values | None = None,
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` random edits for each budget, on the first `control_prompts` prompts.
 
     Args:
         stream: name of the random numbers, which depend on (seed, name) alone.
-        draw: (random numbers, config, architecture, budget) -> one random edit of the budget, labelled with what it does.
+        draw: (random numbers, config, architecture, budget) -> one random edit of the budget, labelled with what it does; with
+            `values`, these come last.
         budgets: (config, architecture) -> the budgets that have controls.
         name: of the store.
-        probe, prompts, when, optional: as for `Sweep`.
+        probe, prompts, when, optional, values: as for `Sweep`.
     """
 
-    def conditions(config: Any, architecture: Config) -> Iterator[Condition]:
+    def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:
         rng = intervals.generator(config.seed, stream)
         for budget in budgets(config, architecture):
             for number in range(config.controls):
-                edit = draw(rng, config, architecture, budget)
+                edit = draw(rng, config, architecture, budget, *given)
                 yield Condition(edit.named(f"control {number}: {edit.label}"), CONTROL, budget=budget)
 
-    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional)
+    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional, values=values)
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
@@ -167,22 +179,20 @@ def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> lis
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
 
-    main = main_sweep(study)
-    few = min(shown.prompts, config.prompts)
-    blank = main.values.blank(config, architecture, few) if main.values else None
-    chosen = _labelled(conditions_of(main, config, architecture, blank), shown.labels)
-    prepare = None
-    if main.values is not None:
-        values = main.values
+    few, inputs = min(shown.prompts, config.prompts), study.inputs(config)
+    chosen, prepare = shown.conditions, None
+    if study.conditions is not None:
+        main = main_sweep(study)
+        blank = main.values.blank(config, architecture, few) if main.values else None
+        chosen = _labelled(conditions_of(main, config, architecture, blank), shown.labels)
+        if main.values is not None:
+            values = main.values
 
-        def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
-            return _labelled(conditions_of(main, config, architecture, values.compute(config, model, batch)), shown.labels)
+            def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
+                return _labelled(conditions_of(main, config, architecture, values.compute(config, model, batch)), shown.labels)
 
-    inputs = main.inputs(config)
-    return [
-        SweepSpec(MAPS, chosen, maps_probe(config.length, architecture.layers, shown.layers), few, inputs, prepare),
-        continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare),
-    ]
+    maps = SweepSpec(MAPS, chosen, maps_probe(config.length, architecture.layers, shown.layers), few, inputs, prepare)
+    return [maps, *[continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)] * shown.texts]
 
 
 def _labelled(conditions: Iterable[Condition], labels: Iterable[str]) -> tuple[Condition, ...]:

@@ -58,6 +58,11 @@ def no_edit(label: str = NO_EDIT) -> Condition:
     return Condition(compose(label=label), label)
 
 
+def labels_of(conditions: Iterable[Condition], *series: str) -> list[str]:
+    """The labels of the conditions of some series, in their order."""
+    return [condition.label for condition in conditions if condition.series in series]
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What a sweep runs on.
@@ -201,13 +206,16 @@ class Shown:
 
     labels: of conditions of the main sweep. layers: of the attention maps; None for an early, a middle and a late one. start:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
-    are run, more than are shown where the values of edits are computed from more.
+    are run, more than are shown where the values of edits are computed from more. conditions: what is shown by a study without a
+    main sweep. texts: whether the model continues the prompts.
     """
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = ()
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
+    conditions: tuple[Condition, ...] = ()
+    texts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +231,8 @@ class Study:
     claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
     table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
     (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
-    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. check: raises
+    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. names: results
+    -> label of a condition -> its name for readers, where only the results tell what it is. check: raises
     where a config does not fit a model. views: results -> further maps to step through. over: what means and intervals are over.
     subject: what a condition is.
     """
@@ -247,7 +256,8 @@ class Study:
     noop: Callable[..., Mapping[str, Edit]] | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
-    rows: Callable[[Results], Sequence[Row]] | None = None
+    rows: Callable[[Results], Iterable[Row]] | None = None
+    names: Callable[[Results], Mapping[str, str]] = lambda results: {}
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     over: str = "prompts"
