@@ -26,7 +26,7 @@ from bench_peers.command import cpu_name, say, span
 from bench_peers.report import table
 from bench_peers.worker import CORES, Worker
 
-from sinkjax.experiments.pretrain.sizes import SIZES
+from sinkjax.studies.papers._pretrain.sizes import SIZES
 
 OURS, SEEDS, EAGER, COMPILED = "sinkjax", "sinkjax, a seed for each core", "PyTorch", "PyTorch, compiled"
 GOAL = 1.5  # times as fast as the faster PyTorch, for "mini"

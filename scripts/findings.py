@@ -15,9 +15,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from sinkjax.analysis.rules import Judgement
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Claim, Section
+from sinkjax.report.section import Section
 from sinkjax.report.table import verdicts
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose, studies
@@ -60,7 +61,7 @@ def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
     if not chosen.suite:
         return column, {chosen.experiment: run.section_of(chosen, folder)}
     report = suite.gather(chosen, folder)
-    return column, {**{section.experiment: section for section in report.sections}, **report.skipped}
+    return column, {**{section.study: section for section in report.sections}, **report.skipped}
 
 
 def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:
@@ -99,7 +100,7 @@ def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def cell(claim: Claim | None) -> str:
+def cell(claim: Judgement | None) -> str:
     """A verdict and its evidence, or a dash."""
     return f"**{claim.verdict}**: {claim.evidence}" if claim else "-"
 

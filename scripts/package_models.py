@@ -20,11 +20,11 @@ from sinkjax.checkpoints.native import CARD
 from sinkjax.checkpoints.presets import MODELS
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import load_runs
+from sinkjax.tasks import load_runs
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.folder import save_run
 from sinkjax.train.log import read
-from sinkjax.train.pretrain import PretrainTask
-from sinkjax.train.pretrain_config import Pretrain
 
 DTYPE = "float16"
 TOLERANCE = 2e-3  # nats, between the loss in the log and that of the stored weights

@@ -131,7 +131,7 @@ def page(random: list[tuple[Kind, list[dict[str, float]]]], pairs: list, ladder:
 
 Measured {date.today()} by `python scripts/parity.py` (`make parity`) on {processor()}, {os.cpu_count()} cores, with jax
 {version("jax")}, transformers {version("transformers")} and torch {version("torch")}. The tests hold these numbers to tolerances
-(`tests/model/test_parity.py`, `tests/model/test_smollm2.py`); nothing here is typed by hand.
+(`tests/transformer/test_parity.py`, `tests/transformer/test_smollm2.py`); nothing here is typed by hand.
 
 ## Small random models
 

@@ -15,12 +15,14 @@ from pathlib import Path
 
 from sections import markdown, write_section
 
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Section
-from sinkjax.experiments.pretrain import ablation
-from sinkjax.experiments.pretrain.config import Ablation
+from sinkjax.report.section import Section
 from sinkjax.report.table import table
-from sinkjax.studies.registry import choose, shipped
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.papers import pretrain
+from sinkjax.studies.papers._pretrain.config import Ablation
+from sinkjax.studies.registry import choose
 from sinkjax.studies.run import section_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
@@ -43,7 +45,7 @@ def main() -> None:
     page = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     for name, config in studies().items():
         if name not in found and not was_run(page, name):
-            found[name] = ablation.section(config, {})
+            found[name] = assemble(pretrain.STUDY, config, {})
     for name, section in found.items():
         write_section(options.out, name, text(section), HEAD)
     print(options.out)
@@ -68,8 +70,8 @@ def read(folder: Path) -> tuple[str, Section]:
         raise SinkjaxError(f"{folder} is no study of pretraining, but of {chosen.experiment}")
     section = section_of(chosen, folder)
     own = {name: config.size for name, config in studies().items()}
-    larger = chosen.config.size != own.get(section.experiment, chosen.config.size)
-    return section.experiment + (f" at {chosen.config.size}" if larger else ""), section
+    larger = chosen.config.size != own.get(section.study, chosen.config.size)
+    return section.study + (f" at {chosen.config.size}" if larger else ""), section
 
 
 def text(section: Section) -> str:
@@ -83,7 +85,7 @@ def text(section: Section) -> str:
     said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else NOT_RUN
     parts = [
         f"## {section.title}",
-        fill(f"`sinkjax run {section.experiment}`. {section.claim}"),
+        fill(f"`sinkjax run {section.study}`. {section.question}"),
         fill(f"{' '.join(section.findings)} Means over {section.over}, bootstrap 95 % intervals in brackets. {said}.")
         if ran
         else said,
@@ -94,7 +96,7 @@ def text(section: Section) -> str:
         parts.append(
             markdown(head, [[c.statement, c.verdict, c.evidence.replace("_*", "_\\*"), c.paper] for c in section.claims])
         )
-    return "\n\n".join([*parts, *map(fill, section.notes[: len(section.notes) - ablation.COMMON])])
+    return "\n\n".join([*parts, *map(fill, section.notes[: len(section.notes) - pretrain.COMMON])])
 
 
 def fill(paragraph: str) -> str:

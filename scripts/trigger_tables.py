@@ -14,7 +14,7 @@ from pathlib import Path
 from sections import markdown, write_section
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Section
+from sinkjax.report.section import Section
 from sinkjax.report.table import table
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose
@@ -34,7 +34,7 @@ def main() -> None:
     except SinkjaxError as error:
         parser.error(str(error))
     for section in sections:
-        write_section(options.out, section.experiment, text(section), HEAD)
+        write_section(options.out, section.study, text(section), HEAD)
     print(options.out)
 
 

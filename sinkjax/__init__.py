@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
     from sinkjax.checkpoints.export import export as export
-    from sinkjax.checkpoints.load import Model as Model
     from sinkjax.checkpoints.load import load as load
+    from sinkjax.checkpoints.model import Model as Model
     from sinkjax.checkpoints.native import save as save
     from sinkjax.data.prompts import encode as encode
     from sinkjax.edits.edit import Edit as Edit
     from sinkjax.edits.edit import compose as compose
     from sinkjax.edits.edit import edit as edit
-    from sinkjax.edits.edit import per_prompt as per_prompt
     from sinkjax.edits.named import add_logit as add_logit
     from sinkjax.edits.named import attend_self as attend_self
     from sinkjax.edits.named import drop_mlp as drop_mlp
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.named import shift_positions as shift_positions
     from sinkjax.edits.named import swap_embeddings as swap_embeddings
     from sinkjax.edits.site import Site as Site
+    from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
@@ -48,7 +48,7 @@ _HOME = {
     "sinkjax.checkpoints.load": ("Model", "load"),
     "sinkjax.checkpoints.native": ("save",),
     "sinkjax.data.prompts": ("encode",),
-    "sinkjax.edits.edit": ("Edit", "compose", "edit", "per_prompt"),
+    "sinkjax.edits.edit": ("Edit", "compose", "edit"),
     "sinkjax.edits.named": (
         "add_logit",
         "attend_self",
@@ -61,6 +61,7 @@ _HOME = {
         "swap_embeddings",
     ),
     "sinkjax.edits.site": ("Site",),
+    "sinkjax.edits.term": ("per_prompt",),
     "sinkjax.errors": ("SinkjaxError",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.data.prompts import encode
-from sinkjax.edits.edit import Edit
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check
-from sinkjax.probes.probe import Probe
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 
 @overload
@@ -54,13 +54,24 @@ def generate(
 ) -> str | list[int]:
     """How the model goes on: a text for a text, a list of token ids for token ids; without the prompt.
 
-    edits: in force at every step, for the prompt and for what was generated alike; a position that an edit names must be in the
-    prompt, and rotary indices, if one is given for each position, are those of the prompt and of all `tokens` after it.
-    tokens: how many at most; the end-of-text token ends it before, and is left out. temperature: 0 takes the likeliest token,
-    above 0 samples from softmax(logits / temperature), with the key of (seed, step). bos: as for `sinkjax.encode`; token ids are
-    taken as they are.
-    Errors: no tokenizer for a text; an empty prompt; a prompt that with `tokens` is longer than the context; edits that do not
-    fit; a negative temperature or seed.
+    Args:
+        model: The model.
+        prompt: A text, or token ids, which are taken as they are.
+        edits: In force at every step, for the prompt and for what was generated alike; a position that an edit names must be in
+            the prompt, and rotary indices, if one is given for each position, are those of the prompt and of all `tokens` after
+            it.
+        tokens: How many at most; the end-of-text token ends it before, and is left out.
+        temperature: 0 takes the likeliest token, above 0 samples from softmax(logits / temperature), with the key of
+            (seed, step).
+        seed: Of the samples.
+        bos: What stands before a text, as for `sinkjax.encode`.
+
+    Returns:
+        The text or the token ids that follow the prompt.
+
+    Raises:
+        SinkjaxError: There is no tokenizer for a text; the prompt is empty, or with `tokens` longer than the context; the edits
+            do not fit; the temperature or the seed is negative.
     """
     start = _ids(model, prompt, bos)
     (found,) = generate_all(model, [start], edits, tokens, temperature, seed)
@@ -114,10 +125,7 @@ def _next(model: Model, rows: np.ndarray, lengths: np.ndarray, edits: Edits) -> 
         jnp.asarray(rows),
         jnp.asarray(lengths),
         edits,
-        config=model.config,
-        probe=Probe(),
-        logits=True,
-        precision="highest",
+        spec=ForwardSpec(config=model.config, logits=True),
     )
     return out.logits[jnp.arange(len(lengths)), jnp.asarray(lengths) - 1]
 

@@ -39,3 +39,10 @@ def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int,
                 print(f"{name}: {shown.tasks[0].completed:.0f} of {total}, {rate}", file=sys.stderr, flush=True)
 
         yield advance
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 40 s, 3 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -13,7 +13,7 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.generation import run
-from tests.experiments.tiny import write_model
+from tests.studies.tiny import write_model
 
 PROMPT = [5, 9, 40, 7, 33, 21]
 NEW = 5

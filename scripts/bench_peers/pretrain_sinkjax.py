@@ -14,9 +14,9 @@ import sinkjax
 from bench_peers.trigger_sinkjax import milliseconds, products
 from bench_peers.worker import CORES, serve, versions
 from sinkjax.model import params
-from sinkjax.train import registry, train
-from sinkjax.train.optimiser import optimiser_of
-from sinkjax.train.pretrain_config import Pretrain
+from sinkjax.tasks import registry, train
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.train.state import optimiser_of
 
 
 def config(shape: dict[str, Any], **fields: Any) -> Pretrain:

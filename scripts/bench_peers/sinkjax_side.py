@@ -16,11 +16,13 @@ import numpy as np
 import sinkjax
 from bench_peers.worker import serve, versions
 from sinkjax.data.corpora import passages
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.model import params
-from sinkjax.sweeps.plan import plan, stack
+from sinkjax.sweeps.plan import plan
+from sinkjax.sweeps.schedule import stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
 PRECISION = "highest"
@@ -71,13 +73,13 @@ class Side:
         planned = plan(config, edits, [T] * B, T, PROBE)
         width = planned.schedule.widths[0]
         stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits[:width]])
-        options = {"config": config, "probe": PROBE, "precision": PRECISION}
-        shared = jax.eval_shape(lambda *args: baseline(*args, **options)[0].counting(stacked), weights, tokens, lengths)
+        spec = ForwardSpec(config=config, probe=PROBE, precision=PRECISION)
+        shared = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), weights, tokens, lengths)
         start = jax.ShapeDtypeStruct((), jnp.int32)
         programs = {
-            "forward": lambda: run.lower(weights, tokens, lengths, (), logits=False, **options),
-            "sweep, baseline": lambda: baseline.lower(weights, tokens, lengths, **options),
-            "sweep, edits": lambda: edited.lower(weights, tokens, lengths, stacked, start, shared, **options),
+            "forward": lambda: run.lower(weights, tokens, lengths, (), spec=spec),
+            "sweep, baseline": lambda: baseline.lower(weights, tokens, lengths, spec=spec),
+            "sweep, edits": lambda: edited.lower(weights, tokens, lengths, stacked, start, shared, spec=spec),
         }
         return {"planned": planned.bytes, "programs": {name: measured(lower) for name, lower in programs.items()}}
 

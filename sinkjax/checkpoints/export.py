@@ -17,16 +17,26 @@ from sinkjax.model import params
 from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, RMSNorm, Rope, YarnScaling
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 MODEL_TYPE = "llama"
 KINDS = {LinearScaling: "linear", DynamicScaling: "dynamic", Llama3Scaling: "llama3", YarnScaling: "yarn"}
 
 
 def export(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
-    """Write a Llama-shaped model as `save_pretrained` would; arguments as for `native.save`.
+    """Write a Llama-shaped model as `save_pretrained` of transformers would.
 
-    Errors: an architecture that is not a Llama's, by the name of the field; those of `native.save`.
+    Args:
+        model: The model.
+        folder: A folder of its own; an earlier model of this kind in it is replaced.
+        dtype: Of the stored weights; None: as they are.
+        card: Markdown for README.md; None: a few words on where the model comes from.
+
+    Returns:
+        The folder.
+
+    Raises:
+        SinkjaxError: The architecture is not a Llama's, by the name of the field; and what `save` raises.
     """
     values = llama_values(model.config)
     params.check(model.params, model.config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,13 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.tensors import Checkpoint
-from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.model.config import Config
-from sinkjax.model.params import Params, check_dtype
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A model in memory.
-
-    config: its architecture. params: arrays in the tree of `params.abstract(config)`, all of one dtype. tokenizer: None if its
-    files have none. source: where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf" or "untrained"), name,
-    revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype,
-    model_type, bos and eos (token ids or None), and assumed (config keys that the files leave out, with the values taken).
-    """
-
-    config: Config
-    params: Params = field(repr=False)
-    tokenizer: Tokenizer | None = field(repr=False)
-    source: Mapping[str, Any]
+from sinkjax.model.params import check_dtype
 
 
 def load(
@@ -51,20 +33,26 @@ def load(
 ) -> Model:
     """Load a model of the Llama family, or any that `save` wrote; no weight's value is changed beyond the cast.
 
-    source: a preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a model
-    on the hub (`architectures.ARCHITECTURES`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id "owner/name"
-    (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its architecture and
-    tokenizer with random weights (`untrained.draw_params`), for which none are read.
-    dtype: of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
-    revision: branch, tag or commit of a hub id.
-    mesh: devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given; None:
-    the default device.
-    ignore_keys: config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they are
-    not understood.
-    assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings, hidden_act,
-    max_position_embeddings, every size and (but for the documented absences in `hf_config.DEFAULTS`) rope_theta,
-    num_key_value_heads and head_dim must come from the files or from here.
-    Errors: one sentence naming the file, key, tensor or dtype that is missing, unknown, damaged or contradictory.
+    Args:
+        source: A preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a
+            model on the hub (`architectures.ARCHITECTURES`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
+            "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its
+            architecture and tokenizer with random weights (`untrained.draw_params`), for which none are read.
+        dtype: Of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
+        revision: Branch, tag or commit of a hub id.
+        mesh: Devices to spread the parameters over, by `params.RULES`, as an automatic mesh, whatever the axis types given;
+            None: the default device.
+        ignore_keys: Config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they
+            are not understood.
+        assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings,
+            hidden_act, max_position_embeddings, every size and (but for the documented absences in `hf_config.DEFAULTS`)
+            rope_theta, num_key_value_heads and head_dim must come from the files or from here.
+
+    Returns:
+        The model, its parameters on the device.
+
+    Raises:
+        SinkjaxError: One sentence that names the file, key, tensor or dtype that is missing, unknown, damaged or contradictory.
     """
     check_dtype(dtype)
     if not isinstance(source, str | os.PathLike):

@@ -30,7 +30,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Config
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 MODEL_TYPE = "sinkjax"
 WEIGHTS, CARD = "model.safetensors", "README.md"
@@ -39,9 +39,18 @@ WEIGHTS, CARD = "model.safetensors", "README.md"
 def save(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
     """Write a model into a folder of its own, which `load` reads back as the same model.
 
-    dtype: of the stored weights, None: as they are. card: Markdown, None: a few words on where the model comes from.
-    An earlier model of this format in the folder is replaced. Errors: parameters that do not fit the config or that the dtype
-    cannot hold; a config with a record from outside of the library; a folder that holds a model of another format.
+    Args:
+        model: The model.
+        folder: Where to; an earlier model of this format in it is replaced.
+        dtype: Of the stored weights; None: as they are.
+        card: Markdown for README.md; None: a few words on where the model comes from.
+
+    Returns:
+        The folder.
+
+    Raises:
+        SinkjaxError: The parameters do not fit the config, or the dtype cannot hold them; the config has a record from outside
+            of the library; the folder holds a model of another format.
     """
     values = {"model_type": MODEL_TYPE, **documents.plain(documents.fields(model.config))}
     if read_config(values, "the config") != model.config:

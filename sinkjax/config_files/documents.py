@@ -21,6 +21,8 @@ C = TypeVar("C")
 TAG = "type"
 # Metadata of a field that says which part of a study is run, or in which words it is shown: folders may differ in it.
 CHOICE = {"choice": True}
+# Metadata of a field that records did not have when the first results were stored.
+LATER = {"later": True}
 
 
 class Loader(yaml.SafeLoader):
@@ -202,6 +204,15 @@ def differences(old: Any, new: Any) -> list[str]:
 def fields(config: Any) -> dict[str, Any]:
     """Every field of a config by name, its values untouched."""
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+
+
+def stated(record: Any) -> dict[str, Any]:
+    """The fields of a record that identify a result: all but later ones at their default, so that old results stay valid."""
+    return {
+        field.name: getattr(record, field.name)
+        for field in dataclasses.fields(record)
+        if not (field.metadata.get("later") and getattr(record, field.name) == field.default)
+    }
 
 
 def plain(value: Any) -> Any:

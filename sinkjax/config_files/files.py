@@ -1,11 +1,16 @@
-"""Files of results, written whole or not at all."""
+"""Files of configs and results, written whole or not at all, and the folder that a config has to itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.resources import config_path, configs
+
+CONFIG_FILE = "config.yaml"  # in the folder of a run
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -19,3 +24,58 @@ def write(path: Path, content: str | bytes) -> None:
         with suppress(OSError):
             scratch.unlink()
         raise SinkjaxError(f"cannot write {path}: {error.strerror}") from None
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Errors: not readable, not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SinkjaxError(f"{path} is not UTF-8 text") from None
+    except OSError as error:
+        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+
+
+def claim_folder(folder: Path, document: str, differences: Callable[[str], list[str]], what: str) -> None:
+    """Write the document of a config into a folder that is new or empty, or find there what belongs to it; taken up again.
+
+    differences: from the document that is there, to what was otherwise. what: the kind of thing whose folder it is, for messages.
+    Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
+    """
+    identity = folder / CONFIG_FILE
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
+        if not identity.is_file():
+            if folder.is_dir() and any(folder.iterdir()):
+                raise SinkjaxError(f"{folder} exists with other content; choose another --out")
+            write(identity, document)
+            return
+    except OSError as error:
+        raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
+    found = differences(read_text(identity))
+    if found and [entry.name for entry in folder.iterdir()] == [CONFIG_FILE]:  # of a run that failed before it had a result
+        write(identity, document)
+    elif found:
+        raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
+
+
+def shipped(kind: str = "experiment") -> list[str]:
+    """The names of the shipped configs whose documents have the key `kind`: experiments, or what is trained."""
+    return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
+
+
+def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None]:
+    """The document that a user names, what to call it, and its folder if it is that of a former run.
+
+    kind: of the shipped configs that an unknown name may have meant. Errors: nothing of that name.
+    """
+    if name in configs():
+        return config_path(name).read_text(encoding="utf-8"), name, None
+    path = Path(name).expanduser()
+    file = path / CONFIG_FILE if path.is_dir() else path
+    if path.is_dir() and not file.is_file():
+        raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
+    if not file.is_file():
+        raise unknown("config", name, shipped(kind), "; or a YAML file, or the folder of a former run")
+    return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None

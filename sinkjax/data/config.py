@@ -1,4 +1,4 @@
-"""What a pretraining reads: a corpus as tokens, its batches, or a synthetic language. This module imports no JAX.
+"""What a pretraining reads: a corpus as tokens, and its batches. This module imports no JAX.
 
 Positions count from 0, in tokens of a block, its BOS included. Gu et al. 2025 count them from 1.
 A training that reads text has the fields of `Corpus` and `Blocks` among its own, and `part` gives them back.
@@ -10,8 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from sinkjax.config_files.checks import above, at_least, each_once, only_for
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.studies.config import above, at_least, each_once, only_for
 
 C = TypeVar("C")
 
@@ -110,39 +110,6 @@ class Blocks:
             raise SinkjaxError("repeated_blocks and repeated_rows must both be 0 or both be above 0")
         if self.repeated_rows > self.batch:
             raise SinkjaxError(f"repeated_rows must be at most batch ({self.batch}), not {self.repeated_rows}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backcopy:
-    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835; `data/backcopy.py` says what it is)."""
-
-    context: int = 256
-    """inputs of a sequence"""
-    characters: int = 65
-    """the most frequent characters of the text; their ids count from 0, the most frequent first"""
-    triggers: int = 3
-    """characters after which the character before them is copied: the first ids"""
-    delimiter: float = 0.0
-    """chance that a delimiter comes instead of the chain's next character; the chain then starts anew"""
-    text: str = "packaged"
-    """whose bigrams: "packaged" or the path of a text"""
-
-    def __post_init__(self) -> None:
-        at_least(self, context=3, characters=2, triggers=0)
-        if self.triggers >= self.characters:
-            raise SinkjaxError(f"triggers must be below characters ({self.characters}), not {self.triggers}")
-        if not 0 <= self.delimiter < 1:
-            raise SinkjaxError(f"delimiter must be at least 0 and below 1, not {self.delimiter}")
-
-    @property
-    def bos(self) -> int:
-        """The id of the BOS."""
-        return self.characters
-
-    @property
-    def vocab_size(self) -> int:
-        """Characters, BOS and delimiter."""
-        return self.characters + 2
 
 
 def part(config: Any, cls: type[C]) -> C:

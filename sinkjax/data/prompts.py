@@ -10,7 +10,7 @@ import numpy as np
 from sinkjax.errors import SinkjaxError, unknown
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.checkpoints.tokenizer import Tokenizer
 
 PAD = 0  # any id would do: nothing reads a position at or beyond a prompt's length
@@ -19,12 +19,20 @@ PAD = 0  # any id would do: nothing reads a position at or beyond a prompt's len
 def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length: int = 64) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of texts, one row each, padded on the right.
 
-    bos: what stands before each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or not
-    its own tokenizer would add it; "none": nothing; an int: that token id.
-    length: tokens a row, BOS included; a longer text is cut to its first tokens.
-    Returns tokens int32 [B, length], with 0 behind each prompt's end, and lengths int32 [B], each at least 1.
-    Errors: no tokenizer; "model" where the files name no BOS; a text that begins with the BOS put before it, as chat templates
-    do (double BOS); an empty text; a length beyond the model's context; a token id outside its vocabulary.
+    Args:
+        model: Whose tokenizer, vocabulary and context count.
+        texts: One for each prompt.
+        bos: What stands before each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
+            not its own tokenizer would add it; "none": nothing; an int: that token id.
+        length: Tokens of a row, BOS included; a longer text is cut to its first tokens.
+
+    Returns:
+        Tokens, int32 [B, length], with 0 behind each prompt's end, and lengths, int32 [B], each at least 1.
+
+    Raises:
+        SinkjaxError: There is no tokenizer; "model" where the files name no BOS; a text begins with the BOS put before it, as
+            chat templates do (double BOS); a text is empty; the length is beyond the model's context; a token id is outside its
+            vocabulary.
     """
     tokenizer = model.tokenizer
     if tokenizer is None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sinkjax.edits.resolve import Resolved
 from sinkjax.edits.site import SITES
+from sinkjax.edits.term import Resolved
 
 Counts = tuple[jax.Array, jax.Array]
 

@@ -1,69 +1,24 @@
 """Edits as data: one primitive, `edit`, and `compose`.
 
 An `Edit` says what to change, in the user's terms; `edit.resolve(config, lengths, T)` checks it against a model and a batch and
-turns it into the fixed-shape arrays of `sinkjax.edits.resolve`, the only form that jitted code sees.
+turns it into the fixed-shape arrays of `sinkjax.edits.term`, the only form that jitted code sees.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from flax import struct
 
-from sinkjax.arrays import as_indices
+from sinkjax.edits.resolve import resolve_term
 from sinkjax.edits.site import SITES, Site, as_site
+from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
+from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
-
-
-@dataclass(frozen=True)
-class Range:
-    """A slice with non-negative ends, hashable on every supported Python."""
-
-    start: int | None
-    stop: int | None
-    step: int | None
-
-
-@dataclass(frozen=True)
-class PerPrompt:
-    """One position, or one tuple of positions, for each prompt of the batch."""
-
-    positions: tuple[tuple[int, ...], ...]
-
-
-Along = tuple[int, ...] | Range | None  # a selector along one axis, None for all of it
-Selector = Along | PerPrompt
-Select = int | Sequence[int] | slice | PerPrompt | None
-
-
-def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
-    """Positions that differ per prompt: entry b is that (or those) of prompt b. For `queries`, `keys` and `position`."""
-    if isinstance(positions, int) or len(positions) == 0:
-        raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {positions!r}")
-    return PerPrompt(tuple(as_indices("position", entry) for entry in positions))
-
-
-@struct.dataclass
-class Term:
-    """One operation at one site. `value` is the only pytree leaf; all else is static and hashable."""
-
-    value: Any
-    site: Site = struct.field(pytree_node=False)
-    op: str = struct.field(pytree_node=False)
-    layers: Along = struct.field(pytree_node=False, default=None)
-    heads: Along = struct.field(pytree_node=False, default=None)
-    queries: Selector = struct.field(pytree_node=False, default=None)
-    keys: Selector = struct.field(pytree_node=False, default=None)
-    dims: Along = struct.field(pytree_node=False, default=None)
-    distances: Along = struct.field(pytree_node=False, default=None)
-    relation: str = struct.field(pytree_node=False, default="any")
-    renormalise: bool = struct.field(pytree_node=False, default=False)
-    centre: str | None = struct.field(pytree_node=False, default=None)
 
 
 @struct.dataclass
@@ -73,11 +28,32 @@ class Edit:
     terms: tuple[Term, ...]
     label: str = struct.field(pytree_node=False, default="edit")
 
-    def resolve(self, config: Config, lengths: Sequence[int], T: int) -> tuple:
-        """Check against a model and a batch, and return the arrays. See `sinkjax.edits.resolve.resolve`."""
-        from sinkjax.edits.resolve import resolve
+    def resolve(self, config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
+        """Check the edit against a model and a batch, and return its arrays.
 
-        return resolve(self, config, lengths, T)
+        Args:
+            config: The architecture of the model.
+            lengths: The number of tokens of each prompt, int [B].
+            T: The number of positions to which the prompts are padded.
+
+        Returns:
+            One `Resolved` for each term.
+
+        Raises:
+            SinkjaxError: A layer, head, position or dim is out of range; a position lies beyond a prompt's end; a value has a
+                shape that does not fit or is not finite (LOGITS also takes -inf); a term addresses no causally visible cell; a
+                row of attention is left without a key.
+        """
+        lengths = np.asarray(lengths)
+        try:
+            resolved = tuple(resolve_term(term, config, lengths, T) for term in self.terms)
+        except SinkjaxError as error:
+            raise SinkjaxError(f"{self.label}: {error}") from None
+        for term, arrays in zip(self.terms, resolved, strict=True):
+            if not addresses_something(arrays, config, lengths):
+                raise SinkjaxError(f"{self.label} addresses no causally visible cell at {term.site.name}: it would do nothing")
+        refuse_empty_rows(self.label, resolved, config, lengths, T)
+        return resolved
 
     def named(self, label: str) -> Edit:
         """The same edit under another label."""
@@ -103,22 +79,36 @@ def edit(
 ) -> Edit:
     """Change `value` into the selected cells of one site; the primitive behind every named edit.
 
-    site, op: a row of `sinkjax.edits.site.SITES` and one of its operations. `set` x = v, `add` x = x + v, `scale` x = x v,
-    `shift` adds to rotary indices, `swap` exchanges two embedding rows (value: positions (i, j)).
-    value: a scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
-    run (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also [L, B, H]; at
-    POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility, so that its weight is
-    exactly 0.
-    layers, heads, dims: int, sequence, slice or None (all), 0-based. heads are query heads; KEY and VALUE, before expansion, take
-    `kv_heads`. queries, keys: the same, or `per_prompt`. Single-position sites take `queries`, but KEY and VALUE take `keys`;
-    at POSITION `queries` edits the indices of queries, `keys` those of keys, and neither of the two means both.
-    distances: at LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
-    `distances=slice(16, None)` selects what a window of 16 keys leaves out.
-    relation: at LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
-    renormalise: at WEIGHTS, rescale each edited row to the sum it had.
-    centre: at HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
-    ("positions").
-    Errors: an unknown site, operation or relation; an argument that does not act at the site; a negative or empty selector.
+    Args:
+        site: Where, a row of `sinkjax.edits.site.SITES`.
+        op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
+            exchanges two embedding rows (value: positions (i, j)).
+        value: A scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
+            run (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also
+            [L, B, H]; at POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility,
+            so that its weight is exactly 0.
+        layers: An int, a sequence, a slice or None (all), from 0.
+        heads: The same, of query heads.
+        kv_heads: The same, of key-value heads: at KEY and VALUE, before expansion, in place of `heads`.
+        queries: The same, or `per_prompt`: positions of queries, and of the one position that a site has, but for KEY and VALUE;
+            at POSITION the indices of queries.
+        keys: The same: positions of keys, and of KEY and VALUE; at POSITION the indices of keys, where neither of the two means
+            both.
+        dims: As `layers`, of the last axis of vectors.
+        distances: At LOGITS and WEIGHTS, of the selected pairs only those whose query stands so many positions after its key;
+            `distances=slice(16, None)` selects what a window of 16 keys leaves out.
+        relation: At LOGITS and WEIGHTS, of the selected pairs only those with key == query ("self") or key != query ("others").
+        renormalise: At WEIGHTS, rescale each edited row to the sum it had.
+        centre: At HEAD_OUT with `scale`, x = x + (v - 1)(x - mu), mu over the head's dims ("dims") or over positions <= i
+            ("positions").
+        label: What the edit is called in results; by default what it does.
+
+    Returns:
+        The edit, not yet checked against a model.
+
+    Raises:
+        SinkjaxError: The site, operation or relation is unknown; an argument does not act at the site; a selector is negative or
+            empty.
     """
     site = as_site(site)
     spec = SITES[site]
@@ -150,12 +140,12 @@ def edit(
         value=value,
         site=site,
         op=op,
-        layers=_along("layer", layers),
-        heads=_along("head", heads if kv_heads is None else kv_heads),
-        queries=_positions("query", queries),
-        keys=_positions("key", keys),
-        dims=_along("dim", dims),
-        distances=_along("distance", distances),
+        layers=as_along("layer", layers),
+        heads=as_along("head", heads if kv_heads is None else kv_heads),
+        queries=as_positions("query", queries),
+        keys=as_positions("key", keys),
+        dims=as_along("dim", dims),
+        distances=as_along("distance", distances),
         relation=relation,
         renormalise=renormalise,
         centre=centre,
@@ -165,7 +155,18 @@ def edit(
 
 
 def compose(*edits: Edit, label: str | None = None) -> Edit:
-    """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added."""
+    """One edit that does all of `edits`; within a site they apply left to right, and -inf stays masked whatever is added.
+
+    Args:
+        edits: In their order.
+        label: What it is called in results; by default the labels of all, joined.
+
+    Returns:
+        The composed edit.
+
+    Raises:
+        SinkjaxError: One of them is no edit.
+    """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
     return Edit(terms, label or " + ".join(entry.label for entry in edits) or "no edit")
 
@@ -179,6 +180,11 @@ def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
                 f"not an edit: {entry!r}; make one with sinkjax.edit or a named constructor such as sinkjax.mask_key"
             )
     return entries
+
+
+def resolve(edits: Edit | Sequence[Edit], config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
+    """Edits, composed left to right, as arrays; see `Edit.resolve`."""
+    return compose(*as_edits(edits)).resolve(config, lengths, T)
 
 
 def describe(name: str, **arguments: Any) -> str:
@@ -199,22 +205,3 @@ def _show(value: Any) -> str:
     if isinstance(value, (Sequence, range)) or getattr(value, "ndim", 0) > 0:
         return f"[{','.join(map(str, value))}]" if isinstance(value, (Sequence, range)) and len(value) <= 8 else "[...]"
     return "?"
-
-
-def _along(what: str, value: Select) -> Along:
-    if value is None:
-        return None
-    if isinstance(value, PerPrompt):
-        raise SinkjaxError(f"per_prompt selects positions, not a {what}")
-    if isinstance(value, slice):
-        for end in (value.start, value.stop):
-            if end is not None:
-                as_indices(what, end)
-        if value.step is not None and as_indices(f"{what} step", value.step) == (0,):
-            raise SinkjaxError(f"the step of a {what} slice must be at least 1, not 0")
-        return Range(value.start, value.stop, value.step)
-    return as_indices(what, value)
-
-
-def _positions(what: str, value: Select) -> Selector:
-    return value if isinstance(value, PerPrompt) else _along(what, value)

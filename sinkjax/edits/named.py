@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.edits.edit import Edit, Select, compose, describe, edit
+from sinkjax.edits.edit import Edit, compose, describe, edit
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Select
 from sinkjax.errors import SinkjaxError
 
 

@@ -1,96 +1,22 @@
-"""From what a user asks to the arrays that jitted code sees, with every check that the host can make.
-
-A resolved edit is a tuple of `Resolved`, one per term. Its pytree structure and shapes are the *kind* of the edit: edits of one
-kind stack along a leading axis and compile once, whatever their layers, heads, positions and strengths. Nothing in it has T x T
-entries, so thousands of stacked edits cost kilobytes.
-"""
+"""From a term as it is stated to its arrays: every check of selectors and values that the host can make."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
-from sinkjax.arrays import as_array
-from sinkjax.edits.edit import Along, Edit, PerPrompt, Range, Selector, Term, as_edits, compose
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
+from sinkjax.edits.term import Along, PerPrompt, Range, Resolved, Selector, Term
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
-from sinkjax.model.masks import in_prefix, visible_keys
-
-PAIRS = (Site.LOGITS, Site.WEIGHTS)
 
 
-@struct.dataclass
-class Resolved:
-    """One term as arrays.
-
-    layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
-    site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
-    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (H or 1,) (dims or 1)], with the head and dims axes that
-    the site has. distance: bool [T], the selected distances of a query from its key, or None for all.
-    """
-
-    layer_head: Any
-    query: Any
-    key: Any
-    dims: Any
-    value: Any
-    site: Site = struct.field(pytree_node=False)
-    op: str = struct.field(pytree_node=False)
-    relation: str = struct.field(pytree_node=False)
-    renormalise: bool = struct.field(pytree_node=False)
-    centre: str | None = struct.field(pytree_node=False)
-    distance: Any = None
-
-    def for_prompts(self, prompts: np.ndarray) -> Resolved:
-        """The same term for some prompts of the batch, by number."""
-        axis = 0 if self.site == Site.POSITION or self.op == "swap" else 1
-
-        def take(array: Any, axis: int) -> Any:
-            return array if array.shape[axis] == 1 else array.take(prompts, axis)
-
-        return dataclasses.replace(self, query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
-
-
-Edits = tuple[Resolved, ...]
-
-
-def resolve(edits: Edit | Sequence[Edit], config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
-    """Check edits (composed left to right) against a model and a batch of prompts of these lengths, padded to T.
-
-    Errors: a layer, head, position or dim out of range; a position beyond a prompt's end; a value whose shape does not fit or
-    that is not finite (LOGITS also takes -inf); a term that addresses no causally visible cell; a row of attention left without
-    a key.
-    """
-    edit = compose(*as_edits(edits))
-    lengths = np.asarray(lengths)
-    try:
-        resolved = tuple(_term(term, config, lengths, T) for term in edit.terms)
-    except SinkjaxError as error:
-        raise SinkjaxError(f"{edit.label}: {error}") from None
-    for term, arrays in zip(edit.terms, resolved, strict=True):
-        if not _addresses_something(arrays, config, lengths):
-            raise SinkjaxError(f"{edit.label} addresses no causally visible cell at {term.site.name}: it would do nothing")
-    _refuse_empty_rows(edit.label, resolved, config, lengths, T)
-    return resolved
-
-
-def first_layer(edits: Edits, config: Config) -> int:
-    """The first block whose computation the edits can change; blocks before it give the baseline's numbers.
-
-    RESID at layer l changes nothing inside of block l, but the record of depth l + 1: it starts at l all the same.
-    """
-    starts = [0 if term.site == Site.EMBED else int(np.argmax(np.asarray(term.layer_head).any(axis=1))) for term in edits]
-    return min(starts, default=config.layers)
-
-
-def _term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
+def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Resolved:
+    """The arrays of a term. Errors: as for `sinkjax.edits.edit.resolve`, but for what it addresses and which rows it empties."""
     spec = SITES[term.site]
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
@@ -239,79 +165,3 @@ def _refuse_non_finite(term: Term, value: np.ndarray) -> None:
         raise SinkjaxError(
             f"the value of an edit at {term.site.name} must be finite{' or -inf' if term.site == Site.LOGITS else ''}"
         )
-
-
-def _addresses_something(term: Resolved, config: Config, lengths: np.ndarray) -> bool:
-    """Whether a selected cell is within a prompt and, for pairs, causally visible (the relation does not count here)."""
-    if term.site == Site.POSITION or term.op == "swap":
-        return True
-    if term.site not in PAIRS:
-        chosen = term.key if SITES[term.site].positions == ("keys",) else term.query
-        return bool((chosen & (np.arange(chosen.shape[1]) < lengths[:, None])).any())
-    T = term.query.shape[1]
-    layers = np.flatnonzero(term.layer_head.any(axis=1))
-    rows = np.arange(T)
-    for window in {config.windows[layer] if config.windows else None for layer in layers}:
-        if term.distance is not None:
-            if _any_at_distance(term, lengths, window or T, config.prefix or 0):
-                return True
-            continue
-        upto = np.concatenate([np.zeros((len(term.key), 1), int), np.cumsum(term.key, axis=1)], axis=1)
-        seen = upto[:, rows + 1] - upto[:, np.maximum(rows + 1 - (window or T), 0)]  # selected keys that each row sees
-        seen = seen + (term.key & in_prefix(T, config.prefix, lengths)).sum(axis=1, keepdims=True)
-        if ((seen > 0) & term.query & (rows < lengths[:, None])).any():
-            return True
-    return False
-
-
-def _any_at_distance(term: Resolved, lengths: np.ndarray, window: int, prefix: int) -> bool:
-    """Whether a selected query of a prompt sees a selected key at a selected distance back."""
-    T = term.query.shape[1]
-    queries = term.query & (np.arange(T) < lengths[:, None])
-    reach = {back: T if back < window else prefix for back in np.flatnonzero(term.distance)}  # the keys seen at this distance
-    return any((queries[:, back:][:, :keys] & term.key[:, : T - back][:, :keys]).any() for back, keys in reach.items())
-
-
-def _refuse_empty_rows(label: str, edits: Edits, config: Config, lengths: np.ndarray, T: int) -> None:
-    """Raise if the composed masks leave a query of a prompt without any key, in some layer and head."""
-    masks = [term for term in edits if _masks(term)]
-    if all(term.relation == "others" or not (term.distance is None or term.distance[0]) for term in masks):  # own keys stay
-        return
-    hit = np.stack([_masked_at(term, len(lengths)) for term in masks], axis=-1)  # [L, H, B, masks]
-    patterns: dict[tuple, tuple[int, int]] = {}
-    for layer, head in np.argwhere(hit.any(axis=(2, 3))):
-        window = config.windows[layer] if config.windows else None
-        patterns.setdefault((window, hit[layer, head].tobytes()), (int(layer), int(head)))
-    for (window, _), (layer, head) in patterns.items():
-        for start in range(0, T, 256):
-            rows = np.arange(start, min(start + 256, T))
-            visible = visible_keys(rows, T, window, config.prefix, lengths)
-            for term, prompts in zip(masks, hit[layer, head].T, strict=True):
-                cells = term.query[:, rows, None] & term.key[:, None, :] & _related(term, rows, T)
-                visible = visible & ~(cells & prompts[:, None, None])
-            empty = ~visible.any(axis=-1) & (rows < lengths[:, None])
-            if empty.any():
-                prompt, row = np.argwhere(empty)[0]
-                raise SinkjaxError(
-                    f"{label} masks every key of query {start + row} (prompt {prompt}, layer {layer}, head {head})"
-                )
-
-
-def _masks(term: Resolved) -> bool:
-    traced = isinstance(term.value, jax.core.Tracer)
-    return (
-        term.site == Site.LOGITS and term.op in ("set", "add") and not traced and bool((np.asarray(term.value) == -np.inf).any())
-    )
-
-
-def _masked_at(term: Resolved, B: int) -> np.ndarray:
-    """Where a LOGITS term puts -inf: bool [L, H, B]."""
-    masked = np.moveaxis(np.asarray(term.value) == -np.inf, 1, 2)
-    return np.broadcast_to(term.layer_head[:, :, None] & masked, (*term.layer_head.shape, B))
-
-
-def _related(term: Resolved, rows: np.ndarray, T: int) -> np.ndarray:
-    """The pairs that the relation and the distances leave: bool [rows, T]."""
-    back = rows[:, None] - np.arange(T)[None, :]
-    related = {"any": np.ones_like(back, bool), "self": back == 0, "others": back != 0}[term.relation]
-    return related if term.distance is None else related & (back >= 0) & term.distance[back]

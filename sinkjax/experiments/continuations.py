@@ -14,7 +14,7 @@ from sinkjax.generation import generate_all
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 START, TOKENS, PROMPTS = 16, 16, 3
 

@@ -22,7 +22,7 @@ from sinkjax.sweeps.job import CELLS
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.probes.probe import Probe
 

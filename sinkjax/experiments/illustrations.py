@@ -20,7 +20,7 @@ from sinkjax.studies.config import StudyConfig
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
     Prepare = Callable[[Model, Batch], tuple[Arm, ...]]
 

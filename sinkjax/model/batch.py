@@ -1,4 +1,4 @@
-"""The checks that every batch of prompts passes before it reaches jitted code."""
+"""The checks that arrays and batches of prompts pass before they reach jitted code."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.arrays import as_array
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
+
+
+def as_array(what: str, value: Any) -> Any:
+    """`value` as an array: a JAX array, traced or not, as it is, all else through numpy. Errors: rows of different lengths."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise SinkjaxError(f"{what} must be an array, but its rows have different lengths") from None
 
 
 def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, jax.Array, np.ndarray]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
-from sinkjax.config_files.fields import LATER, stated
+from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.bias import AttentionBias, KeyBias
+from sinkjax.model.attention_bias import AttentionBias, KeyBias
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
@@ -102,7 +102,7 @@ class Config:
     key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the MLP; None: no MLP.
     vocab_size: number of tokens, or None for a model fed with vectors (then there is no embedding and no unembedding).
     context: the longest prompt in tokens.
-    norm: of the residual stream, or None. norm_place: "pre", "post" or "sandwich", as sinkjax/model/norms.py says.
+    norm: of the residual stream, or None. norm_place: "pre", "post" or "sandwich", as sinkjax/transformer/block.py says.
     position: rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
     activation: one of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
     gated_mlp=False, of the hidden units themselves.
@@ -112,7 +112,7 @@ class Config:
     prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. A
     token of the prefix has no loss, since what would predict it sees it.
     normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
-    attention_bias: a key and value of no token, or a value alone (sinkjax/model/bias.py), or None.
+    attention_bias: a key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
     qk_norm: of each query and key before the rotation, or None. head_norm: of each head's output before a gate, or None.
     gate: on each head's output or its values (sinkjax/model/heads.py), or None.
     summed_heads: the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al. 2025).
@@ -171,7 +171,9 @@ class Config:
         if self.gate is not None and not isinstance(self.gate, Gate):
             raise SinkjaxError(f"gate must be a record of sinkjax.model.heads or None, not {self.gate!r}")
         if self.attention_bias is not None and not isinstance(self.attention_bias, AttentionBias):
-            raise SinkjaxError(f"attention_bias must be a record of sinkjax.model.bias or None, not {self.attention_bias!r}")
+            raise SinkjaxError(
+                f"attention_bias must be a record of sinkjax.model.attention_bias or None, not {self.attention_bias!r}"
+            )
         if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
             raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
         if self.score_scale is not None and not 0 < self.score_scale < float("inf"):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sinkjax.model import products, rope
-from sinkjax.model.bias import KeyBias, SinkToken, ValueBias
+from sinkjax.model import ops, rope
+from sinkjax.model.attention_bias import KeyBias, SinkToken, ValueBias
 from sinkjax.model.config import Config, Rope
 from sinkjax.model.normaliser import Given, Normaliser
 
@@ -26,7 +26,7 @@ class ExtraKey(NamedTuple):
 
     def scores(self, q_BKRD: jax.Array, precision: str) -> jax.Array:
         """Scores of scaled queries: [B, K, R, 1]."""
-        return products.score(q_BKRD, self.key[:, :, None], precision)
+        return ops.score(q_BKRD, self.key[:, :, None], precision)
 
     def add(self, out_BHQD: jax.Array, weights_BHQ: jax.Array) -> jax.Array:
         """Outputs of heads with the value, weighted."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.linear import project
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import project, rms_norm
 
 Weights = Mapping[str, jax.Array]
 

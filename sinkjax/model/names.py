@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 NormaliserName = Literal[
     "softmax",
     "sink-logit",
@@ -27,3 +28,12 @@ NormaliserName = Literal[
     "mlp-kernel",
     "mlp-kernel-max",
 ]
+PositionName = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
+NormPlaceName = Literal["pre", "post", "sandwich", "none"]
+MLPName = Literal["swiglu", "geglu", "reglu", "silu", "gelu", "relu"]
+GateName = Literal["none", "head", "element", "value", "shared", "constant", "non-sparse"]
+HeadNormName = Literal["none", "shared", "head", "head-offset"]
+AttentionBiasName = Literal["none", "sink-token", "kv", "k", "v"]
+BiasValueName = Literal["zero", "unit", "ones"]
+Precision = Literal["highest", "high", "default"]
+AttentionImplementation = Literal["sinkjax", "fused"]

@@ -22,6 +22,11 @@ class Normaliser(ABC):
         return {}
 
     @property
+    def rows_sum_to_1(self) -> bool:
+        """Whether the weights of a row sum to 1, or to less because some goes to no key, so that each is a share of its row."""
+        return False
+
+    @property
     def kernel(self) -> bool:
         """Whether `features` does anything."""
         return False

@@ -19,14 +19,18 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.divided import Divided, PNorm
 from sinkjax.model.kernels import EluKernel, Identity, MlpKernel, elu_plus_one
 from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax
+from sinkjax.model.row_normalisers import Divided, PNorm
 
 
 @dataclass(frozen=True)
 class Softmax(Normaliser):
     """exp(s) / sum exp(s)."""
+
+    @property
+    def rows_sum_to_1(self) -> bool:
+        return True
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible)
@@ -53,6 +57,10 @@ class SinkLogit(Normaliser):
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         return {"sink": ("heads",)}
 
+    @property
+    def rows_sum_to_1(self) -> bool:
+        return True
+
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible, _per_head(params["sink"], scores))
 
@@ -63,6 +71,10 @@ class SinkLogit(Normaliser):
 @dataclass(frozen=True)
 class OffByOne(Normaliser):
     """exp(s) / (1 + sum exp(s)): a sink logit that stays 0."""
+
+    @property
+    def rows_sum_to_1(self) -> bool:
+        return True
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible, jnp.zeros((), scores.dtype))
@@ -115,6 +127,10 @@ class Softpick(Normaliser):
 
     eps: float = 1e-8
 
+    @property
+    def rows_sum_to_1(self) -> bool:
+        return True
+
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         seen = jnp.where(visible, scores, 0)
         top = jax.lax.stop_gradient(jnp.maximum(seen.max(axis=-1, keepdims=True), 0))
@@ -134,6 +150,10 @@ class ClippedSoftmax(Normaliser):
     def __post_init__(self) -> None:
         if not (self.zeta >= 1 and self.gamma <= 0):
             raise SinkjaxError(f"a clipped softmax needs zeta >= 1 and gamma <= 0, not {self.zeta} and {self.gamma}")
+
+    @property
+    def rows_sum_to_1(self) -> bool:
+        return True
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         stretched = (self.zeta - self.gamma) * softmax(scores, visible) + self.gamma

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model import bias
+from sinkjax.model import attention_bias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.positions import Learned, RelativeBias
@@ -51,7 +51,7 @@ def abstract(config: Config) -> Params:
     Of other blocks: o [L, D, d] if heads are summed; attn_out_norm and mlp_out_norm [L, d] of a sandwich, and no final_norm
     where norms follow the sums; positions [context, d]; layers/relative_bias [L, H, buckets].
     Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
-    of sinkjax/model/heads.py and sinkjax/model/bias.py name, and layers/q_norm and k_norm [L, D].
+    of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D].
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -91,7 +91,7 @@ def abstract(config: Config) -> Params:
         layers["head_norm"] = vector("ones", **axes)
         if norm.offset:
             layers["head_norm_offset"] = vector("zeros", **axes)
-    if of_bias := bias.leaves(config.attention_bias, H, K, D):
+    if of_bias := attention_bias.leaves(config.attention_bias, H, K, D):
         layers["attention_bias"] = {name: vector("small", **axes) for name, axes in of_bias.items()}
     match config.gate:
         case HeadGate():
@@ -118,7 +118,7 @@ def abstract(config: Config) -> Params:
         tree["final_norm"] = Leaf((d,), ("width",), "ones")
     if isinstance(config.position, Learned):
         tree["positions"] = Leaf((config.context, d), ("context", "width"), "normal", d)
-    if isinstance(config.attention_bias, bias.SinkToken):
+    if isinstance(config.attention_bias, attention_bias.SinkToken):
         tree["sink_token"] = Leaf((d,), ("width",), "normal", d)
     if config.vocab_size is not None:
         tree["embed"] = Leaf((config.vocab_size, d), ("vocab", "width"), "normal", d)

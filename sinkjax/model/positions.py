@@ -1,4 +1,4 @@
-"""Positions that are not rotary: vectors added to the embedding, or numbers added to the scores of attention.
+"""Which keys a query sees, and positions that are not rotary: vectors added to the embedding, numbers added to the scores.
 
 A score's number depends on the distance back from the query to the key alone. A key ahead of its query, which only a prefix
 shows, counts as at distance 0, as in a T5 decoder.
@@ -121,3 +121,22 @@ def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: in
         return scores
     numbers = jnp.asarray(position.by_distance(T, scores.shape[1], w), scores.dtype)
     return scores + numbers[:, jnp.clip(back_QS, 0, T - 1)]
+
+
+def visible_keys(rows_Q: Any, T: int, window: Any, prefix: int | None, lengths_B: Any) -> Any:
+    """Whether the query at each of `rows_Q` sees each of T keys: bool [B or 1, Q, T]; numpy or JAX, as the arguments are.
+
+    Seen are the last `window` keys, the query's own included (None: all earlier ones), and whatever lies in the prefix: its first
+    `prefix` positions see each other both ways, as far as the prompt goes, and every later query sees them beyond any window.
+    """
+    keys = np.arange(T)
+    back_QT = rows_Q[:, None] - keys
+    seen_QT = back_QT >= 0 if window is None else (back_QT >= 0) & (back_QT < window)
+    if prefix is None:
+        return seen_QT[None]
+    return seen_QT[None] | in_prefix(T, prefix, lengths_B)[:, None]
+
+
+def in_prefix(T: int, prefix: int | None, lengths_B: Any) -> Any:
+    """Which positions are in the prefix and in the prompt: bool [B, T]."""
+    return np.arange(T) < lengths_B[:, None].clip(max=prefix or 0)

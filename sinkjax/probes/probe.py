@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.arrays import as_indices
-from sinkjax.config_files.fields import LATER, stated
+from sinkjax.config_files.documents import LATER, stated
 from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
+from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
 from sinkjax.probes.statistics import BUILT_IN, Statistic

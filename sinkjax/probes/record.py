@@ -42,10 +42,16 @@ class Record(dict):
 def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarray.Dataset:
     """A record as a labelled dataset.
 
-    record: its arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a sweep.
-    labels: dimension -> values along it (`prompt`, `edit`, `layer`, ...); dimensions without labels count from 0.
-    Errors: an array named like an axis, or whose rank fits neither its dims nor edit + dims; labels of another length than their
-    dimension.
+    Args:
+        record: Its arrays have the axes `record.dims[name]`, with an extra leading `edit` axis if they come from a sweep.
+        labels: Dimension -> values along it (`prompt`, `edit`, `layer`, ...); dimensions without labels count from 0.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        SinkjaxError: An array is named like an axis, or its rank fits neither its dims nor edit + dims; labels have another
+            length than their dimension.
     """
     import xarray
 

@@ -100,3 +100,12 @@ class Section:
     samples: tuple[Sample, ...] = ()
     subject: str = "edit"
     over: str = "prompts"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What several studies found. skipped: study -> why it has no section, in one sentence."""
+
+    title: str
+    sections: tuple[Section, ...]
+    skipped: Mapping[str, str]

@@ -10,8 +10,7 @@ from sinkjax.report.table import EMPTY, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
-    from sinkjax.report.section import Section
-    from sinkjax.studies.suite import Report
+    from sinkjax.report.section import Report, Section
     from sinkjax.train.trained import Trained
 
 

@@ -30,7 +30,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     Args:
         study: the declaration.
         config: its settings.
-        stores: name -> finished store; those that a study can do without may be missing.
+        stores: name -> finished store; those that a study can do without may be missing, as may trainings that are not finished.
     """
     results = Results(study, config, stores)
     architecture = results.architecture
@@ -45,21 +45,25 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     drawings = (draw(results) for draw in study.figures(config, architecture))
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
-        study=study.name,
+        study=(study.heading or study.name).format(**vars(config)),
         title=study.title.format(**vars(config)),
-        question=_line(study.question),
+        question=_line(study.question.format(**vars(config))),
         findings=tuple(findings),
         rows=tuple(rows),
         featured=tuple(dict.fromkeys(names.get(label, label) for label in featured))[: None if study.featured else MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
-        provenance=provenance(next(iter(results.stores.values()))),
+        provenance=(study.provenance or _provenance)(results),
         claims=tuple(judge(claim, results) for claim in study.claims(config, architecture)),
         views=(*_maps(results), *study.views(results)),
         samples=_samples(results),
         subject=study.subject,
         over=study.over,
     )
+
+
+def _provenance(results: Results) -> Mapping[str, Any]:
+    return provenance(next(iter(results.stores.values())))
 
 
 def _line(text: str) -> str:

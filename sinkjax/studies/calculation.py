@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation
 from sinkjax.sweeps.job import description, digest

@@ -15,7 +15,7 @@ from sinkjax.studies.study import TEXT, Batch, Calculation, Condition, Inputs
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 START, TOKENS, PROMPTS = 16, 16, 3
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import CONFIG_FILE, Chosen, read, read_text
+from sinkjax.studies.registry import Chosen, read
 
 if TYPE_CHECKING:
     import xarray
@@ -28,30 +27,7 @@ def claim(folder: Path, chosen: Chosen) -> None:
     def differences(text: str) -> list[str]:
         return _differences(read(text, str(folder / CONFIG_FILE)), chosen)
 
-    take(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
-
-
-def take(folder: Path, document: str, differences: Callable[[str], list[str]], what: str) -> None:
-    """Write the document of a config into a folder that is new or empty, or find there what belongs to it; errors as for `claim`.
-
-    differences: from the document that is there, to what was otherwise.
-    """
-    identity = folder / CONFIG_FILE
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
-        if not identity.is_file():
-            if folder.is_dir() and any(folder.iterdir()):
-                raise SinkjaxError(f"{folder} exists with other content; choose another --out")
-            write(identity, document)
-            return
-    except OSError as error:
-        raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
-    found = differences(read_text(identity))
-    if found and [entry.name for entry in folder.iterdir()] == [CONFIG_FILE]:  # of a run that failed before it had a result
-        write(identity, document)
-    elif found:
-        raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
+    claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
 
 
 def store_path(folder: Path, job: str) -> Path:

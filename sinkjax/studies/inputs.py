@@ -8,7 +8,7 @@ import numpy as np
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import passages

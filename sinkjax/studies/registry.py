@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.files import document
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.experiments.base import Course, Recipe
-from sinkjax.resources import config_path, configs
 from sinkjax.studies.study import Study
 
-CONFIG_FILE, STORE_SUFFIX = "config.yaml", ".zarr"
+STORE_SUFFIX = ".zarr"
 
 # experiment of a config that runs all those of a family (`experiments/suite.py`) -> the name of its type
 SUITES = {"all": "All", "all-trained": "AllTrained"}
@@ -55,13 +55,6 @@ EXPERIMENTS = {
     "li/isolate": ("sinkjax.experiments.li.config", "Isolate", "sinkjax.experiments.li.isolate"),
     "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
     "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
-    "pretrain": ("sinkjax.experiments.pretrain.config", "Ablation", "sinkjax.experiments.pretrain.ablation"),
-    "sweep": ("sinkjax.studies.config", "Sweep", "sinkjax.experiments.sweep"),
-    "trigger/assumptions": ("sinkjax.experiments.trigger.config", "Assumptions", "sinkjax.experiments.trigger.assumptions"),
-    "trigger/bound": ("sinkjax.experiments.trigger.config", "Bound", "sinkjax.experiments.trigger.bounded"),
-    "trigger/heads": ("sinkjax.experiments.trigger.config", "Heads", "sinkjax.experiments.trigger.heads"),
-    "trigger/one-layer": ("sinkjax.experiments.trigger.config", "OneLayer", "sinkjax.experiments.trigger.one_layer"),
-    "trigger/sizes": ("sinkjax.experiments.trigger.config", "Sizes", "sinkjax.experiments.trigger.sizes"),
 }
 
 
@@ -97,8 +90,9 @@ def config_type(experiment: Any) -> type:
 def declared() -> dict[str, str]:
     """Name -> module of every study in `papers`."""
     home = Path(__file__).parent / "papers"
-    files = sorted(file for file in home.glob("*/*.py") if not file.name.startswith("_"))
-    return {f"{file.parent.name}/{file.stem.replace('_', '-')}": f"{HOME}.{file.parent.name}.{file.stem}" for file in files}
+    files = sorted(file.relative_to(home).with_suffix("") for file in home.rglob("*.py"))
+    modules = [".".join(file.parts) for file in files if not any(part.startswith("_") for part in file.parts)]
+    return {module.replace(".", "/").replace("_", "-"): f"{HOME}.{module}" for module in modules}
 
 
 def studies() -> list[str]:
@@ -118,11 +112,12 @@ def find(name: Any) -> Study | None:
 @functools.cache
 def _own(path: Path) -> Study:
     """The study in a user's file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"sinkjax_study_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SinkjaxError(f"there is no study file {path}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses look their module up
+    sys.modules[name] = module  # where dataclasses look the types of their fields up
     spec.loader.exec_module(module)
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study):
@@ -160,33 +155,12 @@ def choose(name: str) -> Chosen:
     return read(text, what, folder)
 
 
-def shipped(kind: str = "experiment") -> list[str]:
-    """The names of the shipped configs whose documents have the key `kind`: experiments, or what is trained."""
-    return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
-
-
 def _of_file(path: Path) -> Chosen:
     """A user's study with the defaults of its config."""
     name = str(path.resolve())
     study = find(name)
     assert study is not None
     return Chosen(name, study.config())
-
-
-def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None]:
-    """The document that a user names, what to call it, and its folder if it is that of a former run.
-
-    kind: of the shipped configs that an unknown name may have meant. Errors: nothing of that name.
-    """
-    if name in configs():
-        return config_path(name).read_text(encoding="utf-8"), name, None
-    path = Path(name).expanduser()
-    file = path / CONFIG_FILE if path.is_dir() else path
-    if path.is_dir() and not file.is_file():
-        raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
-    if not file.is_file():
-        raise unknown("config", name, shipped(kind), "; or a YAML file, or the folder of a former run")
-    return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None
 
 
 def _of_store(path: Path) -> Chosen:
@@ -214,16 +188,6 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
     return Chosen(experiment, documents.build(cls, values, what), folder)
-
-
-def read_text(path: Path) -> str:
-    """A file's text. Errors: not readable, not UTF-8."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SinkjaxError(f"{path} is not UTF-8 text") from None
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _entry(experiment: Any) -> tuple[str, str, str]:

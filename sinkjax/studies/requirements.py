@@ -28,7 +28,7 @@ PARTS = (
 
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
-    from sinkjax.model.bias import ValueBias
+    from sinkjax.model.attention_bias import ValueBias
     from sinkjax.model.config import Rope
     from sinkjax.model.normalisers import Softmax
     from sinkjax.model.positions import AddedPosition, ScorePosition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +34,17 @@ class Results:
         self.study, self.config, self.stores = study, config, stores
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
-        self.architecture: Any = architecture_of(next(iter(stores.values())))
-        parts = declared(study, config, self.architecture)
+        trains = study.trainings is not None
+        self.architecture: Any = SimpleNamespace() if trains else architecture_of(next(iter(stores.values())))
+        parts = () if trains else tuple(declared(study, config, self.architecture))
         sweeps = [part for part in parts if isinstance(part, Sweep) and part.when(config, self.architecture)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
         self.mains = [sweep for sweep in sweeps if sweep.name in stores]
+
+    @property
+    def trained(self) -> dict[str, xarray.Dataset]:
+        """What was measured on the models of each training that is there, by its name."""
+        return {name: self[name] for name in self.stores}
 
     def __contains__(self, name: str) -> bool:
         return name in self.stores

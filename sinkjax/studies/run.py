@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sinkjax
 from sinkjax.analysis.rules import verdicts_csv
 from sinkjax.analysis.summary import summary_csv
-from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
@@ -25,7 +26,7 @@ from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, course, find, trains
 from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
-from sinkjax.studies.training import stores_of, teach_all
+from sinkjax.studies.training import stores_of, train_all
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
 
@@ -52,36 +53,36 @@ def carry_out(
     chosen: Chosen,
     out: Path,
     memory: int | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
     load: Callable[..., Model] | None = None,
 ) -> Section:
     """Run an experiment into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
-    memory: bytes that a sweep may plan with, by default the device's. say: told in one line what happens next. load: gives
-    the model of an experiment that takes one, by default `sinkjax.load`.
+    memory: bytes that a sweep may plan with, by default the device's. log: called with a line of text before each step. load:
+    loads the model of a study that takes one, by default `sinkjax.load`.
     """
     for _ in plans(chosen, memory, weights=True):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
     if trains(chosen.experiment):
-        teach_all(course(chosen.experiment).lessons(chosen.config), chosen, out, say, functools.partial(build, chosen, out))
+        train_all(_trainings(chosen), chosen, out, log, functools.partial(build, chosen, out))
     else:
-        _sweep(chosen, out, memory, say, load or sinkjax.load)
-    say("summary, figures and page")
+        _sweep(chosen, out, memory, log, load or sinkjax.load)
+    log("summary, figures and page")
     return build(chosen, out)
 
 
-def _sweep(chosen: Chosen, out: Path, memory: int | None, say: Callable[[str], None], load: Callable[..., Model]) -> None:
-    """Carry out the jobs of an experiment on one model."""
+def _sweep(chosen: Chosen, out: Path, memory: int | None, log: Callable[[str], None], load: Callable[..., Model]) -> None:
+    """Carry out the specs of an experiment on one model."""
     config: Any = chosen.config
-    say(f"loading {config.model}")
+    log(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    for job in _specs(chosen, model.config):
-        batch, store = batches(job.inputs, job.prompts), results.store_path(out, job.name)
-        edits = "" if isinstance(job, Calculation) else f"{len(job.edits)} edits x "
-        say(f"{job.name}: {edits}{job.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
-        store_job(job, model, batch, store, memory)
+    for spec in _specs(chosen, model.config):
+        batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
+        edits = "" if isinstance(spec, Calculation) else f"{len(spec.edits)} edits x "
+        log(f"{spec.name}: {edits}{spec.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
+        store_spec(spec, model, batch, store, memory)
 
 
 def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
@@ -89,47 +90,47 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
 
     No weights are read. weights: whether they must be there.
     """
-    for job, architecture, planned in work(chosen, memory, weights):
-        if isinstance(job, SweepSpec) and planned is not None:
-            yield job, architecture, planned
+    for spec, architecture, planned in work(chosen, memory, weights):
+        if isinstance(spec, SweepSpec) and planned is not None:
+            yield spec, architecture, planned
 
 
 def work(
     chosen: Chosen, memory: int | None = None, weights: bool = False
 ) -> Iterator[tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]]:
-    """Every job or lesson of an experiment in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
+    """Every spec or training of an experiment in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
     if trains(chosen.experiment):
-        for lesson in course(chosen.experiment).lessons(config):
-            if lesson.wanted:
-                yield lesson, lesson.architecture, None
+        for training in _trainings(chosen):
+            if training.wanted:
+                yield training, training.architecture, None
         return
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
-    for job in _specs(chosen, architecture):
-        if isinstance(job, Calculation):
-            yield job, architecture, None
+    for spec in _specs(chosen, architecture):
+        if isinstance(spec, Calculation):
+            yield spec, architecture, None
             continue
-        T, lengths = config.length, [config.length] * job.prompts
-        yield job, architecture, plan(architecture, job.edits, lengths, T, job.probe, memory=memory, dtype=config.dtype)
+        T, lengths = config.length, [config.length] * spec.prompts
+        yield spec, architecture, plan(architecture, spec.edits, lengths, T, spec.probe, memory=memory, dtype=config.dtype)
 
 
-def store_job(job: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:
-    """Carry out one job into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
-    if isinstance(job, Calculation):
-        calculate(job, model, batch, store)
+def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:
+    """Carry out one spec into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
+    if isinstance(spec, Calculation):
+        calculate(spec, model, batch, store)
         return
     attributes = {"study": dict(batch.study)}
-    if job.prepare and finished(store, model, batch.tokens, job.edits, job.probe, batch.lengths, attributes):
+    if spec.prepare and finished(store, model, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
-    conditions = job.prepare(model, batch) if job.prepare else job.conditions
+    conditions = spec.prepare(model, batch) if spec.prepare else spec.conditions
     sinkjax.sweep(
         model,
         batch.tokens,
         [condition.edit for condition in conditions],
-        probe=job.probe,
+        probe=spec.probe,
         lengths=batch.lengths,
         out=store,
         memory=memory,
@@ -155,12 +156,38 @@ def build(chosen: Chosen, folder: Path) -> Section:
 def section_of(chosen: Chosen, folder: Path) -> Section:
     """What a run found, from its stores; nothing is written. Errors: a store that must be there and is not."""
     if trains(chosen.experiment):
+        study = find(chosen.experiment)
+        if study is not None:
+            return assemble(study, chosen.config, stores_of(_trainings(chosen), folder))
         lab = course(chosen.experiment)
-        return recipes.converted(lab.section(chosen.config, stores_of(lab.lessons(chosen.config), folder)))
+        return recipes.converted(lab.section(chosen.config, stores_of(_trainings(chosen), folder)))
     study = find(chosen.experiment)
     if study is None:
         return recipes.section(chosen, folder)
+    if chosen.store is not None:
+        data = results.open_store(chosen.store)
+        return assemble(study, _config_of(data), {SWEEP: data})
     return assemble(study, chosen.config, _stores(study, chosen, folder))
+
+
+def _config_of(data: xarray.Dataset) -> Any:
+    """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and what was measured."""
+    from sinkjax.studies.papers.sweep import MEASURES, Sweep
+
+    if "edit" not in data.dims:
+        raise SinkjaxError("this store holds no edits, so there is nothing to summarise")
+    labels = [str(label) for label in data["edit"].values]
+    edits = tuple({"compose": [], "label": label} for label in labels)
+    return Sweep(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
+
+
+def _trainings(chosen: Chosen) -> Sequence[TrainingSpec]:
+    """What a study trains."""
+    study = find(chosen.experiment)
+    if study is None:
+        return course(chosen.experiment).lessons(chosen.config)
+    assert study.trainings is not None
+    return study.trainings(chosen.config)
 
 
 def _specs(chosen: Chosen, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
@@ -173,8 +200,6 @@ def _specs(chosen: Chosen, architecture: Config) -> tuple[SweepSpec | Calculatio
 
 def _stores(study: Study, chosen: Chosen, folder: Path) -> dict[str, xarray.Dataset]:
     """The stores of a run by name, in the order of the study. Errors: one that must be there and is not, or is not finished."""
-    if chosen.store is not None:
-        return {SWEEP: results.open_store(chosen.store)}
     there = sorted(folder.glob(f"*{STORE_SUFFIX}"))
     if not there:
         raise SinkjaxError(f"{folder} holds no results yet; run the study first")

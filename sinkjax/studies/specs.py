@@ -26,7 +26,7 @@ from sinkjax.studies.study import (
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
 
@@ -55,7 +55,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
     return tuple(parts)
 
 
-def declared(study: Study, config: Any, architecture: Config) -> Iterator[Sweep | Calculation]:
+def declared(study: Study, config: Any, architecture: Any) -> Iterator[Sweep | Calculation]:
     """The sweeps and calculations of a study, the main sweep first."""
     if study.conditions is not None:
         yield main_sweep(study)
@@ -149,7 +149,7 @@ def random_edits(
     name: str = CONTROLS,
     probe: Callable[[Any], Any] | None = None,
     prompts: Callable[[Any], int] = control_prompts,
-    when: Callable[[Any, Config], bool] = lambda config, architecture: True,
+    when: Callable[[Any, Any], bool] = lambda config, architecture: True,
     optional: bool = False,
     values: Values | None = None,
 ) -> Sweep:

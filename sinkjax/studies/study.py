@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sinkjax.analysis.summary import Row
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
     from sinkjax.report.section import Drawing, View
-    from sinkjax.studies.results import Results
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
 NO_EDIT, CONTROL = "no edit", "control"
+Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Sweep:
     inputs: Callable[[Any], Inputs] = lambda config: TEXT
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
-    when: Callable[[Any, Config], bool] = lambda config, architecture: True
+    when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
 
 
@@ -220,20 +220,22 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study on a given model.
+    """A study on a given model, or (with `trainings`) one that trains models of its own.
 
     Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
     model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
 
-    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces.
-    question: what the papers say. needs: parts that a model must have (`studies/requirements.py`). probe: config -> what is
-    measured. conditions, controls, measures, values: of the main sweep, as for `Sweep`. more: further sweeps and calculations.
-    claims: what is judged. findings: quantities that are reported beside the claims. featured: results -> labels of the short
-    table. figures: functions of the results. noop: what it does, in words -> an edit of the study's kind that must change nothing
-    (takes `values` as a third argument where the study has some). shown: what maps and continuations show. notes: (config,
-    results) -> how to read the numbers, beside the standard notes. rows: results -> further rows of the summary. names: results
-    -> label of a condition -> its name for readers, where only the results tell what it is. check: raises
-    where a config does not fit a model. views: results -> further maps to step through. over: what means and intervals are over.
+    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces,
+    as may question and heading (what a page calls the study, by default its name). question: what the papers say. needs: parts
+    that a model must have (`studies/requirements.py`). probe: config -> what is measured. conditions, controls, measures,
+    values: of the main sweep, as for `Sweep`. more: further sweeps and calculations. trainings: config -> what is trained and
+    measured, in place of sweeps; `architecture` is empty then. claims: what is judged. findings: quantities that are reported
+    beside the claims. featured: results -> labels of the short table. figures: functions of the results. noop: what it does, in
+    words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
+    shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
+    rows: results -> further rows of the summary. names: results -> label of a condition -> its name for readers, where only the
+    results tell what it is. check: raises where a config does not fit a model. views: results -> further maps to step through.
+    provenance: results -> how the numbers were made, in place of the usual facts. over: what means and intervals are over.
     subject: what a condition is.
     """
 
@@ -241,12 +243,14 @@ class Study:
     config: type
     title: str
     question: str
+    heading: str = ""
     needs: tuple[str, ...] = ()
     probe: Callable[[Any], Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None
     controls: tuple[Sweep, ...] = ()
     measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
     values: Values | None = None
+    trainings: Callable[[Any], Sequence[TrainingSpec]] | None = None
     inputs: Callable[[Any], Inputs] = lambda config: TEXT
     more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = lambda config, architecture: ()
     claims: Callable[[Any, Config], Iterable[Claim]] = lambda config, architecture: ()
@@ -260,5 +264,6 @@ class Study:
     names: Callable[[Results], Mapping[str, str]] = lambda results: {}
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
+    provenance: Callable[[Results], Mapping[str, Any]] | None = None
     over: str = "prompts"
     subject: str = "edit"

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import read_text, write
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.report.section import Section
+from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose, config_type, read_text, studies, trains
+from sinkjax.studies.registry import Chosen, choose, config_type, studies, trains
 
 REFUSED = "refused.yaml"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What several experiments found. skipped: experiment -> why it has no section, in one sentence."""
-
-    title: str
-    sections: tuple[Section, ...]
-    skipped: Mapping[str, str]
 
 
 def names(config: All | AllTrained) -> list[str]:
@@ -60,7 +50,7 @@ def place(config: All | AllTrained, name: str, out: Path) -> Path:
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
-def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callable[[str], None] = lambda line: None) -> Report:
+def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callable[[str], None] = lambda line: None) -> Report:
     """Run every experiment of a suite, each into a folder of its own below `out`, and write one page of them all.
 
     An experiment that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
@@ -73,14 +63,14 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, say: Callabl
     refused: dict[str, str] = {}
     sections = []
     for number, name in enumerate(experiments := names(config), 1):
-        say(f"{name} ({number} of {len(experiments)})")
+        log(f"{name} ({number} of {len(experiments)})")
         try:
-            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, say, load))
+            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, log, load))
         except SinkjaxError as error:
             if isinstance(error.__context__, OSError):  # a full disk refuses every model
                 raise
             refused[name] = str(error)
-            say(f"{name} does not run: {error}")
+            log(f"{name} does not run: {error}")
     write(out / REFUSED, documents.dump(refused))
     return _write(config, out, sections, refused)
 

@@ -1,4 +1,4 @@
-"""Carry out a lesson: train its models, and store what is measured on them."""
+"""Train the models of a study, and store what is measured on them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from sinkjax import __version__
 from sinkjax.config_files import documents
-from sinkjax.report.plan import duration
+from sinkjax.progress import duration
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import write_whole
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import TrainingSpec
 from sinkjax.sweeps.store import refuse_other
-from sinkjax.train import registry, train
+from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, read
 from sinkjax.train.loop import SUMMARY
 from sinkjax.train.runs import table
@@ -28,74 +28,79 @@ if TYPE_CHECKING:
     import xarray
 
 
-def teach_all(
-    lessons: Sequence[TrainingSpec], chosen: Chosen, out: Path, say: Callable[[str], None], show: Callable[[], object]
+def train_all(
+    specs: Sequence[TrainingSpec], chosen: Chosen, out: Path, log: Callable[[str], None], show: Callable[[], object]
 ) -> None:
-    """`teach` every lesson that is wanted, in turn, and say how far it is. show: makes the page, after each lesson if it can.
+    """Train every model that is wanted, in turn.
 
-    Errors: as for `teach`.
+    log: called with a line of text before each step. show: rebuilds the page; it is called after each training if all of them can
+    be shown unfinished.
+
+    Errors: as for `train_one`.
     """
-    wanted = [lesson for lesson in lessons if lesson.wanted]
-    for number, lesson in enumerate(wanted, 1):
+    wanted = [spec for spec in specs if spec.wanted]
+    for number, spec in enumerate(wanted, 1):
         seconds = seconds_left(wanted, out)
         left = "" if seconds is None else f"; about {duration(seconds)} left for all"
-        say(f"{lesson.name} ({number} of {len(wanted)}{left})")
-        teach(lesson, chosen, out, say)
-        if number < len(wanted) and all(lesson.so_far for lesson in lessons):
+        log(f"{spec.name} ({number} of {len(wanted)}{left})")
+        train_one(spec, chosen, out, log)
+        if number < len(wanted) and all(spec.so_far for spec in specs):
             show()
 
 
-def seconds_left(lessons: Sequence[TrainingSpec], out: Path) -> float | None:
+def seconds_left(specs: Sequence[TrainingSpec], out: Path) -> float | None:
     """What the steps that are left will take, at the mean cost of those of finished trainings; None before the first of these."""
     costs, steps = [], 0
-    for lesson in lessons:
-        folder = out / lesson.name
+    for spec in specs:
+        folder = out / spec.name
         if (folder / SUMMARY).is_file():
             costs.append(json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["milliseconds_per_step_of_a_run"])
             continue
         lines = read(folder)[1] if (folder / LOG).is_file() else []
         made = max((line["step"] for line in lines), default=0)
-        steps += (lesson.training.steps - made) * len(table(lesson.training, registry.task(lesson.training)))
+        steps += (spec.training.steps - made) * len(table(spec.training, registry.task(spec.training)))
     known = [cost for cost in costs if cost is not None]
     return steps * float(np.mean(known)) / 1000 if known else None
 
 
-def stores_of(lessons: Sequence[TrainingSpec], folder: Path) -> Mapping[str, xarray.Dataset]:
-    """The stores of lessons by name; of one that is not finished, what it tells so far. Errors: a store that is not there, of a
-    lesson that tells nothing before its end."""
+def stores_of(specs: Sequence[TrainingSpec], folder: Path) -> Mapping[str, xarray.Dataset]:
+    """The stores of trainings by name; of an unfinished one, what is known so far.
+
+    Errors: a missing store of a training that cannot be shown unfinished.
+    """
     found = {}
-    for lesson in lessons:
-        path = results.store_path(folder, lesson.name)
-        if path.exists() or lesson.so_far is None:
-            found[lesson.name] = results.open_store(path)
-        elif (data := lesson.so_far(folder / lesson.name)) is not None:
-            found[lesson.name] = data
+    for spec in specs:
+        path = results.store_path(folder, spec.name)
+        if path.exists() or spec.so_far is None:
+            found[spec.name] = results.open_store(path)
+        elif (data := spec.so_far(folder / spec.name)) is not None:
+            found[spec.name] = data
     return found
 
 
-def teach(lesson: TrainingSpec, chosen: Chosen, out: Path, say: Callable[[str], None]) -> None:
-    """Train what a lesson wants into `out`/its name, or what is left of it, and store what is measured, unless it is there.
+def train_one(spec: TrainingSpec, chosen: Chosen, out: Path, log: Callable[[str], None]) -> None:
+    """Train a spec into the folder of its name in `out`, or what is left of it, and store what is measured, unless it is there.
 
     Errors: a training or a store of other numbers; no permission, no room.
     """
-    store, identity = results.store_path(out, lesson.name), description(lesson)
+    store, identity = results.store_path(out, spec.name), description(spec)
     if store.exists():
         refuse_other(store, identity)
         return
-    say(f"{lesson.name}: training")
-    found = train(lesson.training, out / lesson.name, say)
-    say(f"{lesson.name}: measuring")
+    log(f"{spec.name}: training")
+    found = train(spec.training, out / spec.name, log)
+    log(f"{spec.name}: measuring")
     study = {"experiment": chosen.experiment, "config": documents.plain(documents.fields(chosen.config))}
-    write_whole(lesson.measure(found), store, identity, study)
+    write_whole(spec.measure(found), store, identity, study)
 
 
-def description(lesson: TrainingSpec) -> dict[str, Any]:
+def description(spec: TrainingSpec) -> dict[str, Any]:
     """Training, device and versions behind some numbers, as JSON."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "optax")}
     return {
-        "calculation": lesson.name,
-        "training": documents.plain(documents.fields(lesson.training)),
-        "dtype": lesson.training.dtype,
+        "calculation": spec.name,
+        "training": documents.plain(documents.fields(spec.training)),
+        "dtype": spec.training.dtype,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "versions": {"sinkjax": __version__} | versions,
     }

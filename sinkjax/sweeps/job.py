@@ -16,15 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from sinkjax.edits.resolve import Edits
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import RULES, Params
 from sinkjax.probes.probe import Probe
-from sinkjax.sweeps.plan import Schedule, plan_resolved
+from sinkjax.sweeps.plan import plan_resolved
+from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline
+from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 CELLS = ("cells_addressed", "cells_changed")
 
@@ -41,9 +43,9 @@ class Job:
     precision: str
 
     @property
-    def static(self) -> dict[str, Any]:
-        """The static arguments of the jitted functions."""
-        return {"config": self.model.config, "probe": self.probe, "precision": self.precision}
+    def spec(self) -> ForwardSpec:
+        """What is static in the jitted functions."""
+        return ForwardSpec(config=self.model.config, probe=self.probe, precision=self.precision)
 
     @property
     def dtype(self) -> str:
@@ -114,7 +116,7 @@ class Job:
         that has the name of a dimension.
         """
         B, T = self.tokens.shape[:2]
-        record = jax.eval_shape(lambda *args: baseline(*args, **self.static)[1], self.params, self.tokens, self.lengths)
+        record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)
         variables = {
             name: (("edit", *record.dims[name]), (len(self.resolved), *array.shape), array.dtype)
             for name, array in record.items()

@@ -18,57 +18,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.edits.edit import Edit
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
 from sinkjax.probes.probe import Probe
+from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
-from sinkjax.sweeps.sharing import Origin, origins
+from sinkjax.sweeps.sharing import origins
 from sinkjax.transformer.attention import QUERY_BLOCK
 from sinkjax.transformer.output import NLL_TOKENS
+from sinkjax.transformer.spec import ForwardSpec
 
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
 TOKENS_PER_CALL = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Edits run in one call: their numbers in the list, the block they start from, and in whose run (an edit, None: unedited).
-
-    A chunk that starts behind the last block has nothing to run: its record is that of its base.
-    """
-
-    kind: int
-    edits: tuple[int, ...]
-    start: int
-    base: int | None = None
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Who runs with whom; fixed when a store is made, so that a resumed sweep repeats the same calls.
-
-    prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is filled up). chunks: the calls for each
-    block of prompts, those of one base in a row.
-    """
-
-    prompt_block: int
-    widths: tuple[int, ...]
-    chunks: tuple[Chunk, ...]
-
-    def to_json(self) -> dict:
-        """As plain lists and numbers."""
-        chunks = [[chunk.kind, chunk.start, list(chunk.edits), chunk.base] for chunk in self.chunks]
-        return {"prompt_block": self.prompt_block, "widths": list(self.widths), "chunks": chunks}
-
-    @classmethod
-    def from_json(cls, data: dict) -> Schedule:
-        """The schedule that `to_json` wrote; those of stores made before edits shared a base name none."""
-        chunks = tuple(Chunk(kind, tuple(edits), start, *base) for kind, start, edits, *base in data["chunks"])
-        return cls(data["prompt_block"], tuple(data["widths"]), chunks)
 
 
 @dataclass(frozen=True)
@@ -95,16 +60,6 @@ class Plan:
     def peak_bytes(self) -> int:
         """Estimated peak of each device's memory."""
         return sum(self.bytes.values())
-
-
-def kind_of(edits: Edits) -> tuple:
-    """The kind of a resolved edit: its pytree structure and the shapes of its arrays. One kind stacks, and compiles once."""
-    return jax.tree.structure(edits), tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(edits))
-
-
-def stack(edits: Sequence[Edits]) -> Edits:
-    """Resolved edits of one kind, each array with a leading axis over edits."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
 
 
 def plan(
@@ -158,7 +113,7 @@ def plan_resolved(
     for number, entry in enumerate(resolved):
         groups.setdefault(kind_of(entry), []).append(number)
     widths = tuple(devices * min(each, math.ceil(len(numbers) / devices)) for numbers in groups.values())
-    chunks = _chunks(list(groups.values()), widths, starts, config.layers)
+    chunks = cut_into_chunks(list(groups.values()), widths, starts, config.layers)
 
     blocks = math.ceil(B / prompt_block)
     computed = [chunk for chunk in chunks if chunk.start < config.layers]
@@ -183,25 +138,6 @@ def plan_resolved(
         flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * blocks * tokens,
         result_bytes=len(resolved) * B * cost.record,
     )
-
-
-def _chunks(groups: Sequence[list[int]], widths: Sequence[int], starts: Sequence[Origin], L: int) -> tuple[Chunk, ...]:
-    """Edits of one kind and base, in the order of their starts; those with nothing to run apart from the others."""
-    parts: dict[tuple, list[int]] = {}
-    for kind, numbers in enumerate(groups):
-        for number in sorted(numbers, key=lambda number: starts[number].block):
-            base, block = starts[number].base, starts[number].block
-            parts.setdefault((base is not None, base, kind, block == L), []).append(number)
-    return tuple(
-        Chunk(kind, edits, starts[edits[0]].block, base)
-        for (_, base, kind, _), numbers in sorted(parts.items(), key=lambda part: (part[0][0], part[0][1] or 0, *part[0][2:]))
-        for edits in _cut(numbers, widths[kind])
-    )
-
-
-def _cut(numbers: Sequence[int], width: int) -> list[tuple[int, ...]]:
-    """Consecutive parts of at most `width`."""
-    return [tuple(numbers[i : i + width]) for i in range(0, len(numbers), width)]
 
 
 @dataclass(frozen=True)
@@ -303,6 +239,6 @@ def _record_bytes(config: Config, T: int, probe: Probe, dtype: str) -> int:
     shaped = jax.ShapeDtypeStruct
     params = jax.tree.map(lambda leaf: shaped(leaf.shape, dtype), abstract(config))
     tokens = shaped((1, T), "int32") if config.vocab_size else shaped((1, T, config.width), dtype)
-    run = functools.partial(baseline, config=config, probe=probe, precision="highest")
+    run = functools.partial(baseline, spec=ForwardSpec(config=config, probe=probe))
     record = jax.eval_shape(run, params, tokens, shaped((1,), "int32"))[1]
     return sum(array.size * array.dtype.itemsize for array in record.values())

@@ -13,22 +13,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.edits.edit import Edit, as_edits
-from sinkjax.edits.resolve import Edits, resolve
+from sinkjax.edits.edit import Edit, as_edits, resolve
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar
 from sinkjax.sweeps.job import CELLS, Job
-from sinkjax.sweeps.plan import Chunk, Schedule, stack
+from sinkjax.sweeps.schedule import Chunk, Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 
 def sweep(
@@ -47,15 +47,29 @@ def sweep(
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
-    tokens: int [B, T] right-padded, or float [B, T, d]. edits: of any kinds; each kind compiles once, and an edit whose first
-    layer is l takes the blocks before it from the baseline. probe: the statistics. lengths: int [B]. labels: dimension -> labels;
-    edits are labelled by `edit.label` by default. out: a zarr store, written chunk by chunk; the same call resumes it, and after
-    a kill gives the values of an undisturbed run bit for bit. None keeps the result in memory. memory: bytes of each device to
-    plan with, by default what it has. attributes: provenance kept with the result (text, BOS policy, ...), as JSON. progress:
-    show a bar. Edits are spread over the axes but "model" of the mesh on which the model was placed, else over all devices.
-    Returns a dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched.
-    Errors: an edit that does not fit (`resolve`), that addressed no cell, or that left a row of attention empty; a store of
-    another sweep; an output that cannot be written.
+    Edits are spread over the axes but "model" of the mesh on which the model was placed, else over all devices.
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right, or float [B, T, d].
+        edits: Of any kinds; each kind compiles once, and an edit whose first layer is l takes the blocks before it from the
+            baseline.
+        probe: The statistics.
+        lengths: int [B], by default T for all.
+        labels: Dimension -> labels; edits are labelled by `edit.label` by default.
+        out: A zarr store, written chunk by chunk; the same call resumes it, and after a kill gives the values of an undisturbed
+            run bit for bit. None keeps the result in memory.
+        memory: Bytes of each device to plan with, by default what it has.
+        precision: Of matrix products, as for `sinkjax.forward`.
+        attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
+        progress: Whether to show a bar.
+
+    Returns:
+        A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched.
+
+    Raises:
+        SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; the store is of
+            another sweep; the output cannot be written.
     """
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
@@ -130,7 +144,7 @@ def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iter
         tokens, lengths = job.place((job.tokens[prompts], job.lengths[prompts]))
         for number, of_base in itertools.groupby((chunk for _, chunk in chunks), key=lambda chunk: chunk.base):
             of_edit = () if number is None else (job.place(_for_prompts(job.resolved[number], prompts)),)
-            base, record = baseline(job.params, tokens, lengths, *of_edit, **job.static)
+            base, record = baseline(job.params, tokens, lengths, *of_edit, spec=job.spec)
             for chunk in of_base:
                 if chunk.start == job.model.config.layers:
                     yield block, chunk, jax.tree.map(lambda array: array[None], record)
@@ -140,7 +154,7 @@ def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iter
                 stacked = stack([_for_prompts(job.resolved[entry], prompts) for entry in numbers])
                 stacked = job.place(stacked, job.edit_axes)
                 start, counting = jnp.int32(chunk.start), base.counting(stacked)
-                yield block, chunk, edited(job.params, tokens, lengths, stacked, start, counting, **job.static)
+                yield block, chunk, edited(job.params, tokens, lengths, stacked, start, counting, spec=job.spec)
 
 
 def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:

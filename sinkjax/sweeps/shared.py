@@ -15,16 +15,14 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.edits.resolve import Edits
 from sinkjax.edits.site import Site
-from sinkjax.model.config import Config
+from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
-from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.transformer.forward import block_step, complete, embed, empty_slots, with_sink_token
-from sinkjax.transformer.output import Trace
-
-STATIC = ("config", "probe", "precision")
+from sinkjax.transformer.block import block_step, empty_slots
+from sinkjax.transformer.forward import embed, with_sink_token
+from sinkjax.transformer.output import Trace, complete
+from sinkjax.transformer.spec import ForwardSpec
 
 
 @struct.dataclass
@@ -44,34 +42,32 @@ class Base:
         return dataclasses.replace(self, trace=dataclasses.replace(self.trace, layers=layers | {"counts": counts}))
 
 
-@partial(jax.jit, static_argnames=STATIC)
+@partial(jax.jit, static_argnames="spec")
 def baseline(
     params: Params,
     tokens: jax.Array,
     lengths: jax.Array,
     edits: Edits = (),
     *,
-    config: Config,
-    probe: Probe,
-    precision: str,
+    spec: ForwardSpec,
 ) -> tuple[Base, Record]:
     """Run the model unedited, or with the one edit given: what other runs share with it, and its record."""
-    params = with_sink_token(params, config, precision)
-    h, start = embed(params, tokens, edits, config, probe, lengths)
-    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
+    params = with_sink_token(params, spec)
+    h, start = embed(params, tokens, lengths, edits, spec)
+    step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
 
     def keep_input(carry: tuple, xs: tuple) -> tuple[tuple, tuple]:
         after, measured = step(*carry, *xs)
         return after, (carry[0], measured)
 
-    xs = (jnp.arange(config.layers), params["layers"])
-    (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, config, probe)), xs)
+    xs = (jnp.arange(spec.config.layers), params["layers"])
+    (h, slots), (inputs, layers) = jax.lax.scan(keep_input, (h, empty_slots(step, params, h, spec.probe)), xs)
     trace = Trace(start, layers, slots)
-    out = complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision)
+    out = complete(params, h, tokens, lengths, edits, trace, spec)
     return Base(inputs, trace), out.record
 
 
-@partial(jax.jit, static_argnames=STATIC)
+@partial(jax.jit, static_argnames="spec")
 def edited(
     params: Params,
     tokens: jax.Array,
@@ -80,15 +76,13 @@ def edited(
     start: jax.Array,
     base: Base,
     *,
-    config: Config,
-    probe: Probe,
-    precision: str,
+    spec: ForwardSpec,
 ) -> Record:
     """The records of a stack of edits of one kind, none of which differs from the base before block `start` (int, one for all).
 
     edits: resolved, each leaf with a leading axis over edits. base: `counting` them. Returns a record with that leading axis.
     """
-    return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, config, probe, precision))(edits)
+    return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, spec))(edits)
 
 
 def from_start(
@@ -98,17 +92,15 @@ def from_start(
     edits: Edits,
     start: jax.Array,
     base: Base,
-    config: Config,
-    probe: Probe,
-    precision: str,
+    spec: ForwardSpec,
 ) -> Record:
     """The record of one edited run that takes everything before block `start` from the base."""
-    params = with_sink_token(params, config, precision)
+    params = with_sink_token(params, spec)
     if any(term.site == Site.EMBED for term in edits):
-        h, begin = embed(params, tokens, edits, config, probe, lengths)
+        h, begin = embed(params, tokens, lengths, edits, spec)
     else:
         h, begin = base.inputs[start], base.trace.start
-    step = block_step(config, probe, lengths, edits, tokens.shape[1], h.dtype, precision)
+    step = block_step(spec, lengths, edits, tokens.shape[1], h.dtype)
 
     def skip_or_run(carry: tuple, xs: tuple[jax.Array, dict[str, Any]]) -> tuple[tuple, dict]:
         (h, slots), (layer, of_base) = carry, xs
@@ -118,6 +110,6 @@ def from_start(
 
         return jax.lax.cond(layer < start, lambda: (carry, of_base), run)
 
-    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(config.layers), base.trace.layers))
+    (h, slots), layers = jax.lax.scan(skip_or_run, (h, base.trace.slots), (jnp.arange(spec.config.layers), base.trace.layers))
     trace = Trace(begin, layers, slots)
-    return complete(params, h, tokens, trace, edits, config, probe, lengths, logits=False, precision=precision).record
+    return complete(params, h, tokens, lengths, edits, trace, spec).record

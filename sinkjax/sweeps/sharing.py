@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from sinkjax.edits.resolve import Edits, first_layer
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
 
 WORTH = 2  # forwards that a base beside the unedited run must save: it takes a compilation

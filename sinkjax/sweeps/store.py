@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.plan import Schedule
+from sinkjax.sweeps.schedule import Schedule
 
 if TYPE_CHECKING:
     import xarray

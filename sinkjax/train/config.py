@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sinkjax.config_files.checks import above, at_least, each_once
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import Dtype, above, at_least, each_once
+from sinkjax.model.names import Dtype
 
+KIND = "training"  # the key of a document that names its task
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 
 

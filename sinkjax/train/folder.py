@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.native import save
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import params
-from sinkjax.train import registry
-from sinkjax.train.feed import same_data
+from sinkjax.train.config import KIND
 from sinkjax.train.log import read
-from sinkjax.train.task import Models, Reads
+from sinkjax.train.prefetch import same_data
+from sinkjax.train.task import HostDataTask, ModelTask
 from sinkjax.train.trained import Trained
 
 LIST = 12  # numbers of a measurement that a card shows at most
@@ -26,10 +27,10 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
     """
     one_of("run", run, range(len(trained.runs)))
     task = trained.task
-    if not isinstance(task, Models):
-        raise SinkjaxError(f"the runs of {registry.name_of(trained.config)} are no models of this library, so none can be saved")
+    if not isinstance(task, ModelTask):
+        raise SinkjaxError(f"the runs of {task.name} are no models of this library, so none can be saved")
     config, tokenizer = task.model(trained.runs[run].run.variant), None
-    if isinstance(task, Reads):
+    if isinstance(task, HostDataTask):
         source = task.open(lambda line: None)
         same_data(trained.folder, source)
         tokenizer = source.tokenizer
@@ -60,7 +61,7 @@ def card(trained: Trained, run: int, parameters: int) -> str:
             f"Measured on held-out data at step {last['step']}, layers and positions counted from 0:",
             _table(found),
             "`sinkjax train FILE.yaml` makes it again, where FILE.yaml holds:",
-            f"```yaml\n{registry.write(trained.config)}```\n",
+            f"```yaml\n{documents.write(trained.task.name, trained.config, KIND)}```\n",
         )
     )
 

@@ -1,8 +1,8 @@
-"""`train`: every run of a config into a folder; resumable at any moment, bit for bit.
+"""`train`: every run of a task into a folder; resumable at any moment, bit for bit.
 
 The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json` and, in `models`, each
-language model. A checkpoint commits
-the state together with the length of the log, so a resumed training cuts what was logged after it and writes the same again.
+language model. A checkpoint commits the state together with the length of the log, so a resumed training cuts what was logged
+after it and writes the same again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ import jax
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, write
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
-from sinkjax.studies.folder import take
-from sinkjax.studies.registry import CONFIG_FILE
-from sinkjax.train import registry, speed
+from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
-from sinkjax.train.config import DIVERGED, Training
-from sinkjax.train.events import Events
-from sinkjax.train.feed import Feed, same_data
+from sinkjax.train.config import DIVERGED, KIND, Training
 from sinkjax.train.folder import save_run
 from sinkjax.train.log import Log, read
+from sinkjax.train.prefetch import HostBatches, same_data
+from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, table
-from sinkjax.train.spread import Spread
 from sinkjax.train.state import RUNNING, STATUS, TrainState
-from sinkjax.train.task import Models, Reads, Source, Summarises
+from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingTask, Task
+from sinkjax.train.tensorboard import Events
 from sinkjax.train.trained import Trained, begin_all, going, trained
 
 SUMMARY, MODELS, LOCK = "summary.json", "models", ".lock"
@@ -57,7 +55,7 @@ class Progress:
 
 
 def train(
-    config: Training,
+    task: Task,
     folder: str | Path,
     say: Callable[[str], None] = lambda line: None,
     *,
@@ -65,18 +63,28 @@ def train(
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
-    """Train every run of a config, or what is left of it in `folder`; a finished training is read.
+    """Train every run of a task, or what is left of it in `folder`; a finished training is read.
 
-    say: told in one line what happens. tensorboard: write event files too. save_every: seconds between checkpoints. progress:
-    show a bar. None of these changes a number. Errors: what the task refuses; a folder with other content or of another config
-    (each field that differs), or in which another process trains.
+    Args:
+        task: What is trained; its config says how.
+        folder: Where the training lies.
+        say: Told in one line what happens.
+        tensorboard: Whether to write event files too.
+        save_every: Seconds between checkpoints.
+        progress: Whether to show a bar. None of these four changes a number.
+
+    Returns:
+        What the runs learned.
+
+    Raises:
+        SinkjaxError: The task refuses its data; the folder has other content, or that of another config (each field that
+            differs), or another process trains in it.
     """
-    folder = Path(folder)
+    folder, config = Path(folder), task.config
     check_dtype(config.dtype)
-    task = registry.task(config)
     every = table(config, task)
     state, runs = begin_all(task, config)
-    claim(folder, config)
+    claim(folder, task)
     with contextlib.ExitStack() as stack:
         stack.enter_context(alone(folder))
         checkpoints = stack.enter_context(Checkpoints(folder))
@@ -85,11 +93,11 @@ def train(
             state = found[0]
         done = Progress(**found[1]) if found else Progress()
         log = stack.enter_context(Log(folder, done.log_bytes))
-        spread = Spread(task, config, len(every))
-        source = task.open(say) if isinstance(task, Reads) and going(state, config) else None
-        feed = Feed(source, [run.seed for run in every], config.eval_every) if source else None
+        devices = RunParallel(task, config, len(every))
+        source = task.open(say) if isinstance(task, HostDataTask) and going(state, config) else None
+        host = HostBatches(source, [run.seed for run in every], config.eval_every) if source else None
         if not done.log_bytes:
-            log.write([header(config, every, state, spread, source)])
+            log.write([header(task, every, state, devices, source)])
         elif source:
             same_data(folder, source)
         events = stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))) if tensorboard else None
@@ -100,9 +108,9 @@ def train(
         saved = time.monotonic()
         while left := going(state, config):
             taken, steps = done.seconds, done.run_steps
-            state, done, lines = call(state, done, runs, every, left, spread, feed)
+            state, done, lines = call(state, done, runs, every, left, devices, host)
             log.write(lines)
-            pace = speed.measured(task, done.run_steps - steps, done.seconds - taken, *spread.hardware)
+            pace = speed.measured(task, done.run_steps - steps, done.seconds - taken, *devices.hardware)
             speed.note(folder, done.step, pace)
             if events:
                 events.write([line | pace for line in lines])
@@ -127,7 +135,7 @@ def train(
 def save_models(result: Trained) -> None:
     """Write each run's language model as a folder that `sinkjax.load` reads."""
     for ended in result.runs:
-        if isinstance(result.task, Models) and result.task.model(ended.run.variant).vocab_size is not None:
+        if isinstance(result.task, ModelTask) and result.task.model(ended.run.variant).vocab_size is not None:
             save_run(result, ended.run.run, result.folder / MODELS / f"run-{ended.run.run:03d}")
 
 
@@ -137,25 +145,25 @@ def call(
     runs: RunArrays,
     every: tuple[Run, ...],
     left: list[int],
-    spread: Spread,
-    feed: Feed | None,
+    devices: RunParallel,
+    host: HostBatches | None,
 ) -> tuple[TrainState, Progress, list[dict[str, Any]]]:
     """Bring the runs `left` to their next evaluation; the very first call only evaluates what was initialised.
 
     Returns the state, how far it is, and the lines for the log.
     """
-    config = spread.config
+    config = devices.config
     step = min(done.step + config.eval_every, config.steps) if done.step >= 0 else 0
-    begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), spread.is_compiled(len(left))
-    data = (feed.at(left, max(done.step, 0)), feed.held_out) if feed else ()
-    state, metrics = spread.advance(state, runs, left, step, *data)
+    begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), devices.is_compiled(len(left))
+    data = (host.at(left, max(done.step, 0)), host.held_out) if host else ()
+    state, metrics = devices.advance(state, runs, left, step, *data)
     values = {name: np.asarray(array) for name, array in metrics.items()}
     status, steps = np.asarray(state.status), np.asarray(state.step)
     if compiled:
         seconds, new = done.seconds + time.monotonic() - begun, int(steps.sum()) - before
         done = dataclasses.replace(done, seconds=seconds, run_steps=done.run_steps + new)
-    task = spread.task
-    summarise = task.summarise if isinstance(task, Summarises) else dict
+    task = devices.task
+    summarise = task.summarise if isinstance(task, SummarisingTask) else dict
     lines = [
         {**every[run].labels(), "step": int(steps[run]), "status": STATUS[status[run]]}
         | summarise({name: array[row] for name, array in values.items()})
@@ -164,17 +172,21 @@ def call(
     return state, dataclasses.replace(done, step=step), lines
 
 
-def claim(folder: Path, config: Training) -> None:
+def claim(folder: Path, task: Task) -> None:
     """Make `folder` the place of a training; errors as for `train`."""
-    chosen = registry.Chosen(registry.name_of(config), config)
+    document = documents.write(task.name, task.config, KIND)
 
     def differences(text: str) -> list[str]:
-        other = registry.read(text, str(folder / CONFIG_FILE))
-        if other.task != chosen.task:
-            return [f"task was {other.task}, now {chosen.task}"]
-        return documents.differences(other.config, config)
+        what = str(folder / CONFIG_FILE)
+        values = documents.parse(text, what)
+        name = values.pop(KIND, None)
+        if name is None:
+            raise SinkjaxError(f"{what} is no training: it lacks the key {KIND!r}")
+        if name != task.name:
+            return [f"task was {name}, now {task.name}"]
+        return documents.differences(documents.build(type(task.config), values, what), task.config)
 
-    take(folder, registry.write(config), differences, "training")
+    claim_folder(folder, document, differences, "training")
 
 
 @contextlib.contextmanager
@@ -191,18 +203,21 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: Spread, source: Source | None) -> dict[str, Any]:
+def header(
+    task: Task, every: tuple[Run, ...], state: TrainState, devices: RunParallel, source: DataSource | None
+) -> dict[str, Any]:
     """The first line of a log: what is trained, where, and what intervals over its runs are intervals of."""
+    config = task.config
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
     return {
-        registry.KIND: registry.name_of(config),
+        KIND: task.name,
         "config": documents.plain(documents.fields(config)),
         "runs": [run.labels() for run in every],
         "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(state.params)),
         **({"data": source.card} if source else {}),
         "intervals_over": over,
-        "together": spread.together,
-        "devices": " x ".join(map(str, spread.hardware)),
+        "together": devices.together,
+        "devices": " x ".join(map(str, devices.hardware)),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
 
@@ -210,7 +225,7 @@ def header(config: Training, every: tuple[Run, ...], state: TrainState, spread: 
 def summary(result: Trained) -> dict[str, Any]:
     """What is told of a finished training: how each run ended, in how many steps, and what a step cost."""
     return {
-        registry.KIND: registry.name_of(result.config),
+        KIND: result.task.name,
         "milliseconds_per_step_of_a_run": result.milliseconds,
         "runs": [ended.labels() for ended in result.runs],
     }

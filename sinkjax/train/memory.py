@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.train.config import Training
-from sinkjax.train.optimiser import optimiser_of
-from sinkjax.train.task import Makes, Task
+from sinkjax.train.state import optimiser_of
+from sinkjax.train.task import DeviceDataTask, HostDataTask, Task
 
 
 def training_bytes(task: Task, config: Training) -> dict[str, int]:
@@ -21,7 +21,7 @@ def training_bytes(task: Task, config: Training) -> dict[str, int]:
     rows = getattr(config, "micro_batch", None) or config.batch
     params = jax.eval_shape(task.init, 0)
     optimiser = jax.eval_shape(lambda params: optimiser_of(config, jnp.float32(0)).init(params), params)
-    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), _batch(task, config))
+    batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), _batch(task))
     kept = jax.eval_shape(lambda params, batch: jax.vjp(lambda p: task.loss(p, batch, jnp.int32(0))[0], params)[1], params, batch)
     return {
         "weights and optimiser": _size(params) + _size(optimiser),
@@ -30,12 +30,12 @@ def training_bytes(task: Task, config: Training) -> dict[str, int]:
     }
 
 
-def _batch(task: Task, config: Any) -> Any:
-    """The shapes of a batch: of one that is made, or of blocks of text (`sinkjax/data/batches.py`)."""
-    if isinstance(task, Makes):
-        return jax.eval_shape(task.batch, jax.random.key(0))
-    shape, whole = (config.batch, config.context + 1), jax.ShapeDtypeStruct
-    return {"tokens": whole(shape, jnp.int32), "loss_mask": whole(shape, jnp.bool_)}
+def _batch(task: Task) -> Any:
+    """The shapes of a batch."""
+    if isinstance(task, HostDataTask):
+        return task.batch_shapes()
+    assert isinstance(task, DeviceDataTask)
+    return jax.eval_shape(task.batch, jax.random.key(0))
 
 
 def _size(tree: Any) -> int:

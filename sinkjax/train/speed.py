@@ -1,4 +1,4 @@
-"""How fast a training of language models goes: tokens a second, and the share of the devices' peak that its products reach.
+"""How fast a training goes whose task counts tokens: tokens a second, and the share of the devices' peak that its products reach.
 
 It is kept in `speed.jsonl` beside the log, which holds only what is the same whenever a training is interrupted.
 """
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from sinkjax.model import params
 from sinkjax.model.config import Config
-from sinkjax.train.language import LanguageTask
-from sinkjax.train.task import Task
+from sinkjax.train.task import Task, TokenTask
 
 SPEED = "speed.jsonl"
 
@@ -39,12 +38,12 @@ def token_flops(config: Config) -> float:
 
 def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) -> dict[str, float]:
     """tokens_per_second and, on a device whose peak is known, flop_utilisation, of `steps` steps (all runs together); else {}."""
-    if not isinstance(task, LanguageTask) or not steps or not seconds:
+    if not isinstance(task, TokenTask) or not steps or not seconds:
         return {}
-    tokens = steps * task.config.batch * task.config.context / seconds
+    tokens = steps * task.tokens_per_step() / seconds
     found = {"tokens_per_second": tokens}
     if kind in PEAKS:
-        found["flop_utilisation"] = tokens * token_flops(task.architecture) / (devices * PEAKS[kind])
+        found["flop_utilisation"] = tokens * task.flops_per_token() / (devices * PEAKS[kind])
     return found
 
 

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import optax
 
 from sinkjax.model.params import Params
-from sinkjax.train import bits
+from sinkjax.train import counter_rng
 from sinkjax.train.config import Schedule, Training
-from sinkjax.train.optimiser import optimiser_of
 from sinkjax.train.runs import RunArrays
-from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState
-from sinkjax.train.task import Makes, Task
+from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_of
+from sinkjax.train.task import DeviceDataTask, Task
 
 Metrics = dict[str, jax.Array]
 
@@ -53,7 +52,7 @@ def update(
     batch: what the host read, or None. Returns the loss and the squared norm of the gradient too.
     """
     if batch is None:
-        assert isinstance(task, Makes)
+        assert isinstance(task, DeviceDataTask)
         batch = task.batch(data_key(config, run.seed, state.step))
     (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, config)
     squared = optax.tree.norm(gradient, squared=True)
@@ -90,8 +89,8 @@ def gradient_of(
 
 
 def _held_out(task: Task, config: Training) -> Any:
-    assert isinstance(task, Makes)
-    return task.held_out(bits.key(config.data_seed, "held-out data", config.random_bits))
+    assert isinstance(task, DeviceDataTask)
+    return task.held_out(counter_rng.key(config.data_seed, "held-out data", config.random_bits))
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
@@ -106,5 +105,5 @@ def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
 
 def data_key(config: Training, seed: jax.Array, step: jax.Array) -> jax.Array:
     """The key of a run's batch: of (data seed, seed of the run, step), or of (data seed, step) if the data are shared."""
-    stream = bits.key(config.data_seed, "training data", config.random_bits)
+    stream = counter_rng.key(config.data_seed, "training data", config.random_bits)
     return jax.random.fold_in(stream if config.shared_data else jax.random.fold_in(stream, seed), step)

@@ -11,15 +11,23 @@ import numpy as np
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.train.config import Training
 
 
 class Task(Hashable, Protocol):
     """A model and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
 
-    Its data are made on the device (`Makes`) or read on the host (`Reads`).
-    variants: names of what differs between runs beside seed and learning rate, on parameters of one shape; at least one.
-    A variant arrives as int32 [], its place in `variants`.
+    Its data are made on the device (`DeviceDataTask`) or read on the host (`HostDataTask`).
+    name: under which its trainings are stored. config: the training that it is the task of. variants: names of what differs
+    between runs beside seed and learning rate, on parameters of one shape; at least one. A variant arrives as int32 [], its
+    place in `variants`.
     """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def config(self) -> Training: ...
 
     @property
     def variants(self) -> tuple[str, ...]: ...
@@ -35,7 +43,7 @@ class Task(Hashable, Protocol):
 
 
 @runtime_checkable
-class Makes(Protocol):
+class DeviceDataTask(Protocol):
     """A task whose data are made on the device; both methods are traced."""
 
     def batch(self, key: jax.Array) -> Any:
@@ -45,7 +53,7 @@ class Makes(Protocol):
         """The held-out batch; `key` is that of the data seed."""
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Data on the host. card: what they are, in JSON; a training goes on only with data of the same card."""
 
     @property
@@ -63,15 +71,18 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Reads(Protocol):
+class HostDataTask(Protocol):
     """A task whose data are read on the host."""
 
-    def open(self, say: Callable[[str], None]) -> Source:
+    def open(self, say: Callable[[str], None]) -> DataSource:
         """The data, made ready. say: is told what takes time."""
+
+    def batch_shapes(self) -> Any:
+        """Shapes and dtypes of a training batch, without its data."""
 
 
 @runtime_checkable
-class Summarises(Protocol):
+class SummarisingTask(Protocol):
     """A task whose evaluations are reduced on the host before they are logged."""
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -79,8 +90,19 @@ class Summarises(Protocol):
 
 
 @runtime_checkable
-class Models(Protocol):
+class ModelTask(Protocol):
     """A task that trains models of this library, which can be saved one by one."""
 
     def model(self, variant: str) -> Config:
         """The architecture of a variant's runs."""
+
+
+@runtime_checkable
+class TokenTask(Protocol):
+    """A task whose speed is told in tokens a second."""
+
+    def tokens_per_step(self) -> int:
+        """Of one run."""
+
+    def flops_per_token(self) -> float:
+        """FLOPs of a training step, for each of its tokens."""

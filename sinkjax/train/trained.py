@@ -13,9 +13,7 @@ import numpy as np
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import Params
-from sinkjax.studies.registry import CONFIG_FILE, read_text
-from sinkjax.train import registry
-from sinkjax.train.checkpoint import CHECKPOINTS, Checkpoints
+from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import ALL_STEPS, Training
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState, begin
@@ -64,14 +62,9 @@ class Trained:
         return jax.tree.map(lambda leaf: leaf[run], self.params)
 
 
-def load_runs(folder: str | Path) -> Trained:
-    """A finished training from its folder. Errors: no training there, or one that is not finished."""
-    folder = Path(folder)
-    document = folder / CONFIG_FILE
-    if not document.is_file() or not (folder / CHECKPOINTS).is_dir():
-        raise SinkjaxError(f"{folder} is not the folder of a training")
-    config = registry.read(read_text(document), str(document)).config
-    task = registry.task(config)
+def load_trained(folder: Path, task: Task) -> Trained:
+    """A finished training of a task from its folder. Errors: no checkpoint there, or runs that are not finished."""
+    config = task.config
     with Checkpoints(folder, look_only=True) as checkpoints:
         found = checkpoints.restore(jax.eval_shape(lambda: begin_all(task, config)[0]))
     if found is None:

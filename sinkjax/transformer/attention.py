@@ -13,12 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
-from sinkjax.model import products
-from sinkjax.model.bias import SinkToken, ValueBias
-from sinkjax.model.config import Config
+from sinkjax.model import ops
+from sinkjax.model.attention_bias import SinkToken, ValueBias
 from sinkjax.model.extra_key import extra_key, weigh
-from sinkjax.model.masks import visible_keys
-from sinkjax.model.positions import add_to_scores
+from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.fused import attend_fused
@@ -34,18 +32,17 @@ def attend(
     window: jax.Array | None,
     w: Mapping[str, Any],
     tape: Tape,
-    config: Config,
-    precision: str,
-    attention_impl: str = "sinkjax",
 ) -> tuple[jax.Array, jax.Array]:
     """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
-    window: int, the number of last keys a query sees, or None. w: the parameters of the layer.
+    window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: of the layer, with what is
+    static in the pass.
     Scores, weights and their sums are at least float32.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
     B, T, H, D = q_BTHD.shape
-    if attention_impl == "fused":
+    config, precision = tape.spec.config, tape.spec.precision
+    if tape.spec.attention_impl == "fused":
         return attend_fused(q_BTHD, k_BSKD, v_BSKD, config), jnp.zeros(B, jnp.int32)
     K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
@@ -63,7 +60,7 @@ def attend(
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
-        scores = products.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
+        scores = ops.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
         scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(T), T, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
@@ -72,7 +69,7 @@ def attend(
             of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, T + 1, w)
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
         weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
-        out = products.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)
+        out = ops.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)
         out = out if extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts

@@ -15,8 +15,6 @@ from sinkjax.model.normalisers import Softmax
 from sinkjax.model.positions import ScorePosition
 from sinkjax.probes.probe import Probe
 
-IMPLEMENTATIONS = ("sinkjax", "fused")
-
 
 def attend_fused(q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, config: Config) -> jax.Array:
     """The heads' outputs [B, T, H, D] of rotated queries and keys, in the dtype of v."""

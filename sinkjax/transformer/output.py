@@ -9,10 +9,14 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.edits.resolve import Edits
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits
+from sinkjax.model.ops import project
+from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
+from sinkjax.transformer.block import normed_input
+from sinkjax.transformer.spec import ForwardSpec
 
 NLL_TOKENS = 128  # tokens whose vocabulary logits exist at one time when only their loss is asked for
 
@@ -42,6 +46,21 @@ class Trace:
     start: dict[str, Any]
     layers: dict[str, Any]
     slots: dict[str, jax.Array]
+
+
+def complete(
+    params: Params, h: jax.Array, tokens: jax.Array, lengths: jax.Array, edits: Edits, trace: Trace, spec: ForwardSpec
+) -> Output:
+    """From the last residual stream and all that was measured to the `Output`."""
+    config, probe = spec.config, spec.probe
+    x = normed_input(h, params, "final_norm", config)
+    if config.vocab_size is None:
+        return output(None, x, None, trace, edits, probe)
+    unembed = params["embed"].T if config.tied else params["unembed"]
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    to_logits = lambda x: project(x, unembed, spec.precision, preferred_element_type=wide)  # noqa: E731
+    nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
+    return output(to_logits(x) if spec.logits else None, None, nll, trace, edits, probe)
 
 
 def output(

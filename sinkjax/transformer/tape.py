@@ -10,27 +10,29 @@ import dataclasses
 import jax
 
 from sinkjax.edits import apply
-from sinkjax.edits.resolve import Edits, Resolved
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits, Resolved
 from sinkjax.probes.measure import measure
-from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, View
+from sinkjax.transformer.spec import ForwardSpec
 
 
 class Tape:
     """Edits and measurements of one layer.
 
+    spec: what is static in the pass. layer: int32 [].
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
-    def __init__(self, edits: Edits, probe: Probe, lengths: jax.Array, layer: jax.Array):
-        self.edits, self.probe, self.lengths, self.layer = edits, probe, lengths, layer
+    def __init__(self, spec: ForwardSpec, edits: Edits, lengths: jax.Array, layer: jax.Array):
+        self.spec, self.edits, self.lengths, self.layer = spec, edits, lengths, layer
+        self.probe = spec.probe
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
 
     def fork(self) -> Tape:
         """An empty tape of the same layer, for a loop inside it."""
-        return Tape(self.edits, self.probe, self.lengths, self.layer)
+        return Tape(self.spec, self.edits, self.lengths, self.layer)
 
     def at(self, site: Site) -> list[tuple[int, Resolved]]:
         """The terms that act at a site, left to right, with their numbers."""

@@ -17,7 +17,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Llama3Scaling
 from sinkjax.studies import run
 from sinkjax.studies.registry import Chosen
-from tests.experiments.tiny import study, write_model, write_text
+from tests.studies.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9
 PARAMETERS = {
@@ -73,7 +73,7 @@ def test_a_device_that_is_too_small_is_refused():
 
 
 def test_the_command_line_plans_and_lists_them(capsys, monkeypatch):
-    monkeypatch.setattr("sinkjax.report.plan.matrix_rate", lambda *args: 1e12)
+    monkeypatch.setattr("sinkjax.studies.plan.matrix_rate", lambda *args: 1e12)
     monkeypatch.setenv("COLUMNS", "160")
     assert cli.main(["plan", "kiya/mask", "--model", "llama-3.2-3b", "--dtype", "bfloat16", "--memory", "16"]) == 0
     shown = capsys.readouterr().out

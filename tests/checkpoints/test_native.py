@@ -12,7 +12,7 @@ import pytest
 
 import sinkjax
 from sinkjax.checkpoints import native, presets
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
@@ -21,7 +21,7 @@ from sinkjax.model import params
 from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser
-from sinkjax.train.trigger import OneOf
+from sinkjax.tasks.trigger.task import OneOf
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.model.variants import bare
 

@@ -13,7 +13,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
-from tests.experiments.tiny import write_model
+from tests.studies.tiny import write_model
 
 
 @pytest.fixture(scope="module")

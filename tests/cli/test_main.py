@@ -14,8 +14,9 @@ import sinkjax
 from sinkjax import backend
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.plan import duration
-from tests.experiments.tiny import write_both
+from sinkjax.progress import duration
+from sinkjax.studies.registry import choose
+from tests.studies.tiny import write_both
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf", "numpy"}
 SWEEP = """
@@ -124,7 +125,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
 def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
     out = tmp_path / "out"
     assert cli.main(["run", str(finished / "sweep.zarr"), "--seed", "3", "--out", str(out)]) == 0
-    first, second = (cli.choose(str(folder)).config for folder in (finished, out))
+    first, second = (choose(str(folder)).config for folder in (finished, out))
     assert (first.seed, second.seed, first.controls, second.controls) == (0, 3, 4, 4)
 
 

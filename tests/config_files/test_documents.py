@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.kiya.config import Mask
-from sinkjax.studies.config import Sweep
+from sinkjax.studies.papers.sweep import Sweep
 from sinkjax.studies.registry import Chosen, read
 
 

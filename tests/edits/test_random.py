@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sinkjax
 from sinkjax import Capture, Edit, Probe, Site, compose, edit, mask_key
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import resolve
 from tests.edits.cases import CONTINUOUS, at
 
 FEW = settings(

@@ -32,7 +32,7 @@ from sinkjax import (
     shift_positions,
     swap_embeddings,
 )
-from sinkjax.edits.resolve import first_layer
+from sinkjax.edits.term import first_layer
 from tests.edits.cases import STRENGTH, at
 
 LENGTHS, T = np.array([10, 7]), 10

@@ -12,7 +12,7 @@ from sinkjax.experiments.kiya.config import AfterSoftmax
 from sinkjax.probes.statistics import sinking_heads
 from sinkjax.studies import run
 from tests.experiments.test_mask import TEXTS
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 CONFIG = AfterSoftmax(length=20, position=3, first_layers=(2, 1, 9))
 WAYS = tuple(after_softmax.WAYS)

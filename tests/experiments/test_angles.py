@@ -19,7 +19,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies import run
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 PARTS = (geometry.ANGLE_PART, geometry.NORM_PART)
 

@@ -16,7 +16,7 @@ from sinkjax.experiments.kiya.config import Baseline
 from sinkjax.studies import run
 from sinkjax.studies.run import plans
 from tests.experiments.test_mask import TEXTS
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 T = 20
 

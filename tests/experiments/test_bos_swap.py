@@ -17,7 +17,7 @@ from sinkjax.experiments.kiya.config import BosSwap
 from sinkjax.probes.record import Record
 from sinkjax.studies import run
 from tests.experiments.test_mask import TEXTS
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 T, LAYERS = 20, 4
 CONFIG = BosSwap(length=T, positions=(2, 5), shown=5)

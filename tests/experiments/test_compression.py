@@ -15,7 +15,7 @@ from sinkjax.experiments.background.config import Compression
 from sinkjax.experiments.background.spectra import SPECTRUM, anisotropy, bound_by, correlation, matrix_entropy, spectrum
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 
 def test_the_spectrum_is_that_of_the_singular_values_of_each_prompt(rng):
@@ -58,7 +58,7 @@ def test_controls_drop_another_position_within_reach():
 def test_a_model_of_few_layers_is_refused_and_a_tiny_one_runs(tmp_path: Path, monkeypatch, tiny_config):
     with pytest.raises(SinkjaxError, match="compares early, middle and late layers, and this model has 3"):
         compression.jobs(Compression(), tiny_config)
-    monkeypatch.setattr("tests.experiments.tiny.LAYERS", 5)
+    monkeypatch.setattr("tests.studies.tiny.LAYERS", 5)
     write_both(tmp_path)
     section = run.carry_out(study("background/compression", tmp_path, controls=3, control_prompts=2), tmp_path / "out")
     assert len(section.rows) == 5 * (5 + 2) + 1  # and the identity edit

@@ -15,7 +15,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.background import elsewhere, elsewhere_order, elsewhere_tokens
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 SMALL = {"delimiters": ["t", "\n"], "words": ["e"], "place": 3, "placed_prompts": 2, "controls": 4, "control_prompts": 2}
 

@@ -11,14 +11,14 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch
 from sinkjax.experiments.kiya import embedding, first_block
 from sinkjax.experiments.kiya.config import Embedding
 from sinkjax.studies import run
 from sinkjax.studies.registry import choose
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})
 

@@ -13,7 +13,7 @@ from sinkjax.experiments.background import massive
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.background.massive_arms import RANKS, Levels, arms, controls, layer_arms, levels_probe, share_massive
 from sinkjax.studies import run
-from sinkjax.sweeps.plan import kind_of
+from sinkjax.sweeps.schedule import kind_of
 from tests.experiments.tiny import LAYERS, study, write_both
 
 SMALL = {"controls": 4, "control_prompts": 2, "layer_prompts": 2}

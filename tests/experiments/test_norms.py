@@ -13,7 +13,7 @@ from sinkjax.experiments.summary import Row
 from sinkjax.model import params
 from sinkjax.probes.probe import Probe
 from sinkjax.studies import run
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 
 def test_a_position_is_compared_with_the_others_but_never_with_itself_or_the_first(rng):

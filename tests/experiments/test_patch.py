@@ -16,7 +16,7 @@ from sinkjax.experiments.background import patch, patch_donor, patch_positions
 from sinkjax.experiments.background.config import Patch
 from sinkjax.experiments.identity import GROUP
 from sinkjax.studies import run
-from sinkjax.sweeps.plan import kind_of
+from sinkjax.sweeps.schedule import kind_of
 from tests.experiments.tiny import LAYERS, study, write_both
 
 CONFIG = Patch(length=10, prompts=2, control_prompts=2, controls=3)

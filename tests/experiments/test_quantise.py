@@ -12,7 +12,7 @@ from sinkjax.experiments.background.config import Quantise
 from sinkjax.probes.record import Record
 from sinkjax.probes.statistics import View
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 
 def test_the_error_is_what_rounding_to_255_steps_loses(rng):

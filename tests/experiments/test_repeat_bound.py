@@ -17,7 +17,7 @@ from sinkjax.model.config import Config, DynamicScaling, Rope, YarnScaling
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 T = 12
 

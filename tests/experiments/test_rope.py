@@ -14,7 +14,7 @@ from sinkjax.experiments.base import Batch
 from sinkjax.experiments.kiya import first_block, rope
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 SIZE = 16
 NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})

@@ -11,7 +11,7 @@ from sinkjax.experiments.gu import rope_positions
 from sinkjax.experiments.gu.config import RopePositions
 from sinkjax.experiments.gu.rope_positions import REVERSED, SAME, ZERO
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 CONFIG = RopePositions(length=10, places=(2, 5), shift=7, controls=30)
 

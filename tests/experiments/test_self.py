@@ -12,7 +12,7 @@ from sinkjax.experiments.kiya.config import SelfOnly
 from sinkjax.probes.statistics import sinking_heads
 from sinkjax.studies import run
 from tests.experiments.test_mask import TEXTS, masked_layers
-from tests.experiments.tiny import LAYERS, study, write_both
+from tests.studies.tiny import LAYERS, study, write_both
 
 L = 5
 CONFIG = SelfOnly(positions=(1, 3), shown=3, first_layers=(3, 2, 5, 9), length=20)

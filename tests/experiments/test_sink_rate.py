@@ -18,7 +18,7 @@ from sinkjax.experiments.gu.rates import measure
 from sinkjax.experiments.summary import Row
 from sinkjax.studies import run
 from sinkjax.studies.inputs import drawn
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 PUBLISHED = ({"model": "M", "inputs": "random", "eps": 0.3, "rate": 75, "source": "paper"},)
 

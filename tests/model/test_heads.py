@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import sinkjax
 from sinkjax import Capture, Config, Probe, SinkjaxError, Site
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm, Rope
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate

@@ -11,9 +11,9 @@ import pytest
 
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
-from sinkjax.model.bias import SinkToken
+from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.config import NoPosition, Rope
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal

@@ -10,7 +10,7 @@ import pytest
 
 from sinkjax.experiments.base import Claim, Section
 from sinkjax.studies import run
-from tests.experiments.tiny import study, write_both
+from tests.studies.tiny import study, write_both
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "findings.py"
 

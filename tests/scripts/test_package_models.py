@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.train import train
-from sinkjax.train.pretrain_config import Pretrain
+from sinkjax.tasks import train
+from sinkjax.tasks.language_model.config import Pretrain
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "package_models.py"
 TINY = {"layers": 1, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300}

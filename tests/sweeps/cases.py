@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
 from sinkjax import Capture, Edit, Probe, Site, Statistic
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 
 LENGTHS = np.array([9, 12, 5, 12])
 LAYERS = 3

@@ -11,10 +11,12 @@ import pytest
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError
-from sinkjax.edits.resolve import resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.model import params
-from sinkjax.sweeps.plan import Schedule, host_memory, plan, stack
+from sinkjax.sweeps.plan import host_memory, plan
+from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
+from sinkjax.transformer.spec import ForwardSpec
 from tests.sweeps.cases import EVERYTHING, LAYERS, LENGTHS, assert_close, model_of, prompts
 
 RECEIVED = Probe(attention_received=True)
@@ -149,18 +151,18 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     assert planned.schedule.widths == (3,)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
     batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")
-    static = {"config": config, "probe": probe, "precision": "highest"}
+    spec = ForwardSpec(config=config, probe=probe)
     stacked = stack([resolve(edit, config, [T] * B, T) for edit in edits])
-    base = jax.eval_shape(lambda *args: baseline(*args, **static)[0].counting(stacked), shapes, *batch)
+    base = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), shapes, *batch)
     start = jax.ShapeDtypeStruct((), "int32")
-    used = edited.lower(shapes, *batch, stacked, start, base, **static).compile().memory_analysis()
+    used = edited.lower(shapes, *batch, stacked, start, base, spec=spec).compile().memory_analysis()
     bytes_used = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes
     assert 0.9 * bytes_used < planned.peak_bytes < 2.0 * bytes_used
 
 
 def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):
-    static = {"config": tiny_config, "probe": EVERYTHING, "precision": "highest"}
-    _, record = jax.eval_shape(lambda *args: baseline(*args, **static), tiny_params, prompts(tiny_config), LENGTHS)
+    spec = ForwardSpec(config=tiny_config, probe=EVERYTHING)
+    _, record = jax.eval_shape(lambda *args: baseline(*args, spec=spec), tiny_params, prompts(tiny_config), LENGTHS)
     measured = sum(array.size * array.dtype.itemsize for array in record.values())
     assert plan(tiny_config, MASKS, LENGTHS, 12, EVERYTHING).result_bytes == len(MASKS) * measured
 

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.model import params as parameters
 from sinkjax.model.config import Config, RMSNorm, Rope
 from sinkjax.sweeps.shared import baseline, edited

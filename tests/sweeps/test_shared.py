@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 import sinkjax
 from sinkjax import Probe, Site, Statistic
-from sinkjax.edits.resolve import first_layer, resolve
+from sinkjax.edits.edit import resolve
 from sinkjax.edits.site import SITES
+from sinkjax.edits.term import first_layer
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited, from_start
+from sinkjax.transformer.spec import ForwardSpec
 from tests.sweeps.cases import (
     EMBEDDING_EDITS,
     EVERYTHING,
@@ -137,11 +139,11 @@ def test_only_the_blocks_from_the_first_edited_one_on_are_run(tiny_config, tiny_
 
 def test_a_skipped_block_is_a_branch_that_vmap_leaves_alone(tiny_config, tiny_params):
     tokens, lengths = jnp.asarray(prompts(tiny_config)), jnp.asarray(LENGTHS)
-    static = {"config": tiny_config, "probe": Probe(attention_received=True), "precision": "highest"}
+    spec = ForwardSpec(config=tiny_config, probe=Probe(attention_received=True))
     edits = [resolve(sinkjax.mask_key(0, layers=layer), tiny_config, LENGTHS, 12) for layer in range(LAYERS)]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *edits)
-    base = baseline(tiny_params, tokens, lengths, **static)[0].counting(stacked)
-    traced = jax.make_jaxpr(lambda start: edited(tiny_params, tokens, lengths, stacked, start, base, **static))(jnp.int32(1))
+    base = baseline(tiny_params, tokens, lengths, spec=spec)[0].counting(stacked)
+    traced = jax.make_jaxpr(lambda start: edited(tiny_params, tokens, lengths, stacked, start, base, spec=spec))(jnp.int32(1))
     (loop,) = [eqn for eqn in traced.eqns[0].params["jaxpr"].eqns if eqn.primitive.name == "scan"]
     body = [eqn.primitive.name for eqn in loop.params["jaxpr"].eqns]
     assert body.count("cond") == 1
@@ -153,8 +155,8 @@ def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_
     tokens, probe = jnp.asarray(prompts(tiny_config)), Probe(attention_received=True)
     with jax.enable_x64(True):
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64"), tiny_params)
-        lengths, static = jnp.asarray(LENGTHS), {"config": tiny_config, "probe": probe, "precision": "highest"}
-        base, _ = baseline(params, tokens, lengths, **static)
+        lengths, spec = jnp.asarray(LENGTHS), ForwardSpec(config=tiny_config, probe=probe)
+        base, _ = baseline(params, tokens, lengths, spec=spec)
 
         def received(record):
             return jnp.nanmean(record["attention_received"][..., 0])
@@ -167,7 +169,7 @@ def test_reverse_mode_gives_the_gradient_of_the_plain_forward(tiny_config, tiny_
             edits = resolve(sinkjax.add_logit(0, strength, layers=(1, 2)), tiny_config, LENGTHS, 12)
             start = jnp.int32(first_layer(edits, tiny_config))
             edits = jax.tree.map(jnp.asarray, edits)
-            return received(from_start(params, tokens, lengths, edits, start, base.counting(edits), **static))
+            return received(from_start(params, tokens, lengths, edits, start, base.counting(edits), spec=spec))
 
         got, want = jax.jit(jax.grad(shared))(0.3), jax.grad(naive)(0.3)
         assert want > 0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site, Statistic
-from sinkjax.edits.resolve import Edits, first_layer, resolve
+from sinkjax.edits.edit import resolve
+from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.shared import baseline, edited

@@ -18,7 +18,7 @@ import zarr
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError, Site, Statistic
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from sinkjax.train import registry
+from sinkjax.tasks import registry
 from sinkjax.train.config import Training
 
 WIDTH = 4
@@ -32,6 +32,7 @@ class Regression:
     """Variant "square" has the squared error as its loss, "absolute" the absolute one."""
 
     config: Linear
+    name: str = "linear"
     variants: tuple[str, ...] = ("square", "absolute")
 
     def init(self, seed):

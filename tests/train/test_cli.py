@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli import main as cli
-from sinkjax.train import load_runs
+from sinkjax.tasks import load_runs
 from tests.train import linear
 
 DOCUMENT = "training: linear\nseeds: 2\nsteps: 150\nlearning_rates: [0.1, 0.003]\nbatch: 32\neval_every: 50\n"

@@ -8,10 +8,10 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import load_runs, train
+from sinkjax.tasks import load_runs, train
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.tasks.trigger.config import TriggerTraining
 from sinkjax.train.folder import save_run
-from sinkjax.train.pretrain_config import Pretrain
-from sinkjax.train.trigger_config import TriggerTraining
 from tests.train import linear
 
 MINI = {"layers": 1, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300}

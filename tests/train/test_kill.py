@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.train import load_runs
+from sinkjax.tasks import load_runs
 from tests.train import linear
 
 pytestmark = pytest.mark.kill
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys
 from sinkjax.train import train
-from sinkjax.train.pretrain_config import Pretrain
+from sinkjax.tasks.language_model.config import Pretrain
 from tests.train import linear
 
 linear.register()

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.train import bits, load_runs, loop, train
+from sinkjax.tasks import load_runs, train
+from sinkjax.train import counter_rng, loop
 from sinkjax.train.log import read
 from tests.train import linear
 from tests.train.linear import Linear
@@ -106,7 +107,7 @@ def test_the_log_has_each_evaluation_of_each_run_until_it_ends(done):
 def test_evaluations_are_those_of_the_stored_parameters(done):
     _, lines = read(done.folder)
     last = {line["run"]: line for line in lines}
-    key = bits.key(SMALL.data_seed, "held-out data", SMALL.random_bits)
+    key = counter_rng.key(SMALL.data_seed, "held-out data", SMALL.random_bits)
     for run, line in last.items():
         found = done.task.evaluate(done.of(run), done.task.held_out(key), 0)
         assert line["loss"] == pytest.approx(float(found["loss"]), rel=1e-4, abs=1e-9)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals, metrics
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, measures, words
@@ -31,12 +32,11 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic
 from sinkjax.report.table import interval, number
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 STORES = ("sweep", "controls")
 EXTRAS = (MAPS, TEXTS, identity.STORE)

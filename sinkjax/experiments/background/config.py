@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import at_least, below, seen
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import ControlledSinks, at_least, below, seen
+from sinkjax.studies.config import Controlled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background(ControlledSinks):
+class Background(Controlled):
     """What the background experiments share."""
 
     def __post_init__(self) -> None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity, words
@@ -46,7 +47,6 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

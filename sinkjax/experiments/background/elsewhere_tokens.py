@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.experiments.background.config import Elsewhere
 from sinkjax.experiments.summary import Row
-from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

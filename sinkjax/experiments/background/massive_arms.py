@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments.background.config import Massive
 from sinkjax.experiments.base import Arm, Batch

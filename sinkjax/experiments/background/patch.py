@@ -16,7 +16,7 @@ import numpy as np
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, views, words
 from sinkjax.experiments.background import patch_positions

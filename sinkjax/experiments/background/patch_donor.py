@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.experiments.background.patch_figures import SITES
 from sinkjax.experiments.base import Batch

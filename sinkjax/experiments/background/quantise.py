@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, measures, words
 from sinkjax.experiments.background.config import Quantise
@@ -36,7 +37,6 @@ from sinkjax.probes.statistics import Statistic, View
 from sinkjax.report.figures import layers
 from sinkjax.report.table import interval
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

@@ -8,8 +8,9 @@ from typing import Any
 
 import tyro
 
+from sinkjax.config_files.checks import at_least, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import StudyConfig, at_least, share
+from sinkjax.studies.config import Study
 
 SHORTEST = 8  # tokens of a prompt: its first half then holds some other positions to compare the first one with
 REPORTED: dict[str, Any] = {"model": str, "inputs": str, "eps": (int, float), "rate": (int, float), "source": str}
@@ -17,7 +18,7 @@ INPUTS = ("text", "random", "repeat")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstToken(StudyConfig):
+class FirstToken(Study):
     """What the studies that set the first token against others have in common."""
 
     controls: int = 20
@@ -120,7 +121,7 @@ class RopePositions(FirstToken):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatBound(StudyConfig):
+class RepeatBound(Study):
     """The bound on attention in a prompt of one token repeated, under rotary positions (Propositions 1 to 4)."""
 
     prompts: int = 16

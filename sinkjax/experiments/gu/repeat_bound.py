@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments import identity

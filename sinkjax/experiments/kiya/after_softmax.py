@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below
 from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, views
@@ -32,7 +33,6 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import PairView, Statistic, sinking_heads
 from sinkjax.report.table import interval, number
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import MIN_QUERIES, layers_below
 
 if TYPE_CHECKING:
     import xarray

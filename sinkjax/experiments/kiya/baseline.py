@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.intervals import Interval
+from sinkjax.config_files.checks import MIN_QUERIES, layers_below
 from sinkjax.experiments import illustrations, measures
 from sinkjax.experiments.base import Arm, Calculation, Claim, Inputs, Job, Section
 from sinkjax.experiments.kiya import bos
@@ -27,7 +28,6 @@ from sinkjax.model.config import Config
 from sinkjax.probes.probe import Probe
 from sinkjax.report.table import interval
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import MIN_QUERIES, layers_below
 
 if TYPE_CHECKING:
     import xarray

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import metrics
-from sinkjax.checkpoints.load import Model, open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.base import Batch, Calculation, Inputs, Job
-from sinkjax.studies.config import MIN_QUERIES, StudyConfig
+from sinkjax.studies.config import Study
 
 if TYPE_CHECKING:
     import xarray
@@ -49,14 +51,14 @@ def require(bos: str | int, model: Model) -> Bos:
     return found
 
 
-def of_study(config: StudyConfig) -> Bos | None:
+def of_study(config: Study) -> Bos | None:
     """The BOS of a study whose model is not loaded; its tokenizer is read, its weights are not."""
     if isinstance(config.bos, int):
         return Bos(config.bos, str(config.bos))
     return find(config.bos, open_checkpoint(config.model, config.revision).tokenizer)
 
 
-def expect(config: StudyConfig) -> None:
+def expect(config: Study) -> None:
     """Raise if the files of a study's model are here and name no BOS, and the study gives none."""
     tokenizer = None if isinstance(config.bos, int) else open_checkpoint(config.model, config.revision).tokenizer
     if tokenizer is not None and tokenizer.bos is None:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, below, each_once, layers_from_0, share
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.config import (
-    MIN_QUERIES,
-    ControlledSinks,
-    Study,
-    above,
-    at_least,
-    below,
-    each_once,
-    layers_from_0,
-    share,
-)
+from sinkjax.studies.config import Controlled, Study
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mask(ControlledSinks):
+class Mask(Controlled):
     """Mask the logits towards one key in each single layer, in layers 0 to l, in all layers, and in some heads (Figs. 4, 8)."""
 
     key: int = 0
@@ -70,7 +61,7 @@ class Baseline(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BosSwap(ControlledSinks):
+class BosSwap(Controlled):
     """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -140,7 +131,7 @@ class Rope(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfOnly(ControlledSinks):
+class SelfOnly(Controlled):
     """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
 
     prompts: int = 16
@@ -167,7 +158,7 @@ class SelfOnly(ControlledSinks):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AfterSoftmax(ControlledSinks):
+class AfterSoftmax(Controlled):
     """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
 
     key: int = 0

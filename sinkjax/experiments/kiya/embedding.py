@@ -29,7 +29,7 @@ from sinkjax.studies import folder as results
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 STORES = ("embeddings",)
 BOS, MEAN, PAPER_BOS, PAPER_MEAN = "BOS", "mean of the others", "BOS, in the paper", "mean of the others, in the paper"

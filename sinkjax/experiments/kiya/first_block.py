@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.model.config import Config
 from sinkjax.model.heads import normed_queries_keys
-from sinkjax.model.linear import add_bias
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import add_bias, rms_norm
 from sinkjax.model.params import Params
 
 BLOCK = 4096  # vectors whose keys exist at one time

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.experiments.base import Batch, Calculation, Claim, Inputs, Section
 from sinkjax.experiments.kiya import bos, first_block
 from sinkjax.experiments.kiya.config import Rope
@@ -29,12 +30,11 @@ from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.report.table import interval, number
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 STORES = ("grid",)
 BOS, MEAN = "BOS", "mean of the others"

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
+from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.experiments.base import Drawing
 from sinkjax.experiments.captions import origin
 from sinkjax.experiments.kiya.config import Rope
 from sinkjax.experiments.summary import LEVEL
 from sinkjax.report.figures import heatmaps, layers
-from sinkjax.studies.config import MIN_QUERIES
 
 if TYPE_CHECKING:
     import xarray

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
+from sinkjax.config_files.checks import layers_below
 from sinkjax.edits.site import Site
 from sinkjax.experiments import identity, illustrations, measures, views
 from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
@@ -30,7 +31,6 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import sinking_heads
 from sinkjax.report.table import interval, number
 from sinkjax.studies import folder as results
-from sinkjax.studies.config import layers_below
 
 if TYPE_CHECKING:
     import xarray

@@ -11,15 +11,16 @@ import numpy as np
 import optax
 import pytest
 
+from sinkjax.config_files.files import shipped
 from sinkjax.experiments.pretrain import forms
 from sinkjax.experiments.pretrain.config import Ablation
 from sinkjax.experiments.pretrain.sizes import SIZES
 from sinkjax.studies import suite
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import choose, shipped
-from sinkjax.train import registry
-from sinkjax.train.optimiser import optimiser_of
-from sinkjax.train.task import Reads
+from sinkjax.studies.registry import choose
+from sinkjax.tasks import registry
+from sinkjax.train.state import optimiser_of
+from sinkjax.train.task import HostDataTask
 
 STUDIES = [name for name in shipped() if choose(name).experiment == "pretrain"]
 TINY = {"layers": 2, "width": 32, "head_dim": 64, "mlp_width": 8, "context": 24, "batch": 2, "eval_batch": 2, "eval_every": 2}
@@ -99,7 +100,7 @@ def test_every_row_makes_two_steps_and_is_measured(name):
 
 def data(task: Any, training: Any, step: int = 0) -> tuple[Any, Any]:
     """A batch of a task, and what it is evaluated on."""
-    if isinstance(task, Reads):
+    if isinstance(task, HostDataTask):
         source = task.open(lambda line: None)
         return source.batch(0, step), source.held_out()
     return task.batch(jax.random.key(step)), task.held_out(jax.random.key(99))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.trigger import bound
 from sinkjax.experiments.trigger.bound import NOISE, Shape
+from sinkjax.tasks.trigger.config import Trigger
 
 PAPER = Shape(width=16, length=16, first=2, last=15)
 SMALL = Shape(width=9, length=6, first=2, last=5)

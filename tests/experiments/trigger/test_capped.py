@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.data.trigger import sample
 from sinkjax.errors import SinkjaxError
 from sinkjax.experiments.trigger import bound, capped
 from sinkjax.experiments.trigger.capped_config import CappedTraining
 from sinkjax.model import params as model_params
 from sinkjax.probes.probe import Probe
-from sinkjax.train import train
-from sinkjax.train.trigger import model
+from sinkjax.tasks import train
+from sinkjax.tasks.trigger.data import sample
+from sinkjax.tasks.trigger.task import model
 
 SMALL = {"width": 9, "length": 6, "batch": 64, "eval_batch": 64, "eval_every": 400, "tolerance": 1e-9}
 MAPS = Probe(attention=(0,))

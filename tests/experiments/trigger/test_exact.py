@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.data.trigger import sample, targets
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.experiments.trigger import exact
 from sinkjax.probes.probe import Probe
+from sinkjax.tasks.trigger.config import Trigger
+from sinkjax.tasks.trigger.data import sample, targets
 
 EXACT = 1e-12
 

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.data.trigger_config import Trigger
 from sinkjax.experiments.trigger import measure
 from sinkjax.experiments.trigger.config import Lab
 from sinkjax.experiments.trigger.measure import OTHERS, ROWS, TRIGGER
 from sinkjax.model import params as model_params
 from sinkjax.probes.probe import Probe
-from sinkjax.train import train
-from sinkjax.train.trigger import model
-from sinkjax.train.trigger_config import TriggerTraining
+from sinkjax.tasks import train
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.task import model
 
 SMALL = TriggerTraining(layers=2, heads=2, width=6, length=8)
 TRAINED = TriggerTraining(heads=2, width=6, length=8, steps=40, batch=8, eval_every=20, eval_batch=16, seeds=2)

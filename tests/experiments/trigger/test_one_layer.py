@@ -19,8 +19,8 @@ from sinkjax.experiments.trigger.models import lesson as make_lesson
 from sinkjax.studies import run
 from sinkjax.studies import training as lesson
 from sinkjax.studies.registry import Chosen, choose
-from sinkjax.train import load_runs
-from sinkjax.train.trigger import model
+from sinkjax.tasks import load_runs
+from sinkjax.tasks.trigger.task import model
 
 J = 7  # where the trigger of the maps stands
 

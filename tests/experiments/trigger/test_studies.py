@@ -11,7 +11,7 @@ from sinkjax.experiments.trigger.config import Assumptions, Heads, Sizes
 from sinkjax.experiments.trigger.measure import OTHERS
 from sinkjax.model.heads import HeadGate
 from sinkjax.studies.registry import choose
-from sinkjax.train.trigger import model
+from sinkjax.tasks.trigger.task import model
 
 SMALL = {"seeds": 1, "map_sequences": 200}
 

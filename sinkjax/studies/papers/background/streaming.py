@@ -15,7 +15,7 @@ import numpy as np
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.studies.config import at_least, refuse, without_repeats
+from sinkjax.config_files.checks import at_least, refuse, without_repeats
 
 DAMAGE, RECOVERED = 0.5, 0.9  # nats per token that count as damage; the part of it that must be undone for a recovery
 ALL_KEYS, LOST = "all keys", "loss above that\nwith all keys (nats)"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
-from sinkjax.studies.config import at_least, below, drawn_layers, refuse
+from sinkjax.config_files.checks import at_least, below, drawn_layers, refuse
 
 SINGLE, FIRST, ALL = "one layer", "layers 0 to l", "all layers"
 MOST, EARLY, SETS = "heads that sink most", "heads of the first layers", "heads"

@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax.studies.study import Batch
 
 if TYPE_CHECKING:
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 MODEL, EVEN = "the model's attention", "even attention"
 BLOCK = 32  # prompts of one forward

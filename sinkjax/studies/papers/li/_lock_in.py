@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import rms_norm
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
     from sinkjax.studies.study import Batch
 
 PER_PROMPT = ("before", "after", "top", "mean", "dim", "held", "key_0", "positive", "received")

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.model.norms import rms_norm
+from sinkjax.model.ops import rms_norm
 from sinkjax.probes.probe import Capture, Probe
 
 if TYPE_CHECKING:
     import xarray
 
-    from sinkjax.checkpoints.load import Model
+    from sinkjax.checkpoints.model import Model
 
 AXES = ("layer", "neuron")
 PLACES = 16  # positions of a prompt that are looked at, the first among them

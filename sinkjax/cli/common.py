@@ -1,0 +1,95 @@
+"""What the verbs share: options of every command, the config that comes first, where results go."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sinkjax.config_files.files import shipped
+from sinkjax.errors import SinkjaxError
+from sinkjax.resources import configs
+from sinkjax.studies.registry import Chosen, choose, config_type
+
+GIGABYTE = 10**9
+
+Verb = Callable[[Sequence[str]], None]  # its name is that of the command, its docstring says what it does
+Listed = Callable[[], dict[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a command runs; nothing here changes a number."""
+
+    backend: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    """where to compute; another back end than the one asked for is refused"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Options):
+    """How a command runs that plans its memory."""
+
+    memory: float | None = None
+    """gigabytes of a device's memory that a sweep may plan with; by default what this device has"""
+
+
+def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[str, list[str]]:
+    """The config that a command names first, and its options. listed: the shipped configs that the command takes, with a line."""
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(listing(verb, listed))
+        raise SystemExit(0)
+    if name.startswith("-"):
+        example, command = next(iter(listed()), "mine.yaml"), f"sinkjax {verb.__name__}"
+        raise SinkjaxError(f"{command} takes a config before its options, e.g. {command} {example} {name} ...")
+    return name, rest
+
+
+def listing(verb: Verb, listed: Listed) -> str:
+    """What `sinkjax run --help` prints, before a config is named: those that ship."""
+    wanted = listed()
+    width = max(map(len, wanted), default=0)
+    lines = "\n".join(f"  {name:{width}}  {says}" for name, says in wanted.items())
+    return (
+        f"usage: sinkjax {verb.__name__} CONFIG [--FIELD VALUE ...]\n\n{verb.__doc__}\n\n"
+        f"CONFIG is one of these, a YAML file, or the folder of a former run:\n{lines}\n\n"
+        f"sinkjax {verb.__name__} CONFIG --help lists every field and option."
+    )
+
+
+def experiments(only: str | None = None) -> dict[str, str]:
+    """The shipped configs of experiments, each with a line. only: of this experiment."""
+    names = {name: choose(name) for name in shipped()}
+    return {
+        name: getattr(chosen.config, "summary", None) or _first_line(config_type(chosen.experiment))
+        for name, chosen in names.items()
+        if only is None or chosen.experiment == only
+    }
+
+
+def over(options: Any, chosen: Chosen) -> Any:
+    """The type of a command's options together with the fields of the chosen config."""
+    return options[config_type(chosen.experiment)]
+
+
+def default_folder(name: str) -> Path:
+    """Where the results of a config go."""
+    return Path("results") / (name if name in configs() else Path(name).stem)
+
+
+def say(line: str) -> None:
+    """Tell something on the way, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def memory_bytes(gigabytes: float | None) -> int | None:
+    """The bytes that `--memory` states. Errors: none above 0."""
+    if gigabytes is not None and gigabytes <= 0:
+        raise SinkjaxError(f"--memory must be above 0 gigabytes, not {gigabytes}")
+    return None if gigabytes is None else int(gigabytes * GIGABYTE)
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").splitlines()[0].rstrip(".")

@@ -1,0 +1,51 @@
+"""`sinkjax models` and `sinkjax sites`: what there is to run, and where an edit can act in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+
+from sinkjax.backend import start_jax
+from sinkjax.cli.options import read
+
+
+@dataclass(frozen=True)
+class Models:
+    """List the presets and supported families, or print the architecture of one model."""
+
+    source: tyro.conf.Positional[str | None] = None
+    """preset, folder, hub id or .gguf file"""
+
+
+@dataclass(frozen=True)
+class Sites:
+    """List where an edit can act: the array at each site, its shape and bytes, and the operations allowed."""
+
+    model: tyro.conf.Positional[str] = "smollm2-135m"
+    """preset, folder, hub id or .gguf file"""
+    prompts: int = 1
+    """prompts in a batch"""
+    length: int = 64
+    """tokens of each prompt"""
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    """of the parameters and activations"""
+
+
+def models(arguments: Sequence[str]) -> None:
+    """list the models at hand, or print one model's architecture"""
+    options = read(Models, arguments, "models")
+    from sinkjax.report.models import show_model, show_models
+
+    show_models() if options.source is None else show_model(options.source)
+
+
+def sites(arguments: Sequence[str]) -> None:
+    """list the sites of a model where edits act, with shapes and bytes"""
+    options = read(Sites, arguments, "sites")
+    start_jax("cpu", options.dtype)
+    from sinkjax.report.models import show_sites
+
+    show_sites(options.model, options.prompts, options.length, options.dtype)

@@ -1,0 +1,52 @@
+"""`sinkjax plan`: what an experiment is going to cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sinkjax.backend import start_jax
+from sinkjax.cli.common import Planned, experiments, memory_bytes, over, split_config
+from sinkjax.cli.options import read
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.registry import choose
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Planned, Generic[C]):
+    """Print what an experiment will run and what it costs. No weights are read."""
+
+    config: C
+
+
+def plan(arguments: Sequence[str]) -> None:
+    """print the edits, compilations, bytes and FLOPs of an experiment before anything runs"""
+    name, rest = split_config(arguments, plan, experiments)
+    if any(argument.partition("=")[0] == "--out" for argument in rest):
+        raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
+    chosen = choose(name)
+    options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
+    start_jax(options.backend, options.config.dtype)
+    from sinkjax.studies import run, suite
+    from sinkjax.studies.plan import show_calculation, show_plan, show_training_plan
+    from sinkjax.studies.study import Calculation, TrainingSpec
+
+    chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
+    every = suite.plans(chosen, memory) if chosen.suite else ((name, run.work(chosen, memory)),)
+    for experiment, plans in every:
+        if isinstance(plans, str):
+            print(f"{experiment} does not run: {plans}\n")
+            continue
+        for job, architecture, planned in plans:
+            title = f"{experiment}: {job.name}"
+            if isinstance(job, TrainingSpec):
+                show_training_plan(title, job, architecture)
+            elif isinstance(job, Calculation):
+                length = options.config.length or choose(experiment).config.length
+                show_calculation(title, job, architecture, length, options.config.dtype)
+            elif planned is not None:
+                show_plan(title, planned, architecture, options.config.dtype)

@@ -1,0 +1,53 @@
+"""`sinkjax report`: pages of finished runs, and comparisons of two stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from sinkjax.cli.options import read
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.registry import choose
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
+
+    results: tyro.conf.Positional[Path]
+    """the folder of a run, or a store in it"""
+    other: tyro.conf.Positional[Path | None] = None
+    """a second store, to be compared with the first"""
+
+
+def report(arguments: Sequence[str]) -> None:
+    """rebuild the figures and the page of a run from its stores, or compare two stores"""
+    options = read(Report, arguments, "report")
+    if options.other is not None:
+        _compare(options.results, options.other)
+        return
+    chosen = choose(str(options.results))
+    if chosen.folder is None:
+        raise SinkjaxError(f"{options.results} is a config, not the results of a run")
+    from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.studies import run, suite
+    from sinkjax.studies.folder import PAGE
+
+    if chosen.suite:
+        show_suite(suite.build(chosen, chosen.folder))
+    else:
+        show_section(run.build(chosen, chosen.folder))
+    print(chosen.folder / PAGE)
+
+
+def _compare(first: Path, second: Path) -> None:
+    from sinkjax.report.terminal import show_section
+    from sinkjax.studies import compare
+    from sinkjax.studies.folder import PAGE
+
+    section, folder = compare.carry_out(first, second)
+    show_section(section)
+    print(folder / PAGE)

@@ -1,0 +1,65 @@
+"""`sinkjax run` and `sinkjax sweep`: experiments, into folders."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sinkjax.backend import start_jax, use_all_cores
+from sinkjax.cli.common import Planned, default_folder, experiments, memory_bytes, over, say, split_config
+from sinkjax.cli.options import read
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.registry import Chosen, choose, trains
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Planned, Generic[C]):
+    """Run an experiment, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
+
+    config: C
+    out: Path | None = None
+    """folder for the results; by default results/ and the name of the config, or where the former run lies"""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """run an experiment: NAME, a YAML file, or the folder of a former run, and fields that differ"""
+    name, rest = split_config(arguments, run, experiments)
+    chosen = choose(name)
+    _run(name, chosen, read(over(Run, chosen), rest, f"run {name}", config=chosen.config))
+
+
+def sweep(arguments: Sequence[str]) -> None:
+    """run any list or grid of edits written in a YAML file"""
+    name, rest = split_config(arguments, sweep, sweeps)
+    chosen = choose(name)
+    if chosen.experiment != "sweep":
+        raise SinkjaxError(f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
+    _run(name, chosen, read(over(Run, chosen), rest, f"sweep {name}", config=chosen.config))
+
+
+def sweeps() -> dict[str, str]:
+    """The shipped configs of sweeps, each with a line."""
+    return experiments("sweep")
+
+
+def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
+    """Run what was chosen, with the fields of its config as they were overridden."""
+    out = options.out or chosen.folder or default_folder(name)
+    if trains(chosen.experiment):
+        use_all_cores()
+    start_jax(options.backend, options.config.dtype)
+    from sinkjax.report.terminal import show_section, show_suite
+    from sinkjax.studies import run, suite
+    from sinkjax.studies.folder import PAGE
+
+    chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
+    if chosen.suite:
+        show_suite(suite.carry_out(chosen, out, memory, say))
+    else:
+        show_section(run.carry_out(chosen, out, memory, say))
+    print(out / PAGE)

@@ -1,0 +1,48 @@
+"""`sinkjax train`: trainings, into folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from sinkjax.backend import start_jax, use_all_cores
+from sinkjax.cli.common import Options, default_folder, say, split_config
+from sinkjax.cli.options import read
+from sinkjax.config_files.files import shipped
+from sinkjax.tasks import registry
+from sinkjax.train.config import KIND
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Options, Generic[C]):
+    """Train every run of a config into a folder: its log, its parameters, how each run ended. The same command resumes."""
+
+    config: C
+    out: Path | None = None
+    """folder for the results; by default results/ and the name of the config, or where the former training lies"""
+    tensorboard: bool = False
+    """write TensorBoard event files too"""
+
+
+def train(arguments: Sequence[str]) -> None:
+    """train models from scratch: NAME, a YAML file, or the folder of a former training, and fields that differ"""
+    name, rest = split_config(arguments, train, trainings)
+    chosen = registry.choose(name)
+    options = read(Train[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
+    out = options.out or chosen.folder or default_folder(name)
+    use_all_cores()
+    start_jax(options.backend, options.config.dtype)
+    from sinkjax import tasks
+    from sinkjax.report.terminal import show_training
+
+    show_training(tasks.train(options.config, out, say, tensorboard=options.tensorboard))
+    print(out)
+
+
+def trainings() -> dict[str, str]:
+    """The shipped configs of trainings, each with a line."""
+    return {name: registry.choose(name).config.summary for name in shipped(KIND)}

@@ -1,0 +1,93 @@
+"""Checks of the fields of a config, each an error that names the field. This module imports no JAX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sinkjax.errors import SinkjaxError
+
+MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searched for a sink
+
+
+def at_least(config: Any, **bounds: int) -> None:
+    """Raise an error that names a field that is no number from its bound on; one that is None has no bound."""
+    for name, bound in bounds.items():
+        value = getattr(config, name)
+        if value is not None and not bound <= value < math.inf:
+            raise SinkjaxError(f"{name} must be at least {bound}{', and finite' * (value == math.inf)}, not {value}")
+
+
+def above(config: Any, **bounds: float) -> None:
+    """Raise an error that names a field that is no number above its bound."""
+    for name, bound in bounds.items():
+        value = getattr(config, name)
+        if not bound < value < math.inf:
+            raise SinkjaxError(f"{name} must be above {bound}{', and finite' * (value == math.inf)}, not {value}")
+
+
+def only_for(config: Any, name: str, here: bool, what: str) -> None:
+    """Raise an error that names a field that has another value than its default where nothing reads it."""
+    if not here and getattr(config, name) != type(config).__dataclass_fields__[name].default:
+        raise SinkjaxError(f"{name} is for {what}")
+
+
+def below(config: Any, name: str, limit: str) -> None:
+    """Raise unless the field `name` is below the field `limit`."""
+    if getattr(config, name) >= getattr(config, limit):
+        raise SinkjaxError(f"{name} must be below {limit} ({getattr(config, limit)}), not {getattr(config, name)}")
+
+
+def share(config: Any, name: str) -> None:
+    """Raise unless a field lies strictly between 0 and 1."""
+    if not 0 < getattr(config, name) < 1:
+        raise SinkjaxError(f"{name} must lie between 0 and 1, not {getattr(config, name)}")
+
+
+def each_once(config: Any, name: str) -> None:
+    """Raise unless a field lists something, and nothing twice."""
+    listed = getattr(config, name)
+    if not listed or len(set(listed)) < len(listed):
+        raise SinkjaxError(f"{name} must name at least one, and each of them once, not {list(listed)}")
+
+
+def layers_from_0(config: Any, name: str) -> None:
+    """Raise an error that names a negative layer of a field."""
+    for layer in getattr(config, name):
+        if layer < 0:
+            raise SinkjaxError(f"{name} has the negative layer {layer}; layers count from 0")
+
+
+def layers_below(config: Any, name: str, L: int) -> None:
+    """Raise an error that names a layer of a field that a model of `L` layers lacks."""
+    for layer in getattr(config, name):
+        if layer >= L:
+            raise SinkjaxError(f"{name} has layer {layer}, but the model has {L}, 0 to {L - 1}")
+
+
+def seen(config: Any, place: int, what: str) -> None:
+    """Raise unless at least `MIN_QUERIES` queries of a whole prompt see a place."""
+    if place + MIN_QUERIES > config.length:
+        raise SinkjaxError(f"{what} {place} is seen by fewer than {MIN_QUERIES} of {config.length} queries")
+
+
+def refuse(wrong: bool, why: str) -> None:
+    """Raise an error that says why a value is refused, if it is wrong."""
+    if wrong:
+        raise SinkjaxError(why)
+
+
+def without_repeats(name: str, values: Sequence[Any]) -> None:
+    """Raise an error that names a field which lists a value twice."""
+    if len(set(values)) < len(values):
+        raise SinkjaxError(f"{name} names a value twice: {', '.join(map(str, values))}")
+
+
+def drawn_layers(config: Any, L: int) -> tuple[int, ...]:
+    """The layers of `config.map_layers`, by default an early, a middle and a late one. Errors: one that the model lacks."""
+    if config.map_layers is None:
+        return tuple(sorted({0, L // 3, 2 * L // 3}))
+    layers_from_0(config, "map_layers")
+    layers_below(config, "map_layers", L)
+    return tuple(config.map_layers)

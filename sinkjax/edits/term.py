@@ -1,0 +1,153 @@
+"""One operation at one site: as it is stated, with selectors (`Term`), and as the arrays that jitted code sees (`Resolved`).
+
+The pytree structure and the shapes of resolved terms are the *kind* of an edit: edits of one kind stack along a leading axis and
+compile once, whatever their layers, heads, positions and strengths. Nothing in them has T x T entries, so thousands of stacked
+edits cost kilobytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flax import struct
+
+from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import as_array
+from sinkjax.model.config import Config
+
+
+@dataclass(frozen=True)
+class Range:
+    """A slice with non-negative ends, hashable on every supported Python."""
+
+    start: int | None
+    stop: int | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class PerPrompt:
+    """One position, or one tuple of positions, for each prompt of the batch."""
+
+    positions: tuple[tuple[int, ...], ...]
+
+
+Along = tuple[int, ...] | Range | None  # a selector along one axis, None for all of it
+Selector = Along | PerPrompt
+Select = int | Sequence[int] | slice | PerPrompt | None
+
+
+def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
+    """Positions that differ per prompt, for `queries`, `keys` and `position`.
+
+    Args:
+        positions: Entry b is the position (or positions) of prompt b.
+
+    Returns:
+        A selector.
+
+    Raises:
+        SinkjaxError: There is no entry, or one that is not a position or a sequence of positions.
+    """
+    if isinstance(positions, int) or len(positions) == 0:
+        raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {positions!r}")
+    return PerPrompt(tuple(as_indices("position", entry) for entry in positions))
+
+
+@struct.dataclass
+class Term:
+    """One operation at one site. `value` is the only pytree leaf; all else is static and hashable."""
+
+    value: Any
+    site: Site = struct.field(pytree_node=False)
+    op: str = struct.field(pytree_node=False)
+    layers: Along = struct.field(pytree_node=False, default=None)
+    heads: Along = struct.field(pytree_node=False, default=None)
+    queries: Selector = struct.field(pytree_node=False, default=None)
+    keys: Selector = struct.field(pytree_node=False, default=None)
+    dims: Along = struct.field(pytree_node=False, default=None)
+    distances: Along = struct.field(pytree_node=False, default=None)
+    relation: str = struct.field(pytree_node=False, default="any")
+    renormalise: bool = struct.field(pytree_node=False, default=False)
+    centre: str | None = struct.field(pytree_node=False, default=None)
+
+
+@struct.dataclass
+class Resolved:
+    """One term as arrays.
+
+    layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
+    site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
+    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (H or 1,) (dims or 1)], with the head and dims axes that
+    the site has. distance: bool [T], the selected distances of a query from its key, or None for all.
+    """
+
+    layer_head: Any
+    query: Any
+    key: Any
+    dims: Any
+    value: Any
+    site: Site = struct.field(pytree_node=False)
+    op: str = struct.field(pytree_node=False)
+    relation: str = struct.field(pytree_node=False)
+    renormalise: bool = struct.field(pytree_node=False)
+    centre: str | None = struct.field(pytree_node=False)
+    distance: Any = None
+
+    def for_prompts(self, prompts: np.ndarray) -> Resolved:
+        """The same term for some prompts of the batch, by number."""
+        axis = 0 if self.site == Site.POSITION or self.op == "swap" else 1
+
+        def take(array: Any, axis: int) -> Any:
+            return array if array.shape[axis] == 1 else array.take(prompts, axis)
+
+        return dataclasses.replace(self, query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
+
+
+Edits = tuple[Resolved, ...]
+
+
+def first_layer(edits: Edits, config: Config) -> int:
+    """The first block whose computation the edits can change; blocks before it give the baseline's numbers.
+
+    RESID at layer l changes nothing inside of block l, but the record of depth l + 1: it starts at l all the same.
+    """
+    starts = [0 if term.site == Site.EMBED else int(np.argmax(np.asarray(term.layer_head).any(axis=1))) for term in edits]
+    return min(starts, default=config.layers)
+
+
+def as_indices(what: str, value: Any) -> tuple[int, ...]:
+    """One int or a sequence of ints as a tuple; negative ones, booleans, fractions and emptiness are refused."""
+    entries = np.asarray(as_array(f"a {what} selector", value))
+    if entries.size == 0:
+        raise SinkjaxError(f"an empty {what} selector selects nothing")
+    if entries.dtype.kind not in "iu" or entries.ndim > 1:
+        raise SinkjaxError(f"a {what} selector must be an int, a sequence of ints, a slice or None, not {value!r}")
+    if entries.min() < 0:
+        raise SinkjaxError(f"{what} {entries.min()} is negative; layers, heads, positions and dims count from 0")
+    return tuple(int(entry) for entry in entries.reshape(-1))
+
+
+def as_along(what: str, value: Select) -> Along:
+    if value is None:
+        return None
+    if isinstance(value, PerPrompt):
+        raise SinkjaxError(f"per_prompt selects positions, not a {what}")
+    if isinstance(value, slice):
+        for end in (value.start, value.stop):
+            if end is not None:
+                as_indices(what, end)
+        if value.step is not None and as_indices(f"{what} step", value.step) == (0,):
+            raise SinkjaxError(f"the step of a {what} slice must be at least 1, not 0")
+        return Range(value.start, value.stop, value.step)
+    return as_indices(what, value)
+
+
+def as_positions(what: str, value: Select) -> Selector:
+    """What a caller gives for positions, which may differ per prompt, as a selector."""
+    return value if isinstance(value, PerPrompt) else as_along(what, value)

@@ -1,0 +1,79 @@
+"""The array operations of a block: projections, the norm, and the two products of attention.
+
+The two products have derivatives in a form that XLA computes fast on a CPU. Numbers and shapes are those of the plain products.
+The gradient towards keys and values sums over queries, which are not the last axis of what comes back; as a batched product XLA's
+CPU code then takes three times as long as for the same product of a transposed copy (measured from 8 x 8 to 256 x 256). So there
+the tangents are written such that their transposes copy first: the barriers keep XLA from undoing that. Elsewhere the plain
+product stands.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def project(x: jax.Array, w: jax.Array, precision: str, contracted: int = 1, **how: Any) -> jax.Array:
+    """x [B, T, ...] times w, over the last `contracted` axes of x and the first of w, as one product of two matrices.
+
+    With tokens along two axes, XLA's CPU code transposes a copy of the gradient, which takes twice as long as the products.
+    """
+    rows, columns = x.shape[: x.ndim - contracted], w.shape[contracted:]
+    product = jnp.matmul(x.reshape(math.prod(rows), -1), w.reshape(-1, math.prod(columns)), precision=precision, **how)
+    return product.reshape(*rows, *columns)
+
+
+def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """x, with a bias if the model has one."""
+    return x if bias is None else x + bias
+
+
+def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
+    """x * gain / sqrt(mean(x^2) + eps) over the last axis, in at least float32; returned in the dtype of x."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    scaled = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + eps)
+    return (scaled * gain).astype(x.dtype)
+
+
+def score(q_BKRD: jax.Array, k_BKSD: jax.Array, precision: str) -> jax.Array:
+    """Every query with every key: [B, K, R, S]."""
+    return (_score if jax.default_backend() == "cpu" else _plain_score)(q_BKRD, k_BKSD, precision)
+
+
+def mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
+    """The values, weighted: [B, K, R, D]."""
+    return (_mix if jax.default_backend() == "cpu" else _plain_mix)(weights_BKRS, v_BKSD, precision)
+
+
+def _plain_score(q_BKRD: jax.Array, k_BKSD: jax.Array, precision: str) -> jax.Array:
+    return jnp.einsum("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision=precision)
+
+
+def _plain_mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
+    return jnp.einsum("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision=precision)
+
+
+_score = jax.custom_jvp(_plain_score, nondiff_argnums=(2,))
+_mix = jax.custom_jvp(_plain_mix, nondiff_argnums=(2,))
+
+
+@_score.defjvp
+def _(precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (q, k), (dq, dk) = primals, tangents
+    by_key_BKSR = jnp.einsum("BKSD,BKRD->BKSR", dk, q, precision=precision)
+    return _score(q, k, precision), _plain_score(dq, k, precision) + _transposed(by_key_BKSR)
+
+
+@_mix.defjvp
+def _(precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (weights, v), (d_weights, dv) = primals, tangents
+    by_dim_BKDR = jnp.einsum("BKDS,BKRS->BKDR", _transposed(dv), weights, precision=precision)
+    return _mix(weights, v, precision), _plain_mix(d_weights, v, precision) + _transposed(by_dim_BKDR)
+
+
+def _transposed(x: jax.Array) -> jax.Array:
+    """The last two axes exchanged, as a copy before any product, and of its derivative too."""
+    return jax.lax.optimization_barrier(jnp.swapaxes(jax.lax.optimization_barrier(x), -1, -2))

@@ -1,0 +1,181 @@
+"""A study of pretraining: a table of rows, each one a training with a few fields changed. This module imports no JAX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import tyro
+
+from sinkjax.config_files import documents
+from sinkjax.config_files.checks import at_least
+from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.studies.config import Trains
+from sinkjax.studies.papers._pretrain.sizes import SIZES, Size, SizeName
+
+# Measure -> its name with its unit. Sink_k counts tokens from 1, as the papers do; in arrays and files they count from 0.
+MEASURES = {
+    "sink": "Sink_1 (%)",
+    "sink_2": "Sink_2 (%)",
+    "sink_3": "Sink_3 (%)",
+    "sink_4": "Sink_4 (%)",
+    "sink_5": "Sink_5 (%)",
+    "sink_bias": "Sink_* (%)",
+    "loss": "valid loss (nats)",
+    "train_loss": "train loss (nats)",
+    "perplexity": "perplexity",
+    "strongest": "weight on token 1, strongest head",
+    "first_share": "share of token 1, mean over heads",
+    "column_sum": "weight on token 1, mean over heads",
+    "norm_ratio": "norm of token 1 over others, largest over depths",
+    "value_ratio": "norm of token 1's value over others', smallest over layers",
+    "largest": "largest activation, mean over depths",
+    "effective_rank": "effective rank, mean over layers",
+    "disparity": "dimension disparity, mean over layers",
+    "gradient_norm": "norm of the gradient",
+    "steps_to": "steps to the first row's last loss",
+}
+SHOWN = ("sink", "loss", "strongest", "norm_ratio", "largest")
+NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowSpec:
+    """A row of a table.
+
+    name: of its training's folder. label: in words, by default the name. changes: fields of the training that differ from those
+    of the size. times: numbers that those of the size are multiplied by (a window: the context). paper: measure -> the paper's
+    number, or what it says instead. sizes: at which there is such a row, none: at all.
+    """
+
+    name: str
+    label: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    times: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise SinkjaxError(f"a row's name has small letters, digits, dots and dashes, not {self.name!r}")
+        for measure, number in self.paper.items():
+            if measure not in MEASURES:
+                raise unknown("measure", measure, MEASURES)
+            if isinstance(number, bool) or not isinstance(number, int | float | str):
+                raise SinkjaxError(f"paper: {measure} must be a number or a few words, not {documents.describe(number)}")
+        for size in self.sizes:
+            one_of("sizes", size, SIZES)
+
+    @property
+    def title(self) -> str:
+        """What the row is, in words."""
+        return self.label or self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What a paper says of two rows: that a measure is larger in one (`more`) than in the other (`less`).
+
+    Either may be a number instead. paper: its own numbers, in words.
+    """
+
+    statement: str
+    more: str | float
+    less: str | float
+    measure: str = "sink"
+    paper: str = ""
+
+    def __post_init__(self) -> None:
+        one_of("measure", self.measure, MEASURES)
+        if not isinstance(self.more, str) and not isinstance(self.less, str):
+            raise SinkjaxError("a claim compares two rows, or a row and a number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Trains):
+    """Language models trained from scratch, one thing changed at a time, beside the numbers of a paper.
+
+    The rows are written in the file (`RowSpec`), and so is what the paper says of them (`Statement`).
+    """
+
+    size: SizeName = "mini"
+    """how large models and trainings are (`sinkjax/studies/papers/_pretrain/sizes.py`)"""
+    seeds: int = 1
+    """runs of each row, each with an initialisation and an order of the data of its own"""
+    steps: int | None = None
+    """of a run, by default those of the size"""
+    text: str | None = None
+    """what is read: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    micro_batch: int | None = None
+    """sequences whose gradient is computed at one time, by default those of the size"""
+    mesh: tuple[int, int] | None = None
+    """devices of one run: among how many sequences are divided, and among how many the matrices; by default one"""
+    only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
+    """names of the rows to be trained, by default all; others are shown if they are there"""
+    name: tyro.conf.Suppress[str]
+    """of the study, as it is called on pages"""
+    title: tyro.conf.Suppress[str] = field(metadata=documents.CHOICE)
+    """what is compared, in a few words"""
+    claim: tyro.conf.Suppress[str] = field(metadata=documents.CHOICE)
+    """what the paper found, in a sentence, with its source"""
+    changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    """fields of the trainings of all rows, over those of the size"""
+    rows: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]]
+    """the rows (`RowSpec`); the first one is what the others are compared with"""
+    claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = field(default=(), metadata=documents.CHOICE)
+    """what the paper says of them (`Statement`)"""
+    measures: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
+    """further measures of the short table"""
+    notes: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
+    """what a reader has to know of this study"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, steps=1, micro_batch=1)
+        one_of("size", self.size, SIZES)
+        names = [row.name for row in self.row_specs]
+        if not names or len(set(names)) < len(names):
+            raise SinkjaxError(f"rows must be at least one, each with a name of its own, not {names}")
+        for measure in self.measures:
+            one_of("measures", measure, MEASURES)
+        for name in self.only:
+            if name not in [row.name for row in self.here]:
+                raise unknown("row", name, [row.name for row in self.here])
+        for statement in self.statements:
+            for row in (statement.more, statement.less):
+                if isinstance(row, str) and row not in names:
+                    raise unknown("row", row, names)
+
+    @property
+    def summary(self) -> str:
+        """What is compared, in a line."""
+        return f"Pretraining: {self.title}"
+
+    @cached_property
+    def row_specs(self) -> tuple[RowSpec, ...]:
+        """All rows. Errors: one that is none."""
+        return tuple(documents.build(RowSpec, row, f"rows[{number}]") for number, row in enumerate(self.rows))
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """All claims. Errors: one that is none."""
+        return tuple(documents.build(Statement, claim, f"claims[{number}]") for number, claim in enumerate(self.claims))
+
+    @property
+    def here(self) -> tuple[RowSpec, ...]:
+        """The rows that there are at this size."""
+        return tuple(row for row in self.row_specs if not row.sizes or self.size in row.sizes)
+
+    @property
+    def scale(self) -> Size:
+        """The size by its name."""
+        return SIZES[self.size]
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The measures of the short table: the usual ones, the study's own, and those that the paper has numbers of."""
+        papers = {measure for row in self.row_specs for measure in row.paper}
+        return tuple(name for name in MEASURES if name in (*SHOWN, *self.measures) or name in papers)

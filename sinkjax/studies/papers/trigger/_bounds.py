@@ -1,0 +1,264 @@
+"""Lower bounds on the loss of one layer of attention on the trigger task, as functions of its BOS mass.
+
+This module imports no JAX. The derivation is `docs/trigger.md`; numbers in brackets are those of its equations. Rows and
+positions count from 0: BOS is position 0, row i sees i tokens besides it, and row j has the trigger. A loss is the mean square
+over rows and coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.trigger.config import Trigger
+
+NOISE = 1 / 3  # variance of Uniform(-1, 1)
+STEP = 1e-3  # of the parameters that are minimised over
+STARTS = 4  # nodes of a grid from which a sum of squares is minimised further
+DISTANCES, VALUES = np.linspace(0, 0.6, 13), np.array([0, 0.1, 0.5, 1])  # nodes for rho, and for omega / (1 - c)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the data: width n, length L, and the first and the last position that the trigger takes, equally often."""
+
+    width: int
+    length: int
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.first <= self.last < self.length:
+            raise SinkjaxError(
+                f"first and last must be positions of the trigger from 2 to length - 1, not {self.first} and {self.last} of"
+                f" {self.length}"
+            )
+        if self.width < 4:
+            raise SinkjaxError(f"width must be at least 4 (three flags and noise), not {self.width}")
+
+    @classmethod
+    def of(cls, data: Trigger) -> Shape:
+        """The sizes of sequences. Errors: sequences of which the bounds do not speak."""
+        if data.bos != "flag" or data.second_anchor or data.zero_token or data.residual or data.noise != 1:
+            raise SinkjaxError(
+                "the bounds are for the paper's data: bos flag, noise 1, no second_anchor, zero_token or residual stream"
+            )
+        return cls(data.width, data.length, *data.span)
+
+    @property
+    def noise(self) -> int:
+        """Coordinates of noise, m."""
+        return self.width - 3
+
+    @cached_property
+    def triggers(self) -> NDArray:
+        """int[J], positions of the trigger."""
+        return np.arange(self.first, self.last + 1)
+
+    @cached_property
+    def shares(self) -> NDArray:
+        """float[J], h = 1 / j: the share of each token in the mean that the trigger's row copies."""
+        return 1 / self.triggers
+
+    @cached_property
+    def rows(self) -> tuple[NDArray, NDArray]:
+        """All pairs (row i, trigger j) of rows that are neither BOS's nor the trigger's: i and j, int[J (L - 2)] each."""
+        j, i = np.meshgrid(self.triggers, np.arange(1, self.length), indexing="ij")
+        return i[i != j], j[i != j]
+
+    @property
+    def cells(self) -> int:
+        """Rows times coordinates, over which a loss is averaged."""
+        return self.length * self.width
+
+
+def check_cap(cap: float) -> None:
+    """Errors: a BOS mass that is not from 0 to 1."""
+    if not 0 <= cap <= 1:
+        raise SinkjaxError(f"a BOS mass must be from 0 to 1, not {cap}")
+
+
+# Any weights, any value map, BOS mass capped in the mean
+
+
+@cache
+def flags(cap: float, shape: Shape) -> float:
+    """(15): no layer whose BOS mass, in the mean over sequences and non-trigger rows, is at most `cap` has a smaller loss."""
+    check_cap(cap)
+    if cap == 1:
+        return 0.0
+    leak = 1 - cap
+    quarter, circle = np.linspace(0, np.pi / 2, 4), np.linspace(0, 2 * np.pi, 49)[:-1]
+    starts = _nodes(DISTANCES, VALUES, quarter, quarter, circle)
+
+    def total(point: NDArray) -> NDArray:
+        distance, value, *angles = np.moveaxis(point, -1, 0)
+        distance, value = np.abs(distance), leak * np.abs(value)
+        return _others(distance, value, cap, shape) + value**2 + _trigger_row(np.maximum(distance, value), value, angles, shape)
+
+    return _least(total, starts) / shape.cells
+
+
+def _nodes(*axes: NDArray) -> NDArray:
+    """All combinations of the axes' values, [nodes, axes]."""
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+def _least(total: Callable[[NDArray], NDArray], starts: NDArray) -> float:
+    """The least value of a function of [..., parameters], from the best of the nodes [nodes, parameters]."""
+    from scipy.optimize import minimize
+
+    order = np.argsort(total(starts))[:STARTS]
+    options = {"xatol": 1e-8, "fatol": 1e-18, "maxfev": 1000}
+    search = lambda start: minimize(total, start, method="Nelder-Mead", options=options)  # noqa: E731
+    best = min((search(start) for start in starts[order]), key=lambda found: found.fun)
+    return float(min(search(best.x + change).fun for change in (0, STEP)))  # a simplex that has collapsed is opened again
+
+
+def _others(distance: NDArray, value: NDArray, cap: float, shape: Shape) -> NDArray:
+    """(9): rows but BOS's and the trigger's, if values of tokens keep this distance from 0 and BOS's has this norm."""
+    return (shape.length - 2) * np.maximum((1 - cap) * distance - cap * value, 0) ** 2
+
+
+def _trigger_row(upper: NDArray, lower: NDArray, angles: Sequence[NDArray], shape: Shape) -> NDArray:
+    """(13): what the trigger's row costs if two directions of its output are confined to [-lower, upper] and [-lower, lower].
+
+    angles: of the first direction, towards BOS's coordinate (psi), towards the noise (alpha) and between the flags (beta).
+    """
+    psi, alpha, beta_ = angles
+    h = shape.shares
+    seen = np.cos(psi) * np.cos(alpha)
+    flag = seen[..., None] * (np.cos(beta_)[..., None] * h + np.sin(beta_)[..., None] * (1 - h))
+    spread = np.abs(np.cos(psi) * np.sin(alpha))[..., None] * np.sqrt(NOISE * h)
+    above, below = upper[..., None] - flag, flag + lower[..., None]
+    confined = (_half(above, spread) + _half(below, spread)).mean(axis=-1) / 2
+    return confined + np.maximum(np.sqrt(_smallest(shape)) * np.abs(np.sin(psi)) - lower, 0) ** 2
+
+
+def _half(room: NDArray, spread: NDArray) -> NDArray:
+    """(12): twice the least mean square by which a symmetric variable of this spread leaves a half-line with this room."""
+    return np.where(room >= 0, np.maximum(spread - room, 0) ** 2, spread**2 + 2 * room**2)
+
+
+def _smallest(shape: Shape) -> float:
+    """(11): the smallest second moment of the target in any direction but BOS's coordinate."""
+    h = shape.shares
+    target = np.stack([h, 1 - h])
+    return min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0])
+
+
+# Any weights, any value map, BOS mass of the first row capped everywhere
+
+
+def first_row(cap: float, shape: Shape) -> float:
+    """(23): no layer whose BOS mass in row 1 is at most `cap` for every sequence has a smaller loss."""
+    check_cap(cap)
+    rank = shape.noise - 3
+    if rank < 1:
+        return 0.0
+    norms = np.linspace(0, np.sqrt(shape.noise), 4001)  # at the last one the trigger's row costs nothing any more
+    rest = np.mean([np.maximum(_in_span(norms, int(j), shape), _in_test(norms, int(j), shape)) for j in shape.triggers], axis=0)
+    own = NOISE * ((1 - cap) * norms) ** 2
+    # Between two nodes row 1, which rises, costs at least its left end, and the trigger's row, which falls, its right end.
+    return float((own[:-1] + rest[1:]).min()) / shape.cells
+
+
+def _in_span(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
+    """(20): the trigger's row cannot leave the affine span of the values it sees."""
+    rank = shape.noise - 3
+    if tokens - 1 >= rank:
+        return np.zeros_like(norm)
+    left = rank * 2 / ((tokens + 1) * (tokens + 2)) - _largest(tokens, tokens - 1, shape.noise)
+    return np.maximum(np.sqrt(max(left, 0)) - np.sqrt(NOISE / tokens) * norm, 0) ** 2
+
+
+def _in_test(norm: NDArray, tokens: int, shape: Shape) -> NDArray:
+    """(22): nor can its product with the mean exceed that of the best token."""
+    rank = shape.noise - 3
+    reach = norm * (np.sqrt(rank + 2) / tokens + 1 - 1 / tokens)
+    return NOISE * tokens / rank * np.maximum(rank / tokens - reach, 0) ** 2
+
+
+def _largest(tokens: int, count: int, coordinates: int) -> float:
+    """(19): expected sum of the `count` largest of the variances that a common shift has in each of the coordinates."""
+    from scipy.special import betaincinv
+    from scipy.stats import beta
+
+    p = (NODES + 1) / 2
+    variance = betaincinv(2, tokens - 1, p) ** 2 / 3
+    density = sum(beta.pdf(p, coordinates - rank, rank + 1) for rank in range(count))
+    return float((WEIGHTS / 2 * variance * density).sum())
+
+
+# Weights that do not look at the noise
+
+
+def blind(cap: float, shape: Shape, each: bool) -> float:
+    """(28): no layer whose weights do not depend on the noise has a smaller loss.
+
+    each: whether `cap` holds for the BOS mass of each non-trigger row; otherwise for their mean.
+    """
+    check_cap(cap)
+    leak = np.full(shape.length, 1 - cap) if each else spread(cap, shape)
+    here = _row_noise(leak, shape)
+    mean = shape.shares.mean()
+    return shape.noise * NOISE * here * mean / (here + mean) / shape.cells + _blind_flags(cap, shape)
+
+
+def spread(cap: float, shape: Shape) -> NDArray:
+    """(26): float[L], the cheapest mass off BOS in each row if BOS's is `cap` in their mean: in proportion to i, at most 1."""
+    rows = np.arange(shape.length)
+    counted = shape.rows[0]
+    low, high = 0.0, 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.minimum(1, middle * counted).mean() < 1 - cap else (low, middle)
+    return np.minimum(1, high * rows)
+
+
+def _row_noise(leak: NDArray, shape: Shape) -> float:
+    """(25): sum over non-trigger rows of leak^2 / i, mean over the trigger's positions."""
+    rows = shape.rows[0]
+    return float((leak[rows] ** 2 / rows).sum()) / len(shape.triggers)
+
+
+def _blind_flags(cap: float, shape: Shape) -> float:
+    """(27): the flags' part, by the argument of (15) in the plane of the two flags."""
+    if cap == 1:
+        return 0.0
+    leak, h = 1 - cap, shape.shares
+
+    def total(point: NDArray) -> NDArray:
+        distance, value, angle = np.moveaxis(point, -1, 0)
+        distance, value = np.abs(distance), leak * np.abs(value)
+        flag = np.cos(angle)[..., None] * h + np.sin(angle)[..., None] * (1 - h)
+        above, below = flag - np.maximum(distance, value)[..., None], -value[..., None] - flag
+        confined = (np.maximum(above, 0) ** 2 + np.maximum(below, 0) ** 2).mean(axis=-1)
+        return _others(distance, value, cap, shape) + value**2 + confined
+
+    return _least(total, _nodes(DISTANCES, VALUES, np.linspace(0, 2 * np.pi, 97)[:-1])) / shape.cells
+
+
+def even(leak: NDArray, shape: Shape) -> float:
+    """(29): the least loss with mass leak[i] off BOS in each non-trigger row, weights even over other keys: it is attained.
+
+    leak: float[L]; entry 0 is not used. The trigger's row has weights 1 / j on tokens 1 to j.
+    """
+    i, j = shape.rows
+    h = shape.shares
+    q, w = leak[i], np.where(i > j, 1 / i, 0)
+    others = np.stack([1 - q, q * w, q * (1 - w)], axis=1)  # values of BOS, trigger and bias channel, by rows
+    own = np.stack([np.zeros_like(h), h, 1 - h], axis=1)
+    count = len(h)
+    design = np.concatenate([np.sqrt(count) * np.eye(3)[:1], others, own])
+    target = np.concatenate([np.zeros((1 + len(others), 2)), own[:, 1:]])
+    fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
+    here = _row_noise(leak, shape)
+    copied = shape.noise * NOISE * here * h.mean() / (here + h.mean())
+    return (copied + float(((fitted - target) ** 2).sum()) / count) / shape.cells

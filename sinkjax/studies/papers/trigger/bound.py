@@ -1,0 +1,228 @@
+"""trigger/bound: what softmax without a sink costs. Layers whose BOS mass is held, in training or after it, and lower bounds.
+
+The bounds and their derivation: `docs/trigger.md` and `_bounds.py`. "Other rows" are all but BOS's and the trigger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax.studies as st
+from sinkjax.analysis import intervals
+from sinkjax.analysis.summary import LEVEL
+from sinkjax.config_files.checks import at_least, each_once
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.papers.trigger import _bounds
+from sinkjax.studies.papers.trigger import _lab as lab
+from sinkjax.studies.papers.trigger._bound_figures import drawings
+from sinkjax.studies.papers.trigger._bounds import Shape
+from sinkjax.studies.papers.trigger._lab import Trials, training
+from sinkjax.studies.study import TrainingSpec
+from sinkjax.tasks.trigger.capped_config import CappedTraining
+from sinkjax.tasks.trigger.config import Trigger
+
+FREE, CAPPED = "free", "capped"
+KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
+NEVER = 1e-12  # a tolerance that no run meets, for runs that are to make all their steps
+MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # masses at which bounds are computed beside the caps, as trained layers go there
+ANY_MEAN, ANY_FIRST, BLIND, EVEN = "A: mean of rows", "B: row 1", "C: blind weights", "even weights (attained)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(Trials):
+    """What softmax without a sink costs: layers whose BOS mass is held, in training or after it, beside what can be proved."""
+
+    seeds: int = 8
+    """runs of the layer that is free to sink"""
+    caps: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 1.0)
+    """masses on BOS that are held at the rows but BOS's and the trigger's"""
+    cap_seeds: int = 4
+    """runs of each mass that is held in training"""
+    cap_steps: int = 5000
+    """of each of these runs"""
+    shifts: tuple[float, ...] = (-2.0, -4.0, -6.0, -8.0, -10.0, -12.0)
+    """added to BOS's logit at those rows of the trained layers"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, cap_seeds=1, cap_steps=1)
+        each_once(self, "caps")
+        each_once(self, "shifts")
+        if list(self.caps) != sorted(self.caps) or not 0 <= self.caps[0] <= self.caps[-1] <= 1:
+            raise SinkjaxError(f"caps must rise from 0 to 1 at most, not {list(self.caps)}")
+
+
+def trainings(config: Bound) -> list[TrainingSpec]:
+    """Layers that are free to sink, and layers whose BOS mass is held."""
+    from sinkjax.studies.papers.trigger import _bound_measure as measure
+    from sinkjax.tasks.trigger.task import model
+
+    free = training(config, {})
+    fixed = training(config, {"seeds": config.cap_seeds, "steps": config.cap_steps, "tolerance": NEVER})
+    capped = CappedTraining(**vars(fixed), caps=config.caps)
+    return [
+        TrainingSpec(FREE, free, model(free), partial(measure.free, config)),
+        TrainingSpec(CAPPED, capped, model(capped), partial(measure.capped, config)),
+    ]
+
+
+def shape_of(config: Bound) -> Shape:
+    """Sizes of the data."""
+    return Shape.of(Trigger(width=config.width, length=config.length))
+
+
+def masses(config: Bound) -> tuple[float, ...]:
+    """The masses below 1 at which bounds are computed, rising."""
+    return tuple(sorted({cap for cap in (*config.caps, *MORE) if cap < 1}))
+
+
+def bounds(config: Bound, caps: Sequence[float]) -> dict[str, NDArray]:
+    """The bounds, and the loss that even weights attain, at some masses: float[cap]."""
+    shape = shape_of(config)
+    found = {
+        ANY_MEAN: [_bounds.flags(cap, shape) for cap in caps],
+        ANY_FIRST: [_bounds.first_row(cap, shape) for cap in caps],
+        BLIND: [_bounds.blind(cap, shape, each=True) for cap in caps],
+        EVEN: [_bounds.even(np.full(shape.length, 1 - cap), shape) for cap in caps],
+    }
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def points(config: Bound, data: Mapping[str, Any]) -> dict[str, NDArray]:
+    """All layers that were seen: kind -> float[layer, (loss, mean BOS mass, largest BOS mass of row 1)], NaN if not measured."""
+
+    def of(store: str, prefix: str = "") -> NDArray:
+        return np.stack([data[store][prefix + name].values.ravel() for name in ("loss", "bos", "first")], axis=-1)
+
+    learning = np.stack([data[FREE][f"curve_{name}"].values.ravel() for name in ("loss", "bos")], axis=-1)
+    learning = np.pad(learning, ((0, 0), (0, 1)), constant_values=np.nan)
+    found = dict(zip(KINDS, (of(CAPPED), of(FREE), learning, of(FREE, "held_"), of(FREE, "shifted_")), strict=True))
+    return {kind: array[np.isfinite(array[:, :2]).all(axis=1)] for kind, array in found.items()}
+
+
+def distances(config: Bound, layers: NDArray) -> NDArray:
+    """Loss of each layer over the larger of the bounds A and B for its masses; inf at a full sink. layers: as in `points`.
+
+    Bound A is interpolated between masses at which it is known, in the logarithms of bound and mass off BOS.
+    """
+    shape = shape_of(config)
+    known = masses(config)[::-1]
+    off, curve = np.log1p(-np.array(known)), np.log([_bounds.flags(cap, shape) for cap in known])
+    rest = 1 - layers[:, 1]
+    mean = np.where(rest > 0, np.exp(np.interp(np.log(np.maximum(rest, 1e-300)), off, curve)), 0)
+    first = [0.0 if np.isnan(mass) else _bounds.first_row(float(min(mass, 1)), shape) for mass in layers[:, 2]]
+    least = np.maximum(mean, first)
+    return np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
+
+
+def label(cap: float) -> str:
+    return f"BOS mass {cap:g}"
+
+
+def rows(results: st.Results) -> list[st.Row]:
+    """For each mass: losses over runs, in training and after it, and the best one over each bound."""
+    config, data = results.config, results.trained
+    curves = bounds(config, config.caps)
+    found = []
+    for place, cap in enumerate(config.caps):
+        trained = lab.MILLION * data[CAPPED]["loss"].values[place]
+        after = lab.MILLION * data[FREE]["held_loss"].values[:, place]
+
+        def row(measure: str, values: NDArray, label: str = label(cap)) -> st.Row:
+            return st.Row(label, "held", measure, intervals.interval(values, level=LEVEL, seed=config.seed))
+
+        found += [
+            row("loss, mass held in training (millionths)", trained),
+            row("loss, mass held after training (millionths)", after),
+        ]
+        found += [
+            row(f"best loss over {name}", np.array([np.nanmin(trained) / lab.MILLION / values[place]]))
+            for name, values in curves.items()
+            if cap < 1
+        ]
+    return found
+
+
+def best(results: st.Results) -> NDArray:
+    """The smallest loss of any run with each mass held in training: float[cap]."""
+    return np.nanmin(results[CAPPED]["loss"].values, axis=1)
+
+
+def findings(config: Bound, architecture: Any) -> Iterator[st.Quantity]:
+    yield lab.done(FREE, "free to sink")
+    for name in (BLIND, ANY_FIRST, ANY_MEAN):
+        of = f"ratio of the best loss with the mass held to bound {name}"
+        yield st.quantity(f"smallest {of}", partial(ratio, name=name, pick=np.nanmin))
+        yield st.quantity(f"largest {of}", partial(ratio, name=name, pick=np.nanmax))
+    yield st.quantity(
+        "loss with the mass held after training over the best learned with it held (median)", lambda results: held(results)
+    )
+
+
+def ratio(results: st.Results, name: str, pick: Any) -> float:
+    """The smallest or largest ratio, over masses below 1, of the best loss with the mass held to a bound."""
+    config = results.config
+    return float(pick((best(results) / bounds(config, config.caps)[name])[np.array(config.caps) < 1]))
+
+
+def held(results: st.Results) -> float:
+    """Median over masses of the median loss with the mass held after training, over the best one learned with it held."""
+    after = np.nanmedian(results[FREE]["held_loss"].values, axis=0)
+    return float(np.nanmedian((after / best(results))[np.array(results.config.caps) < 1]))
+
+
+def claims(config: Bound, architecture: Any) -> Iterator[st.Claim]:
+    def least(kind: str) -> st.Quantity:
+        name = f"smallest ratio of loss to the larger of bounds A and B, {kind}"
+        return st.quantity(name, lambda results: distances(config, points(config, results.trained)[kind]).min())
+
+    yield st.Claim(
+        "A softmax layer of small loss has its attention on BOS in the other rows (Theorem 1; its constants were not available).",
+        st.all_of(*(st.more_than(least(kind), 1) for kind in KINDS)),
+    )
+
+
+def drawn(results: st.Results, place: int) -> Any:
+    """One of the two figures."""
+    config = results.config
+    return drawings(config, results.trained, masses(config), bounds(config, masses(config)))[place]
+
+
+STUDY = st.Study(
+    name="trigger/bound",
+    config=Bound,
+    title="What softmax without a sink costs",
+    question="""Ran-Milo 2026, Theorem 1: a softmax layer of small loss puts nearly all attention on BOS wherever it has
+        nothing to do. Here with constants of our own: how large the loss must be at each BOS mass, and what trained layers
+        reach.""",
+    trainings=trainings,
+    rows=rows,
+    claims=claims,
+    findings=findings,
+    featured=lambda results: tuple(label(cap) for cap in results.config.caps),
+    figures=lambda config, architecture: [partial(drawn, place=place) for place in range(2)],
+    notes=lambda config, results: (
+        *lab.notes(config, results, {FREE: "free to sink"}),
+        f"""A mass is held exactly, by an edit of the weights: BOS's weight is set to it, the row's other weights are
+        rescaled to the rest. In training the edit is part of the layer; the scores decide how the rest is divided, and all
+        of the trigger's row. These runs make {config.cap_steps:,} steps and do not stop before.""",
+        """Bounds A and B hold for any weights and any linear map of values; A if BOS's mass is capped in the mean over
+        sequences and other rows, B if it is capped in row 1 of every sequence (taken here as the largest of all held-out
+        ones). Bound C is proved only for weights that do not depend on the noise, each row capped. Even weights attain the
+        loss of their line. They are derived in docs/trigger.md, and are not the paper's.""",
+        f"""A bound speaks of the mean over all sequences; losses are means over {config.sequences:,} held-out ones (while
+        learning: over an evaluation batch), so ratios have their sampling error.""",
+    ),
+    provenance=lambda results: (
+        lab.provenance({FREE: results[FREE]})
+        | {"held masses": f"{len(results.config.caps)}, {results.config.cap_seeds} runs each"}
+    ),
+    subject="layer",
+    over="runs",
+)

@@ -1,0 +1,96 @@
+"""What a sweep is going to cost, for people."""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.model import params
+from sinkjax.progress import duration
+from sinkjax.report.terminal import in_words, show
+from sinkjax.sweeps.plan import block_flops
+from sinkjax.tasks import registry
+from sinkjax.train.memory import training_bytes
+from sinkjax.train.runs import table
+
+if TYPE_CHECKING:
+    from sinkjax.model.config import Config
+    from sinkjax.studies.study import Calculation, TrainingSpec
+    from sinkjax.sweeps.plan import Plan
+
+ROWS, REPEATS = 1024, 8
+BACKWARD = 3  # a training step's products, in those of a forward
+MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models on a CPU too
+
+
+def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
+    """Print edits, prompts, compilations, bytes, FLOPs and an estimate of the time."""
+    rate = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype)
+    lines = [
+        ("edits", plan.edits),
+        *(("", kind) for kind in plan.kinds),
+        ("prompts", f"{plan.prompts} of {plan.positions} tokens"),
+        ("compilations", plan.compiles),
+        ("calls", f"{len(plan.schedule.chunks)} of up to {max(plan.schedule.widths)} edits"),
+        ("blocks computed", f"{plan.layer_passes:,} of {(plan.edits + 1) * config.layers:,} without sharing"),
+        *((f"memory: {part}", in_words(count)) for part, count in plan.bytes.items()),
+        ("memory: peak", in_words(plan.peak_bytes)),
+        ("result, uncompressed", in_words(plan.result_bytes)),
+        ("FLOPs", f"{plan.flops:.3g}"),
+        ("time", f"about {duration(plan.flops / rate)} at the {rate / 1e9:,.0f} GFLOP/s of a matrix product measured here"),
+    ]
+    show(title, ("", ""), lines, "the time leaves out compilation and everything that is no matrix product")
+
+
+def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
+    """Print what a calculation is, on what it runs and what it loads; it has no edits to count and no cost that is known."""
+    count = params.count(config)
+    lines = [
+        ("what", _first_sentence(calculation.compute)),
+        ("prompts", f"{calculation.prompts} of up to {length} tokens"),
+        ("parameters", f"{count:,}, {in_words(count * jnp.dtype(dtype).itemsize)} in {dtype}"),
+    ]
+    show(title, ("", ""), lines, "a calculation and no sweep: there are no edits, and its cost is not estimated")
+
+
+def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
+    """Print what is trained: runs, steps, parameters and FLOPs. config: of one of its models."""
+    training, count, length = spec.training, params.count(config), config.context
+    task = registry.task(training)
+    runs = len(table(training, task))
+    flops = BACKWARD * config.layers * block_flops(config, length) * length * training.batch * training.steps * runs
+    lines = [
+        ("what", _first_sentence(spec.measure)),
+        ("runs", f"{runs}, seeds from {training.seed}"),
+        ("steps", f"at most {training.steps:,} of {training.batch} sequences of {length} tokens"),
+        ("parameters", f"{count:,} a run, {in_words(count * jnp.dtype(training.dtype).itemsize)} in {training.dtype}"),
+        *((f"memory: {part}", in_words(size)) for part, size in training_bytes(task, training).items()),
+        ("FLOPs", f"{flops:.3g} at most, {flops / training.steps / runs:.3g} a step: of matrix products"),
+    ]
+    show(title, ("", ""), lines, "a training: a run that reaches its goal stops before its last step")
+
+
+def _first_sentence(compute: Any) -> str:
+    """What a function says that it does, up to the first full stop or colon."""
+    while isinstance(compute, functools.partial):
+        compute = compute.func
+    line = " ".join((compute.__doc__ or "").split("\n\n")[0].split())
+    return re.split(r"[.:](?: |$)", line)[0] or "its own numbers"
+
+
+def matrix_rate(inner: int, outer: int, dtype: str) -> float:
+    """FLOPs a second of a product [rows, inner] x [inner, outer] on the default device, in the precision of a sweep."""
+    rows = max(64, min(ROWS, int(MOST_FLOPS / REPEATS / (2 * inner * outer))))
+    multiply = jax.jit(lambda x, w: jnp.matmul(x, w, precision="highest"))
+    x, w = jnp.ones((rows, inner), dtype), jnp.ones((inner, outer), dtype)
+    multiply(x, w).block_until_ready()
+    start = time.perf_counter()
+    for _ in range(REPEATS):
+        product = multiply(x, w)
+    product.block_until_ready()
+    return 2 * rows * inner * outer * REPEATS / (time.perf_counter() - start)

@@ -1,0 +1,127 @@
+"""Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835): a small language on which sinks, value drains and residual peaks grow.
+
+A sequence is BOS and then characters of a Markov chain with the bigrams of a text, except after a trigger (one of the most
+frequent characters), which is followed by the character before it. A head has something to do at triggers only, and elsewhere
+attends to BOS. Every token but the first is a target, copies too.
+
+Where the paper's text is silent, here: the text's characters that are not among the most frequent are left out, its end joins
+its beginning (so every character has a successor), BOS is followed by any character but a trigger, by its frequency (so there is
+always a character to copy, and two triggers never stand side by side), and so is the delimiter, which the paper's main runs do
+not have either.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.data.corpora import packaged_documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.backcopy.config import Backcopy
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The Markov chain of a language.
+
+    transitions: float64 [V, V], the distribution after each token; the rows of triggers are not used. letters: the characters by
+    id. sha256: of letters and transitions, to be stored with every result.
+    """
+
+    transitions: np.ndarray
+    letters: str
+    sha256: str
+
+
+@functools.lru_cache(maxsize=8)
+def chain(config: Backcopy) -> Chain:
+    """The chain of a language, from its text. Errors: a text that is missing or has too few different characters."""
+    codes = np.frombuffer(_text(config.text).encode("utf-32-le"), np.uint32)
+    found, counts = np.unique(codes, return_counts=True)
+    C = config.characters
+    if len(found) < C:
+        raise SinkjaxError(f"characters must be at most {len(found)} for the text {config.text!r}, not {C}")
+    order = np.argsort(-counts, kind="stable")[:C]
+    ids = np.full(int(found[-1]) + 1, -1)
+    ids[found[order]] = np.arange(C)
+    kept = ids[codes]
+    kept = kept[kept >= 0]
+    bigrams = np.zeros((C, C))
+    np.add.at(bigrams, (kept, np.roll(kept, -1)), 1)
+    bigrams /= bigrams.sum(1, keepdims=True)
+    first = np.where(np.arange(C) < config.triggers, 0, counts[order])
+    table = np.zeros((config.vocab_size, config.vocab_size))
+    table[:C, :C] = (1 - config.delimiter) * bigrams
+    table[:C, -1] = config.delimiter
+    table[C:, :C] = first / first.sum()
+    letters = "".join(map(chr, found[order]))
+    return Chain(table, letters, hashlib.sha256(letters.encode() + table.tobytes()).hexdigest())
+
+
+def sample(key: jax.Array, config: Backcopy, count: int) -> dict[str, jax.Array]:
+    """`count` sequences, as a batch of `data/batches.py` with one more entry; T = context + 1. Traceable; config is static.
+
+    tokens int32 [B, T], loss_mask bool [B, T], copied bool [B, T]: targets that a trigger before them determines,
+    so that their loss and that of the chain's can be told apart.
+    """
+    T = config.context + 1
+    below = jnp.asarray(np.cumsum(chain(config).transitions, 1)[:, :-1], jnp.float32)  # the last token takes what is left
+
+    def step(state: tuple[jax.Array, jax.Array], uniform: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        before, now = state
+        drawn = (below[now] <= uniform[:, None]).sum(1, dtype=jnp.int32)
+        then = jnp.where(now < config.triggers, before, drawn)
+        return (now, then), then
+
+    start = jnp.full(count, config.bos, jnp.int32)
+    _, rest = jax.lax.scan(step, (start, start), jax.random.uniform(key, (T - 1, count), jnp.float32))
+    tokens = jnp.concatenate([start[None], rest]).T
+    mask = jnp.broadcast_to(jnp.arange(T) > 0, tokens.shape)
+    copied = jnp.pad(tokens[:, :-1] < config.triggers, ((0, 0), (1, 0)))
+    return {"tokens": tokens, "loss_mask": mask, "copied": copied}
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The least losses that any model can have, in nats: of all targets, and of those that are not copies (copies: 0).
+
+    copied: the share of targets that are copies.
+    """
+
+    loss: float
+    chain_loss: float
+    copied: float
+
+
+def optimum(config: Backcopy) -> Optimum:
+    """The entropy of the language, exactly, by the distribution of pairs of neighbours at each position."""
+    table, V = chain(config).transitions, config.vocab_size
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.nansum(table * np.log(table), axis=1)
+    trigger = np.arange(V) < config.triggers
+    pairs = np.zeros((V, V))  # of the token before and the current one
+    pairs[config.bos, config.bos] = 1
+    loss = copied = 0.0
+    for _ in range(config.context):
+        now = pairs.sum(0)
+        loss += float((now * entropy)[~trigger].sum())
+        copied += float(now[trigger].sum())
+        pairs = np.where(trigger[:, None], pairs.T, now[:, None] * table)
+    return Optimum(loss / config.context, loss / (config.context - copied), copied / config.context)
+
+
+def _text(source: str) -> str:
+    if source == "packaged":
+        return "\n".join(packaged_documents())
+    try:
+        return Path(source).expanduser().read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise SinkjaxError(f"{source} is not UTF-8 text") from None
+    except OSError as error:
+        raise SinkjaxError(f"the text {source} cannot be read: {error.strerror}") from None

@@ -1,0 +1,105 @@
+"""The fields of a language model that is trained from scratch, by short names. This module imports no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.config_files.checks import above, at_least, only_for
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.names import (
+    AttentionBiasName,
+    AttentionImplementation,
+    BiasValueName,
+    Dtype,
+    GateName,
+    HeadNormName,
+    MLPName,
+    NormaliserName,
+    NormPlaceName,
+    PositionName,
+    Precision,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """A decoder-only model; `sinkjax/tasks/language_model/model.py` makes a `Config` of it."""
+
+    layers: int = 4
+    """blocks of the model"""
+    width: int = 128
+    """d, of the residual stream"""
+    heads: int = 4
+    """query heads of a block"""
+    kv_heads: int | None = None
+    """key-value heads, by default one for each head"""
+    head_dim: int | None = None
+    """of one head, by default width / heads"""
+    mlp_width: int = 384
+    """hidden units of the MLP"""
+    mlp: MLPName = "swiglu"
+    """the MLP: three matrices, gated by SiLU, GELU or ReLU, or two with one of these between them"""
+    summed_heads: bool = False
+    """the outputs of heads are added and share one output matrix, instead of standing side by side"""
+    tied: bool = False
+    """whether the unembedding is the embedding"""
+    position: PositionName = "rope"
+    """how positions enter: rotary; not at all; vectors added to embeddings (sinusoidal, learned); numbers added to scores (alibi;
+    relative: learned, by T5's buckets; bucket: the number of the bucket itself)"""
+    rope_theta: float = 10_000.0
+    """base of rotary positions"""
+    norm: NormPlaceName = "pre"
+    """where RMSNorms stand: before attention and MLP and at the end, after each sum, before and after each part, or nowhere"""
+    norm_eps: float = 1e-5
+    """epsilon of the norms"""
+    normaliser: NormaliserName = "softmax"
+    """what makes attention weights of scores"""
+    alpha: float | None = None
+    """what the rows of the normaliser "scaled" sum to, by default 0.1"""
+    p: float | None = None
+    """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
+    gate: GateName = "none"
+    """a sigmoid gate: one number for each head's output (head), for each of its dims (element), for each dim of the values
+    (value), or for each dim of all heads (shared); as element, but whatever the input (constant), or never below one half
+    (non-sparse)"""
+    head_norm: HeadNormName = "none"
+    """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
+    qk_norm: bool = False
+    """RMSNorm of each head's queries and keys"""
+    window: int | None = None
+    """last keys that a query sees, itself included, in every layer; by default all"""
+    attention_bias: AttentionBiasName = "none"
+    """a learned token before the first, or in each layer a learned key and value, key, or value"""
+    bias_shared: bool = False
+    """one bias for all heads of a layer ("kv", "k", "v")"""
+    bias_dims: int | None = None
+    """first dims of a learned key that are learned, the others being 0 ("k"); by default all"""
+    bias_value: BiasValueName = "zero"
+    """the value of a learned key: 0, the first unit vector, or ones / sqrt(head_dim) ("k")"""
+    bias_scale: float = 1.0
+    """times which that value is taken"""
+    compute_dtype: Dtype | None = None
+    """of activations and of the parameters as they are used; by default that of the parameters that are updated"""
+    remat: bool = False
+    """compute the inside of a block once more for its gradient, instead of keeping it"""
+    attention_impl: AttentionImplementation = "sinkjax"
+    """how attention is computed in training: as everywhere here, or by one fused operator (softmax without variants)"""
+    precision: Precision = "highest"
+    """of matrix products ("highest": full float32 on every device)"""
+
+    def __post_init__(self) -> None:
+        at_least(self, layers=1, width=1, heads=1, kv_heads=1, head_dim=1, mlp_width=1, window=1)
+        above(self, rope_theta=0, norm_eps=0)
+        only_for(self, "rope_theta", self.position == "rope", f"the position 'rope', not for {self.position!r}")
+        for name, of in (("alpha", ("scaled",)), ("p", ("softmax-p", "sigmoid-p"))):
+            if getattr(self, name) is not None and self.normaliser not in of:
+                raise SinkjaxError(f"{name} is for the normaliser {' or '.join(map(repr, of))}, not for {self.normaliser!r}")
+        if self.bias_shared and self.attention_bias not in ("kv", "k", "v"):
+            raise SinkjaxError(f"bias_shared is for the attention_bias 'kv', 'k' and 'v', not for {self.attention_bias!r}")
+        of_key = (self.bias_dims, self.bias_value, self.bias_scale) != (None, "zero", 1.0)
+        if of_key and self.attention_bias != "k":
+            raise SinkjaxError(
+                f"bias_dims, bias_value and bias_scale are for the attention_bias 'k', not for {self.attention_bias!r}"
+            )
+        if self.head_dim is None and self.width % self.heads:
+            raise SinkjaxError(f"heads must divide width ({self.width}) unless head_dim is stated, not {self.heads}")

@@ -1,0 +1,108 @@
+"""The model of an `Architecture`, and its initialisation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.model import params as model_params
+from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
+from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
+from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
+from sinkjax.model.normalisers import NAMED, Normaliser
+from sinkjax.model.params import Leaf, Params
+from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
+from sinkjax.probes.probe import Probe
+from sinkjax.tasks.language_model.architecture import Architecture
+from sinkjax.transformer.fused import check_fused
+
+GATED = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}
+POSITIONS: dict[str, Position] = {
+    "none": NoPosition(),
+    "sinusoidal": Sinusoidal(),
+    "learned": Learned(),
+    "alibi": Alibi(),
+    "relative": RelativeBias(),
+    "bucket": BucketIndex(),
+}
+GATES: dict[str, Gate | None] = {
+    "none": None,
+    "head": HeadGate(),
+    "element": ElementGate(),
+    "value": ValueGate(),
+    "shared": SharedGate(),
+    "constant": ConstantGate(),
+    "non-sparse": NonSparseGate(),
+}
+HEAD_NORMS = {
+    "none": None,
+    "shared": HeadNorm(),
+    "head": HeadNorm(gain="head"),
+    "head-offset": HeadNorm(gain="head", offset=True),
+}
+
+
+def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) -> Config:
+    """The model of these fields. Errors: what `Config` refuses; a dtype that is not enabled here."""
+    if config.compute_dtype is not None:
+        model_params.check_dtype(config.compute_dtype)
+    made = Config(
+        layers=config.layers,
+        width=config.width,
+        heads=config.heads,
+        kv_heads=config.kv_heads or config.heads,
+        head_dim=config.head_dim or config.width // config.heads,
+        mlp_width=config.mlp_width,
+        vocab_size=vocab_size,
+        context=context,
+        norm=None if config.norm == "none" else RMSNorm(config.norm_eps),
+        norm_place="pre" if config.norm == "none" else config.norm,
+        position=Rope(config.rope_theta) if config.position == "rope" else POSITIONS[config.position],
+        activation=GATED.get(config.mlp, config.mlp),
+        gated_mlp=config.mlp in GATED,
+        summed_heads=config.summed_heads,
+        prefix=prefix or None,
+        tied=config.tied,
+        windows=None if config.window is None else (config.window,) * config.layers,
+        normaliser=_normaliser(config),
+        gate=GATES[config.gate],
+        head_norm=HEAD_NORMS[config.head_norm],
+        qk_norm=RMSNorm(config.norm_eps) if config.qk_norm else None,
+        attention_bias=_attention_bias(config),
+    )
+    if config.attention_impl == "fused":
+        check_fused(made, False, Probe())
+    return made
+
+
+def _attention_bias(config: Architecture) -> AttentionBias | None:
+    match config.attention_bias:
+        case "sink-token":
+            return SinkToken()
+        case "kv":
+            return KeyValueBias(config.bias_shared)
+        case "k":
+            return KeyBias(config.bias_shared, config.bias_dims, config.bias_value, config.bias_scale)
+        case "v":
+            return ValueBias(config.bias_shared)
+    return None
+
+
+def _normaliser(config: Architecture) -> Normaliser:
+    given = {name: value for name in ("alpha", "p") if (value := getattr(config, name)) is not None}
+    return dataclasses.replace(NAMED[config.normaliser], **given)  # type: ignore[type-var]
+
+
+def init(config: Config, seed: int, dtype: str) -> Params:
+    """Parameters as by Gu et al. 2025: std sqrt(2 / (5 fan_in)), and 1 / (layers sqrt(fan_in)) of the MLP's last matrix."""
+
+    def scale(path: tuple, leaf: Leaf, drawn: jax.Array) -> jax.Array:
+        if leaf.init != "normal":
+            return drawn
+        down = path[-1].key == "down"
+        return drawn * jnp.asarray(1 / config.layers if down else math.sqrt(2 / 5), drawn.dtype)
+
+    return jax.tree_util.tree_map_with_path(scale, model_params.abstract(config), model_params.init(config, seed, dtype))

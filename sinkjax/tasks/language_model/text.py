@@ -1,0 +1,70 @@
+"""Text for the trainer: a corpus as tokens, once for all trainings of this user, and the batches of each run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.data.batches import Batch, Batches
+from sinkjax.data.config import Blocks, Corpus, part
+from sinkjax.data.tokens import Tokens, folder_for, prepare
+from sinkjax.resources import cache_folder
+from sinkjax.tasks.language_model.config import Pretrain
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Text:
+    """See `sinkjax.train.task.Source`. A run's blocks come in an order of (data seed, its own seed), unless data are shared."""
+
+    config: Pretrain
+    tokens: Tokens
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        return {
+            "corpus": self.tokens.sha256,
+            "tokenizer": self.tokens.card["tokenizer"]["sha256"],
+            "tokens": len(self.tokens.ids),
+            "blocks": self._of(self.config.seed).blocks,
+            "held_out": self._validation.rows,
+        }
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.tokens.tokenizer
+
+    def batch(self, seed: int, k: int) -> Batch:
+        return self._of(seed).at(k)
+
+    def held_out(self) -> Batch:
+        return self._validation.at(0)
+
+    @cached_property
+    def _validation(self) -> Batches:
+        blocks = dataclasses.replace(part(self.config, Blocks), batch=self.config.eval_batch, repeated_blocks=0, repeated_rows=0)
+        return Batches(self.tokens, blocks, "validation", self.config.model_vocabulary)
+
+    @lru_cache  # noqa: B019 - a source lives as long as its training
+    def _of(self, seed: int) -> Batches:
+        own = data_seed(self.config.data_seed, None if self.config.shared_data else seed)
+        blocks = dataclasses.replace(part(self.config, Blocks), data_seed=own)
+        return Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
+
+
+def open_text(config: Pretrain, say: Callable[[str], None]) -> Text:
+    """The text of a training. Errors: a corpus that is missing, empty or too small for a block, or has too many tokens."""
+    corpus = part(config, Corpus)
+    text = Text(config, prepare(corpus, folder_for(corpus, cache_folder() / "corpora"), say))
+    card = text.card
+    say(f"{card['tokens']} tokens, {card['blocks']} blocks for training, {card['held_out']} held out")
+    return text
+
+
+def data_seed(data_seed: int, seed: int | None) -> int:
+    """The seed of a run's batches: that of the data alone, or a hash of both."""
+    return data_seed if seed is None else int(np.random.SeedSequence([data_seed, seed]).generate_state(1)[0])

@@ -1,0 +1,92 @@
+"""Which tasks can be trained. This module imports no JAX.
+
+A new task is a folder with a config type and a module with `task(config) -> Task`, a line here and a file in `configs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import document
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.train.config import KIND, Training
+
+if TYPE_CHECKING:
+    from sinkjax.train.task import Task
+
+# task -> (module and name of its config type, module of the task)
+TASKS: dict[str, tuple[str, str, str]] = {
+    "backcopy": ("sinkjax.tasks.backcopy.config", "BackcopyTraining", "sinkjax.tasks.backcopy.task"),
+    "pretrain": ("sinkjax.tasks.language_model.config", "Pretrain", "sinkjax.tasks.language_model.task"),
+    "trigger": ("sinkjax.tasks.trigger.config", "TriggerTraining", "sinkjax.tasks.trigger.task"),
+    "trigger-capped": (
+        "sinkjax.tasks.trigger.capped_config",
+        "CappedTraining",
+        "sinkjax.tasks.trigger.capped",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A task and its config. folder: where a former training lies, if it was chosen by that."""
+
+    task: str
+    config: Training
+    folder: Path | None = None
+
+
+def config_type(name: Any) -> type[Training]:
+    """The dataclass of a task's config. Errors: an unknown task."""
+    if not isinstance(name, str) or name not in TASKS:
+        raise unknown("task", name, TASKS)
+    module, cls, _ = TASKS[name]
+    return cast("type[Training]", getattr(importlib.import_module(module), cls))
+
+
+def name_of(config: Training) -> str:
+    """The task that a config belongs to, by its type. Errors: a config of no task."""
+    cls = type(config)
+    for name, (module, type_name, _) in TASKS.items():
+        if (cls.__module__, cls.__name__) == (module, type_name):
+            return name
+    raise SinkjaxError(f"{cls.__name__} is no config of a training; those are {', '.join(entry[1] for entry in TASKS.values())}")
+
+
+def task(config: Training) -> Task:
+    """The task of a config. Errors: a config of no task; what the task refuses."""
+    module = importlib.import_module(TASKS[name_of(config)][2])
+    return cast("Task", module.task(config))
+
+
+def choose(name: str) -> Chosen:
+    """The training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file, or the folder of a former one.
+
+    Errors: nothing of that name; a document that is no training.
+    """
+    text, what, folder = document(name, KIND)
+    return read(text, what, folder)
+
+
+def read(text: str, what: str, folder: Path | None = None) -> Chosen:
+    """A YAML document as a training. Errors: no `training`, an unknown task, or fields that do not fit it."""
+    values = documents.parse(text, what)
+    if KIND not in values:
+        if "experiment" in values:
+            raise SinkjaxError(f"{what} is an experiment, not a training; use: sinkjax run {what}")
+        raise SinkjaxError(f"{what} lacks the key {KIND!r}, one of {', '.join(TASKS)}")
+    name = values.pop(KIND)
+    try:
+        cls = config_type(name)
+    except SinkjaxError as error:
+        raise SinkjaxError(f"{what}: {error}") from None
+    return Chosen(name, documents.build(cls, values, what), folder)
+
+
+def write(config: Training) -> str:
+    """The YAML document of a training, which reads back as itself."""
+    return documents.write(name_of(config), config, KIND)

@@ -1,0 +1,92 @@
+"""BOS's mass held at a value: an edit of the weights, on trained models and while they are trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sinkjax
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.site import Site
+from sinkjax.edits.term import per_prompt
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
+from sinkjax.tasks.trigger.capped_config import CappedTraining
+from sinkjax.tasks.trigger.task import Batch, TriggerTask, model
+from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
+
+
+def held(mass: Any, queries: Any) -> Edit:
+    """BOS's weight set to `mass` in some rows, the others rescaled to sum to 1 - mass: exact, whatever the scores are.
+
+    mass: from 0 to 1, a number or float []. queries: rows but the first, as `sinkjax.edit` takes them. A row whose weights but
+    BOS's are all 0 has nothing to rescale, and keeps 0 there.
+    """
+    return sinkjax.compose(
+        sinkjax.edit(Site.WEIGHTS, "set", 0.0, queries=queries, keys=0, renormalise=True),
+        sinkjax.edit(Site.WEIGHTS, "scale", 1 - mass, queries=queries),
+        sinkjax.edit(Site.WEIGHTS, "set", mass, queries=queries, keys=0),
+    )
+
+
+def other_rows(triggers: Sequence[int], length: int) -> Any:
+    """The rows but BOS's and the trigger's of each sequence, for `queries`."""
+    return per_prompt([tuple(row for row in range(1, length) if row != trigger) for trigger in np.asarray(triggers).tolist()])
+
+
+def shifted(value: Any, queries: Any) -> Edit:
+    """`value` added to BOS's logit in some rows, as `sinkjax.edit` takes them."""
+    return sinkjax.edit(Site.LOGITS, "add", value, queries=queries, keys=0)
+
+
+def run_others(
+    params: Params, x: jax.Array, j: jax.Array, edit: Callable[[Any, Any], Edit], value: jax.Array, config: Config, probe: Probe
+) -> tuple[jax.Array, Record]:
+    """Outputs [B, L, n] of a model under `held` or `shifted` at all rows but BOS's and the trigger's.
+
+    x: [B, L, n]. j: int [B]. value: float [], of the edit. May be traced in all of them, as an edit of stated rows may not.
+    """
+    count, T = x.shape[:2]
+    row = jnp.arange(T)
+    others = (row > 0) & (row != j[:, None])
+    checked = resolve(edit(value, slice(1, T)), config, np.full(count, T), T)
+    edits = tuple(dataclasses.replace(term, query=others) for term in checked)
+    lengths = jnp.full(count, T, jnp.int32)
+    out = run(params, x, lengths, edits, spec=ForwardSpec(config=config, probe=probe))
+    return cast(jax.Array, out.output), out.record
+
+
+@dataclass(frozen=True)
+class CappedTask(TriggerTask):
+    """The trigger task under `held`; a variant is a BOS mass."""
+
+    name: ClassVar[str] = "trigger-capped"
+    config: CappedTraining
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return tuple(str(cap) for cap in self.config.caps)
+
+    def model(self, variant: str) -> Config:
+        """The layer itself; its mass is held by an edit, which is no part of it."""
+        return model(self.config)
+
+    def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:
+        x, _, j = batch
+        mass = jnp.asarray(self.config.caps, jnp.float32)[variant]
+        return run_others(params, x, j, held, mass, model(self.config), probe)
+
+
+def task(config: CappedTraining) -> CappedTask:
+    """The task of a config. Errors: what the model or the data refuse."""
+    model(config)
+    return CappedTask(config)

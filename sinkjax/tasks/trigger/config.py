@@ -1,0 +1,154 @@
+"""A training of the trigger task (Ran-Milo 2026, arXiv 2603.11487): model, data, and when a run is done. It imports no JAX."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from sinkjax.config_files.checks import above, at_least, each_once
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.names import NormaliserName
+from sinkjax.train.config import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """Trigger-conditional averaging (Ran-Milo 2026); positions and coordinates count from 0.
+
+    A token is a vector of `width` numbers: 0 the BOS flag, 1 the trigger flag, 2 .. width - 2 noise, width - 1 the bias channel,
+    which is 1 on ordinary tokens and 0 on BOS and trigger. At the trigger's position the target is the mean of all ordinary
+    tokens up to and with the trigger, elsewhere it is 0. What stands before the ordinary tokens never enters the mean.
+    """
+
+    width: int = 16
+    """n, numbers in a token"""
+    length: int = 16
+    """L, tokens in a sequence, BOS included"""
+    first: int | None = None
+    """earliest position of the trigger, by default the second ordinary token's"""
+    last: int | None = None
+    """latest position of the trigger, by default the last token's"""
+    noise: float = 1.0
+    """noise is uniform in -noise .. noise"""
+    bos: Literal["flag", "noisy", "none"] = "flag"
+    """the first token: its flag alone, its flag and noise, or no such token"""
+    second_anchor: bool = False
+    """after BOS stands another token without noise: BOS flag 1 and bias channel 1, so that it can be told from BOS"""
+    zero_token: bool = False
+    """before the ordinary tokens stands one that is all zeros, whose value is 0 under any weights"""
+    residual: bool = False
+    """targets of models with a residual stream: the input is added to them"""
+
+    def __post_init__(self) -> None:
+        one_of("bos", self.bos, ("flag", "noisy", "none"))
+        if self.width < 4:
+            raise SinkjaxError(f"width must be at least 4, two flags, a number of noise and the bias channel, not {self.width}")
+        if not 0 < self.noise < math.inf:
+            raise SinkjaxError(f"noise must be positive, not {self.noise}")
+        if self.second_anchor and self.bos == "none":
+            raise SinkjaxError('second_anchor needs a first one, and bos is "none"')
+        first, last = self.span
+        if self.length < self.specials + 2:
+            raise SinkjaxError(
+                f"length {self.length} is too short: a trigger needs an ordinary token before it, and {self.specials} stand first"
+            )
+        if not self.specials < first <= last < self.length:
+            raise SinkjaxError(
+                f"triggers at {first} to {last} do not fit: they must stand at {self.specials + 1} to {self.length - 1},"
+                f" behind an ordinary token and within length {self.length}"
+            )
+
+    @property
+    def specials(self) -> int:
+        """How many tokens stand before the ordinary ones."""
+        return (self.bos != "none") + self.second_anchor + self.zero_token
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The earliest and the latest position of the trigger."""
+        return (
+            self.specials + 1 if self.first is None else self.first,
+            self.length - 1 if self.last is None else self.last,
+        )
+
+    def check_position(self, position: int) -> None:
+        """Raise unless a trigger can stand there, be it within `span` or not."""
+        if not self.specials < position < self.length:
+            raise SinkjaxError(f"trigger position {position} is outside of {self.specials + 1} to {self.length - 1}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerTraining(Training):
+    """Attention alone, without norm, MLP, positions and 1 / sqrt(d), trained on the trigger task; the defaults are the paper's.
+
+    Its variants are the normalisers. The loss is the mean squared error over all positions and coordinates.
+    """
+
+    layers: int = 1
+    """blocks"""
+    heads: int = 1
+    """heads of a block, each as wide as a token"""
+    kv_heads: int | None = None
+    """key-value heads, by default one for each head"""
+    normalisers: tuple[NormaliserName, ...] = ("softmax",)
+    """what makes attention weights of scores; several of them are trained together, unless one has learned values of its own"""
+    gate: bool = False
+    """a sigmoid gate on each head's output"""
+    residual: bool | None = None
+    """whether a block adds to its input, and the target to the tokens; by default from two layers on"""
+    scaled: bool = False
+    """whether scores are divided by sqrt(width)"""
+    init_std: float = 0.02
+    """standard deviation of the matrices at first"""
+    tolerance: float = 5e-3
+    """a run is done when no output of its training batch, all of it new, is further from its target"""
+    width: int = 16
+    """n, numbers in a token"""
+    length: int = 16
+    """L, tokens in a sequence, BOS included"""
+    first: int | None = None
+    """earliest position of the trigger, by default the second ordinary token's"""
+    last: int | None = None
+    """latest position of the trigger, by default the last token's"""
+    noise: float = 1.0
+    """noise is uniform in -noise .. noise"""
+    bos: Literal["flag", "noisy", "none"] = "flag"
+    """the first token: its flag alone, its flag and noise, or no such token"""
+    second_anchor: bool = False
+    """after BOS stands another token without noise that can be told from it"""
+    zero_token: bool = False
+    """before the ordinary tokens stands one that is all zeros"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, layers=1, heads=1, kv_heads=1)
+        above(self, init_std=0, tolerance=0)
+        each_once(self, "normalisers")
+        self.data  # noqa: B018 - what does not fit is refused by the data
+
+    @property
+    def summary(self) -> str:
+        """What is trained, in a few words."""
+        size = f"{self.layers} layer{'s' * (self.layers > 1)}, {self.heads} head{'s' * (self.heads > 1)}"
+        return f"The trigger task: {' and '.join(self.normalisers)}, {size}"
+
+    @property
+    def with_residual(self) -> bool:
+        """Whether the model has a residual stream."""
+        return self.layers > 1 if self.residual is None else self.residual
+
+    @property
+    def data(self) -> Trigger:
+        """The sequences."""
+        return Trigger(
+            width=self.width,
+            length=self.length,
+            first=self.first,
+            last=self.last,
+            noise=self.noise,
+            bos=self.bos,
+            second_anchor=self.second_anchor,
+            zero_token=self.zero_token,
+            residual=self.with_residual,
+        )

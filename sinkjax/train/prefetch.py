@@ -1,0 +1,76 @@
+"""Batches from the host, a call's worth at a time, made ahead by a thread of grain while the device computes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.train.log import read
+from sinkjax.train.task import DataSource
+
+AHEAD = 1  # calls made ahead of their use
+
+
+class HostBatches:
+    """The data of runs: `seeds` by the number of a run, `count` batches a call."""
+
+    def __init__(self, source: DataSource, seeds: Sequence[int], count: int):
+        self._source, self._seeds, self._count = source, seeds, count
+        self._next: tuple[tuple[int, ...], int] | None = None  # what the iterator gives next
+        self._calls: Iterator[Any] = iter(())
+        self._made: tuple[tuple[tuple[int, ...], int], Any] | None = None
+        self.held_out = source.held_out()
+
+    def at(self, runs: Sequence[int], first: int) -> Any:
+        """The batches `first` to `first + count - 1` of some runs: leaves [runs, count, ...]."""
+        import grain
+
+        wanted = (tuple(runs), first)
+        if self._made and self._made[0] == wanted:  # asked for once more after the very first call, which makes no step
+            return self._made[1]
+        if self._next != wanted:
+            calls = CallBatches(self._source, tuple(self._seeds[run] for run in runs), first, self._count)
+            ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=AHEAD)
+            self._calls = iter(grain.MapDataset.source(calls).to_iter_dataset(ahead))
+        self._made, self._next = (wanted, next(self._calls)), (wanted[0], first + self._count)
+        return self._made[1]
+
+
+@dataclass(frozen=True)
+class CallBatches:
+    """Batches of runs of these seeds, with random access: item n has `count` of each run, from `first + n count` on."""
+
+    source: DataSource
+    seeds: tuple[int, ...]
+    first: int
+    count: int
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __getitem__(self, n: int) -> Any:
+        steps = range(self.first + n * self.count, self.first + (n + 1) * self.count)
+        of_seed = {seed: _stack([self.source.batch(seed, k) for k in steps]) for seed in {*self.seeds}}
+        return _stack([of_seed[seed] for seed in self.seeds])
+
+
+def same_data(folder: Path, source: DataSource) -> None:
+    """Raise unless the data are those that a training began with, by the first line of its log."""
+    began = read(folder)[0]["data"]
+    other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
+    if other:
+        raise SinkjaxError(
+            f"the data of the training in {folder} changed since it began ({', '.join(other)}); choose another folder"
+        )
+
+
+def _stack(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)

@@ -1,0 +1,141 @@
+"""Runs divided among the devices, and on each device computed at once (vmap) or one after the other (map); or, for a config
+with a mesh, each run divided among all of its devices (`sinkjax/train/mesh.py`).
+
+Measured with 64 runs of the trigger task (one layer, one head) on two CPU devices, processor time of a step of a run: 0.41 ms
+one after the other, 0.66 ms at once. Either way a run's numbers are its own: runs are dealt to devices anew whenever some end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sinkjax.train.config import Training
+from sinkjax.train.mesh import mesh_of, place_batches, place_state
+from sinkjax.train.runs import RunArrays
+from sinkjax.train.state import TrainState
+from sinkjax.train.step import Metrics, advance
+from sinkjax.train.task import Task
+
+T = TypeVar("T")
+AXIS = PartitionSpec("run")
+
+
+class RunParallel:
+    """The devices of a training and the compiled call. together: "vmap" or "map", resolved."""
+
+    def __init__(self, task: Task, config: Training, runs: int):
+        self.task, self.config, self.runs = task, config, runs
+        self.parallel = mesh_of(config, task)
+        self.devices = list(self.parallel.devices.flat) if self.parallel else jax.devices()[: min(runs, jax.device_count())]
+        cpu = self.devices[0].platform == "cpu"
+        self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
+        self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
+        self._compiled: set[int] = set()
+
+    def advance(
+        self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any = None, held_out: Any = None
+    ) -> tuple[TrainState, Metrics]:
+        """Bring the runs `going` to step `limit`; state, runs: of all runs [R]. Returns the new state of all, and the metrics of
+        those that went, in their order. batches (leaves [going, steps of a call, ...]), held_out: what the host read, if so."""
+        if self.parallel:
+            return self._on_mesh(state, runs, going, limit, batches, held_out, self.parallel)
+        slots, places = deal(going, len(self.devices), self.slots(len(going)))
+        self._compiled.add(len(slots))
+        limits = np.where(slots < self.runs, limit, -1).astype(np.int32)
+        if self.mesh.size == 1 and np.array_equal(slots, np.arange(self.runs)):
+            return self._call(state, runs, jnp.asarray(limits), batches, held_out)
+        some, of_some = _take((state, runs), slots)
+        rows = np.zeros(len(slots), np.int32)
+        rows[places] = np.arange(len(going))
+        batches = jax.tree.map(lambda leaf: leaf[rows], batches)
+        part, metrics = self._call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
+        part, metrics = jax.device_put((part, metrics), self.devices[0])
+        return _put(state, part, slots), _take(metrics, places)
+
+    def _on_mesh(
+        self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any, held_out: Any, mesh: Mesh
+    ) -> tuple[TrainState, Metrics]:
+        """`advance`, each run on all devices of a mesh."""
+        self._compiled.add(self.slots(len(going)))
+        place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
+        place[going], limits[going] = np.arange(len(going)), limit
+        batches = place_batches(jax.tree.map(lambda leaf: leaf[place], batches), mesh)
+        state, metrics = self._call(place_state(state, self.task, mesh), runs, limits, batches, held_out)
+        return state, jax.tree.map(lambda leaf: leaf[np.asarray(going)], metrics)
+
+    @property
+    def hardware(self) -> tuple[int, str]:
+        """How many devices of which kind."""
+        return len(self.devices), self.devices[0].device_kind
+
+    def slots(self, going: int) -> int:
+        """Places for runs in one call: a multiple of the devices, one compilation each.
+
+        One after the other, an empty place costs nothing, so their number stays; at once it does, so it is halved when it can be.
+        """
+        each = -(-self.runs // len(self.devices))
+        while self.together == "vmap" and each > 1 and going <= len(self.devices) * (each - each // 2):
+            each -= each // 2
+        return each * len(self.devices)
+
+    def is_compiled(self, going: int) -> bool:
+        """Whether a call of as many runs was made before."""
+        return self.slots(going) in self._compiled
+
+    def _call(self, *args: Any) -> tuple[TrainState, Metrics]:
+        return _advance(*args, self.task, self.config, self.together, self.mesh)
+
+
+def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Deal runs to devices evenly.
+
+    Returns the number of the run in each slot, int [slots], a device's slots side by side, with a number beyond every run in an
+    empty one; and the slot of each run of `going`, int [len(going)].
+    """
+    each = slots // devices
+    hand = np.arange(len(going))
+    places = (hand % devices) * each + hand // devices
+    numbers = np.full(slots, np.iinfo(np.int32).max, np.int32)
+    numbers[places] = going
+    return numbers, places
+
+
+@partial(jax.jit, static_argnames=("task", "config", "together", "mesh"), donate_argnums=0)
+def _advance(
+    state: TrainState,
+    runs: RunArrays,
+    limits: jax.Array,
+    batches: Any,
+    held_out: Any,
+    task: Task,
+    config: Training,
+    together: str,
+    mesh: Mesh,
+) -> tuple[TrainState, Metrics]:
+    def on_device(*given: Any) -> tuple[TrainState, Metrics]:
+        *each, same = given
+        one = partial(advance, held_out=same, task=task, config=config)
+        return jax.vmap(one)(*each) if together == "vmap" else jax.lax.map(lambda args: one(*args), tuple(each))
+
+    given = (state, runs, limits, batches, held_out)
+    if mesh.size == 1:
+        return on_device(*given)
+    specs = (AXIS, AXIS, AXIS, AXIS, PartitionSpec())
+    return jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=AXIS, check_vma=False)(*given)
+
+
+@jax.jit
+def _take(tree: T, numbers: jax.Array) -> T:
+    return jax.tree.map(lambda leaf: leaf.at[numbers].get(mode="clip"), tree)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(state: TrainState, part: TrainState, numbers: jax.Array) -> TrainState:
+    return jax.tree.map(lambda leaf, new: leaf.at[numbers].set(new, mode="drop"), state, part)

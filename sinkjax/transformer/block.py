@@ -1,0 +1,158 @@
+"""One block of a transformer, and the body of the scan over all of them.
+
+Where norms stand: "pre" before attention, before the MLP and after the last block; "sandwich" after attention and after the MLP
+too, before the sum (Gemma 2); "post" after each sum alone, so that the last block is followed by none (Vaswani et al. 2017; Gu et
+al. 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits
+from sinkjax.model import rope
+from sinkjax.model.config import Config, Rope
+from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
+from sinkjax.model.ops import add_bias, project, rms_norm
+from sinkjax.model.params import Params
+from sinkjax.probes.measure import finish
+from sinkjax.probes.probe import Probe
+from sinkjax.transformer.attention import attend
+from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.tape import Tape
+
+ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+}
+
+
+def block(
+    h: jax.Array,
+    w: Params,
+    window: jax.Array | None,
+    rotate: Callable,
+    tape: Tape,
+) -> tuple[jax.Array, jax.Array]:
+    """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
+    config, precision = tape.spec.config, tape.spec.precision
+    x = normed_input(h, w, "attn_norm", config)
+    q = add_bias(project(x, w["q"], precision), w.get("q_bias"))
+    k = add_bias(project(x, w["k"], precision), w.get("k_bias"))
+    v = add_bias(project(x, w["v"], precision), w.get("v_bias"))
+    if config.qk_norm is not None:
+        q, k = normed_queries_keys(q, k, w, config.qk_norm.eps)
+    v = gated_values(v, x, w, config.gate, precision)
+    q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
+    q, k = rotate(tape, q, k)  # POSITION
+    heads, empty_rows = attend(q, k, v, window, w, tape)  # LOGITS, WEIGHTS
+    heads = tape(Site.HEAD_OUT, heads)
+    if config.head_norm is not None:
+        heads = normed_outputs(heads, w, config.head_norm)
+    heads = gated_outputs(heads, x, w, config.gate, precision)
+    heads = heads.sum(axis=2) if config.summed_heads else heads
+    out = add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias"))
+    h = add_to_residual(h, tape(Site.ATTN_OUT, normed_output(out, w, "attn_out_norm", config)), w, "attn_norm", config)
+    if config.mlp_width is None:
+        return tape(Site.RESID, h), empty_rows
+
+    out = mlp(normed_input(h, w, "mlp_norm", config), w, tape)  # NEURON
+    h = add_to_residual(h, tape(Site.MLP_OUT, normed_output(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
+    return tape(Site.RESID, h), empty_rows
+
+
+def block_step(
+    spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype
+) -> Callable[[jax.Array, dict, jax.Array, Params], tuple[tuple[jax.Array, dict], dict]]:
+    """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and what was measured in this block.
+
+    Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
+    """
+    config, probe = spec.config, spec.probe
+    rotate = rotary(config, lengths, T, jnp.promote_types(dtype, jnp.float32), edits)
+    windows = None if config.windows is None else jnp.asarray([window or T for window in config.windows])
+
+    def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params) -> tuple[tuple[jax.Array, dict], dict]:
+        tape = Tape(spec, edits, lengths, layer)
+        h, empty_rows = block(h, w, None if windows is None else windows[layer], rotate, tape)
+        record = finish(probe, tape.record, lengths)
+        for capture in probe.captures:
+            if capture.name in record:
+                slots = slots | {
+                    capture.name: fill_slot(slots.get(capture.name), record.pop(capture.name), layer, capture.layer_list(config))
+                }
+        return (h, slots), {"record": record, "counts": tape.counts, "empty_rows": empty_rows}
+
+    return step
+
+
+def rotary(config: Config, lengths: jax.Array, T: int, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
+    """A function of the tape, queries and keys that rotates them; its tables are made once unless POSITION is edited."""
+    if not isinstance(config.position, Rope):
+        return lambda tape, q, k: (q, k)
+    frequencies, factor = rope.frequencies(config.position, config.head_dim, lengths, dtype)
+    index = jnp.arange(T)[None, :]
+    if not any(term.site == Site.POSITION for term in edits):
+        same = rope.tables(index, frequencies, factor)
+        return lambda tape, q, k: (rope.rotate(q, *same), rope.rotate(k, *same))
+
+    def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
+        for_queries, for_keys = (rope.tables(chosen, frequencies, factor) for chosen in tape.positions(index, index))
+        return rope.rotate(q, *for_queries), rope.rotate(k, *for_keys)
+
+    return edited
+
+
+def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers: tuple[int, ...]) -> jax.Array:
+    """Write a layer's raw value into its place among the captured layers; other layers leave the slot alone."""
+    if slot is None:  # only while shapes are worked out
+        return jnp.zeros((len(layers), *value.shape), value.dtype)
+    place = jnp.asarray([layers.index(entry) if entry in layers else -1 for entry in range(max(layers) + 1)])
+    place = jnp.where(layer < place.size, place[jnp.minimum(layer, place.size - 1)], -1)
+    return jax.lax.cond(place >= 0, lambda: jax.lax.dynamic_update_index_in_dim(slot, value, place, 0), lambda: slot)
+
+
+def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> dict:
+    """The carried slots, before the first block."""
+    if all(capture.site == Site.EMBED for capture in probe.captures):
+        return {}
+    first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
+    (_, slots), _ = jax.eval_shape(step, h, {}, 0, first)
+    return jax.tree.map(lambda slot: jnp.zeros(slot.shape, slot.dtype), slots)
+
+
+def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
+    """W_down (act(W_gate x) * W_up x), or W_down act(W_up x) without a gate: [B, T, d] to [B, T, d]; NEURON in between."""
+    config, precision = tape.spec.config, tape.spec.precision
+    activation = ACTIVATION[config.activation]
+    if config.gated_mlp:
+        gate = add_bias(project(x, w["gate"], precision), w.get("gate_bias"))
+        up = add_bias(project(x, w["up"], precision), w.get("up_bias"))
+        neurons = activation(gate) * up
+    else:
+        neurons = activation(add_bias(project(x, w["up"], precision), w.get("up_bias")))
+    return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
+
+
+def normed_input(h: jax.Array, w: dict[str, Any], gain: str, config: Config) -> jax.Array:
+    """The residual stream as the next part of the model reads it."""
+    return rms_norm(h, w[gain], config.norm.eps) if config.norm is not None and config.norm_place != "post" else h
+
+
+def normed_output(change: jax.Array, w: dict[str, Any], gain: str, config: Config) -> jax.Array:
+    """What attention or the MLP gives, as it goes to the residual stream."""
+    return rms_norm(change, w[gain], config.rms_norm.eps) if config.norm_place == "sandwich" else change
+
+
+def add_to_residual(h: jax.Array, change: jax.Array, w: dict[str, Any], gain: str, config: Config) -> jax.Array:
+    """The residual stream with a change."""
+    h = h + change if config.residual else change
+    return rms_norm(h, w[gain], config.rms_norm.eps) if config.norm_place == "post" else h

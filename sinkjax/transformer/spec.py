@@ -1,0 +1,42 @@
+"""What is static in a forward pass, as one record: with it, and the shapes of its arrays, a pass compiles once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.config import Config
+from sinkjax.probes.probe import Probe
+
+PRECISIONS = ("highest", "high", "default")
+IMPLEMENTATIONS = ("sinkjax", "fused")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardSpec:
+    """The static arguments of a forward pass.
+
+    Attributes:
+        config: The architecture.
+        probe: What is measured.
+        logits: Whether they are computed.
+        precision: Of every matrix product, one of PRECISIONS ("highest": full float32 on every device).
+        unroll: Whether the blocks are compiled one after the other and not as a loop, which copies what the gradient needs of
+            each: for training a few small blocks.
+        remat: Whether what is inside a block is computed once more for its gradient, instead of being kept.
+        attention_impl: One of IMPLEMENTATIONS; "fused" is faster on GPUs, and refuses edits and what needs scores and weights.
+    """
+
+    config: Config
+    probe: Probe = Probe()
+    logits: bool = False
+    precision: str = "highest"
+    unroll: bool = False
+    remat: bool = False
+    attention_impl: str = "sinkjax"
+
+    def __post_init__(self) -> None:
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("attention_impl", self.attention_impl, IMPLEMENTATIONS)
+        if not isinstance(self.probe, Probe):
+            raise SinkjaxError(f"probe must be a Probe, not {self.probe!r}; Probe.of(*names) makes one from names")

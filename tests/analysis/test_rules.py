@@ -1,0 +1,159 @@
+"""Each rule at its boundary: what is just enough, what is not, and what is undefined; and what a verdict keeps as data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import (
+    Claim,
+    Estimate,
+    Quantity,
+    Rule,
+    above,
+    above_controls,
+    all_of,
+    any_of,
+    at_least,
+    at_most,
+    below,
+    below_controls,
+    constant,
+    in_digits,
+    judge,
+    less_than,
+    more_than,
+    most_of,
+    not_,
+    quantity,
+    verdicts_csv,
+    within,
+)
+from sinkjax.analysis.summary import Row
+
+RESULTS = SimpleNamespace(interval=lambda values: intervals.interval(values, seed=0))
+NOTHING = Interval(None, None, None, 0, 8, 0.95, "none", "no finite samples")
+
+
+def fixed(low: float | None, mean: float | None, high: float | None, percentile: float | None = None) -> Quantity:
+    """A quantity that is always this interval."""
+    value = NOTHING if mean is None else Interval(mean, low, high, 8, 0, 0.95, "planted")
+    found = Estimate("it", value, "nats", percentile=percentile, controls=0 if percentile is None else 20)
+    return Quantity("it", lambda results: found)
+
+
+def holds(rule: Rule) -> bool:
+    return rule.test(RESULTS)[0]
+
+
+CASES = [
+    (above(fixed(0.51, 1, 2), 0.5), True),
+    (above(fixed(0.5, 1, 2), 0.5), False),  # the bound itself is not above it
+    (above(fixed(0.4, 1, 2), 0.5), False),  # the mean is not enough
+    (above(fixed(None, 1, None), 0.5), False),  # one prompt has no interval
+    (above(fixed(None, None, None), -1e9), False),
+    (above(fixed(3, 4, 5), fixed(0, 2.9, 9)), True),  # of another quantity its mean counts
+    (above(fixed(3, 4, 5), fixed(0, 3.1, 9)), False),
+    (below(fixed(-2, -1, -0.51), -0.5), True),
+    (below(fixed(-2, -1, -0.5), -0.5), False),
+    (below(fixed(None, -1, None), 0), False),
+    (within(fixed(-0.04, 0, 0.04), -0.05, 0.05), True),
+    (within(fixed(-0.05, 0, 0.04), -0.05, 0.05), False),
+    (within(fixed(-0.04, 0, 0.06), -0.05, 0.05), False),
+    (within(fixed(None, 0, None), -1, 1), False),  # that nothing is known shows no equality
+    (at_least(fixed(0, 2, 9), 2), True),
+    (at_least(fixed(2, 1.9, 9), 2), False),
+    (at_least(fixed(0, 40, 80), fixed(79, 80, 81).times(0.5, "half")), True),
+    (at_least(fixed(0, 39, 80), fixed(79, 80, 81).times(0.5, "half")), False),
+    (at_least(fixed(None, None, None), 0), False),
+    (at_least(fixed(0, 1, 2), fixed(None, None, None)), False),
+    (at_most(fixed(0, 2, 9), 2), True),
+    (at_most(fixed(0, 2.1, 9), 2), False),
+    (more_than(fixed(0, 2, 9), 2), False),
+    (more_than(fixed(0, 2.1, 9), 2), True),
+    (less_than(fixed(0, 2, 9), 2), False),
+    (less_than(fixed(0, 1.9, 9), 2), True),
+    (above_controls(fixed(0, 1, 2, percentile=100)), True),
+    (above_controls(fixed(0, 1, 2, percentile=97.5)), False),  # a tie with one control is no rank above all
+    (above_controls(fixed(0, 1, 2)), False),
+    (above_controls(fixed(0, 1, 2), where_any=True), True),
+    (above_controls(fixed(0, 1, 2, percentile=95), where_any=True), False),
+    (below_controls(fixed(0, 1, 2, percentile=0)), True),
+    (below_controls(fixed(0, 1, 2, percentile=2.5)), False),
+    (below_controls(fixed(0, 1, 2)), False),
+]
+TRUE, FALSE = above(fixed(1, 2, 3)), above(fixed(-1, 2, 3))
+
+
+@pytest.mark.parametrize(("rule", "expected"), CASES)
+def test_a_rule_holds_only_beyond_its_bound(rule, expected):
+    assert holds(rule) is expected
+
+
+def test_rules_of_rules():
+    assert [holds(all_of(TRUE, other)) for other in (TRUE, FALSE)] == [True, False]
+    assert [holds(any_of(FALSE, other)) for other in (TRUE, FALSE)] == [True, False]
+    assert [holds(not_(rule)) for rule in (TRUE, FALSE)] == [False, True]
+    assert [holds(most_of([TRUE] * yes + [FALSE] * 2, "positions", "it rises")) for yes in (1, 2, 3)] == [False, False, True]
+
+
+def test_a_claim_is_judged_only_where_its_premise_holds():
+    verdicts = [judge(Claim("s", rule, given=given), RESULTS).verdict for rule in (TRUE, FALSE) for given in (None, TRUE, FALSE)]
+    assert verdicts == ["supported", "supported", "not applicable", "inconclusive", "inconclusive", "not applicable"]
+    assert "not applicable, as it takes that the interval of it lies above 0" in judge(Claim("s", TRUE, FALSE), RESULTS).reason
+
+
+def test_an_identity_holds_or_fails():
+    assert [judge(Claim("s", rule, kind="identity"), RESULTS).verdict for rule in (TRUE, FALSE)] == ["holds", "fails"]
+
+
+def test_evidence_states_each_estimate_once_with_its_rank_and_the_rule():
+    both = all_of(above(fixed(0.51, 1, 2, percentile=100)), above_controls(fixed(0.51, 1, 2, percentile=100)))
+    evidence = judge(Claim("s", both), RESULTS).evidence
+    assert evidence == (
+        "It: 1.00 [0.510, 2.00] nats, percentile 100 among 20 controls. Rule: the interval of it lies above 0, and it lies above"
+        " every matched control."
+    )
+
+
+def test_a_quantity_takes_numbers_intervals_rows_and_samples():
+    samples = np.array([1.0, 2.0, 6.0])
+    found = Interval(1.0, 0.5, 2.0, 3, 0, 0.95, "BCa")
+    row = Row("edit", "series", "size", found, percentile=60.0, controls=5)
+    made = [quantity("it", lambda results, value=value: value)(RESULTS) for value in (2, found, row, samples)]
+    assert [entry.value.mean for entry in made] == [2.0, 1.0, 1.0, 3.0]
+    assert (made[0].value.low, made[2].percentile, made[2].controls) == (None, 60.0, 5)
+    assert made[3].value == intervals.interval(samples, seed=0)
+    assert quantity("it", lambda results: float("nan"))(RESULTS).value.mean is None
+
+
+def test_verdicts_are_data():
+    claims = [Claim("one, two", above(fixed(0.51, 1, 2, percentile=100), 0.5), paper="5.47"), Claim("three", FALSE, given=FALSE)]
+    lines = list(csv.DictReader(io.StringIO(verdicts_csv("paper/study", [judge(claim, RESULTS) for claim in claims]))))
+    first = {name: lines[0][name] for name in ("study", "statement", "kind", "verdict", "estimate", "low", "high", "n", "unit")}
+    assert first == {
+        "study": "paper/study",
+        "statement": "one, two",
+        "kind": "empirical",
+        "verdict": "supported",
+        "estimate": "1",
+        "low": "0.51",
+        "high": "2",
+        "n": "8",
+        "unit": "nats",
+    }
+    assert (lines[0]["percentile"], lines[0]["controls"], lines[0]["paper"]) == ("100", "20", "5.47")
+    assert lines[1]["verdict"] == "not applicable"
+
+
+def test_numbers_have_three_or_four_digits():
+    assert [in_digits(value) for value in (23512.3, 66.91, 4.178, 0.0123, 0.0, -0.0001)] == [
+        *("23,512", "66.9", "4.18", "0.012", "0", "0.000"),
+    ]
+    assert constant(float("nan")).note == "undefined"

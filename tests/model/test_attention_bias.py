@@ -1,0 +1,184 @@
+"""Keys and values of no token: what numpy gives with one more column, and a model that sees one more vector."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import Config, Probe, SinkjaxError
+from sinkjax.checkpoints.model import Model
+from sinkjax.model import params, rope
+from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
+from sinkjax.model.config import RMSNorm, Rope
+from sinkjax.model.normalisers import NAMED
+from tests.model.variants import bare, draw
+
+T = 9
+STATISTICS = ("attention_received", "attention_share", "attention_received_bias", "attention_share_bias")
+SHAPE: dict[str, Any] = {"heads": 4, "kv_heads": 2, "head_dim": 6, "position": Rope(100.0), "score_scale": None}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "key": {"attention_bias": KeyBias()},
+    "shared key": {"attention_bias": KeyBias(shared=True)},
+    "key of two dims": {"attention_bias": KeyBias(dims=2)},
+    "shared key of one dim": {"attention_bias": KeyBias(dims=1, shared=True)},
+    "key with 5 v'": {"attention_bias": KeyBias(value="unit", value_scale=5.0)},
+    "key with v''": {"attention_bias": KeyBias(value="ones")},
+    "key and value": {"attention_bias": KeyValueBias()},
+    "shared key and value": {"attention_bias": KeyValueBias(shared=True)},
+    "value": {"attention_bias": ValueBias()},
+    "shared value": {"attention_bias": ValueBias(shared=True)},
+    "key and value of sigmoid": {"attention_bias": KeyValueBias(), "normaliser": NAMED["sigmoid"]},
+    "key and value of a kernel": {"attention_bias": KeyValueBias(), "normaliser": NAMED["elu-kernel-sum"]},
+}
+
+
+def by_numpy(weights: dict, x: np.ndarray, config: Config) -> tuple[np.ndarray, np.ndarray]:
+    """[T, d] to [T, d], and the weights [L, H, T, 1 + T] with the extra column first (0 without an extra key)."""
+    H, K, D, T = config.heads, config.kv_heads, config.head_dim, len(x)
+    tables = rope.tables(np.arange(T)[None], *rope.frequencies(config.position, D, np.array([T]), np.float64))
+    maps = []
+    for layer in range(config.layers):
+        w = jax.tree.map(lambda leaf, layer=layer: leaf[layer], weights["layers"])
+        q, k, v = (np.einsum("td,dhn->thn", x, w[part]) for part in "qkv")
+        q, k = (np.asarray(rope.rotate(part[None], *tables))[0] for part in (q, k))
+        extra, bias = w["attention_bias"], config.attention_bias
+        key, value = np.zeros((K, D)), np.zeros((K, D))
+        if "key" in extra:
+            key[..., : extra["key"].shape[-1]] = extra["key"]
+        if "value" in extra:
+            value[:] = extra["value"]
+        if isinstance(bias, KeyBias) and bias.value != "zero":
+            value[:] = bias.value_scale * (np.ones(D) / D**0.5 if bias.value == "ones" else np.eye(D)[0])
+        k, v = (np.repeat(np.concatenate([first[None], rest]), H // K, axis=1) for first, rest in ((key, k), (value, v)))
+        if config.normaliser.kernel:
+            q, k = (np.where(part > 0, part + 1, np.exp(np.minimum(part, 0))) for part in (q, k))
+        scores = np.einsum("qhn,khn->hqk", q, k) / D**0.5
+        seen = np.tril(np.ones((T, T + 1)), 1)
+        if isinstance(bias, ValueBias):
+            seen[:, 0] = 0
+        names = {NAMED["sigmoid"]: lambda s: 1 / (1 + np.exp(-s)), NAMED["elu-kernel-sum"]: lambda s: s}
+        raw = names.get(config.normaliser, np.exp)(scores) * seen
+        maps.append(raw if config.normaliser == NAMED["sigmoid"] else raw / raw.sum(-1, keepdims=True))
+        heads = np.einsum("hqk,khn->qhn", maps[-1], v) + extra.get("output", 0)
+        x = x + np.einsum("qhn,hnd->qd", heads, w["o"])
+    return x, np.stack(maps)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_bias_is_one_more_column_that_is_measured_apart(name: str, rng: np.random.Generator) -> None:
+    config = bare(**SHAPE, **OPTIONS[name])
+    weights, x = draw(config), rng.standard_normal((2, T, 7))
+    probe = dataclasses.replace(Probe.of(*STATISTICS), attention=(0, 1))
+
+    def loss(weights: dict) -> tuple:
+        out = sinkjax.forward(weights, x, config, sinkjax.add_logit(0, 0.0), probe, [T, 5])
+        return (out.output[0] ** 2).sum(), out
+
+    with jax.enable_x64(True):
+        slopes, out = jax.grad(loss, has_aux=True)(weights)
+        for prompt, length in enumerate((T, 5)):
+            want, maps = by_numpy(weights, x[prompt, :length], config)
+            np.testing.assert_allclose(out.output[prompt, :length], want, rtol=1e-7, atol=1e-7)
+            found = np.nan_to_num(out.record["attention"][prompt, ..., :length, :length])
+            np.testing.assert_allclose(found, maps[..., 1:], rtol=1e-7, atol=1e-7)
+            shares = np.abs(maps) / (np.abs(maps).sum(axis=-1, keepdims=True) + 1e-8)
+            for statistic, entry in zip(STATISTICS, (maps, shares, maps, shares), strict=True):
+                column = out.record[statistic][prompt]
+                column, key = (column, 0) if statistic.endswith("bias") else (column[..., 0], 1)
+                np.testing.assert_allclose(column, entry[..., key].mean(axis=-1), rtol=1e-7, atol=1e-7)
+    assert all(np.isfinite(leaf).all() and np.asarray(leaf).any() for leaf in jax.tree.leaves(slopes))
+
+
+def test_more_queries_than_a_block_holds_give_the_same(rng: np.random.Generator) -> None:
+    config = bare(**SHAPE | {"layers": 1}, context=300, attention_bias=KeyValueBias())
+    weights, x = draw(config), rng.standard_normal((1, 300, 7))
+    with jax.enable_x64(True):
+        out = sinkjax.forward(weights, x, config, probe=Probe(attention_received_bias=True))
+        want, maps = by_numpy(weights, x[0], config)
+    np.testing.assert_allclose(out.output[0], want, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(out.record["attention_received_bias"][0], maps[..., 0].mean(axis=-1), rtol=1e-7)
+
+
+@pytest.mark.parametrize("normaliser", ["softmax", "sigmoid"])
+def test_a_sink_token_is_a_vector_before_the_first_that_has_no_column(normaliser: str, rng: np.random.Generator) -> None:
+    more = {"mlp_width": 11, "norm": RMSNorm(1e-5), "normaliser": NAMED[normaliser], "qk_norm": RMSNorm(1e-5)}
+    config = bare(**SHAPE | {"layers": 3}, **more, attention_bias=SinkToken())
+    weights, x = draw(config), rng.standard_normal((2, T, 7))
+    plain = dataclasses.replace(config, attention_bias=None)
+    longer = np.concatenate([np.broadcast_to(weights["sink_token"], (2, 1, 7)), x], axis=1)
+    probe = Probe(attention=(0, 1, 2), attention_received_bias=True, resid_norm=True)
+
+    def loss(weights: dict) -> tuple:
+        out = sinkjax.forward(weights, x, config, probe=probe)
+        return (out.output**2).sum(), out
+
+    def by_one_more(weights: dict, vector: jax.Array) -> tuple:
+        inside = {name: leaf for name, leaf in weights.items() if name != "sink_token"}
+        out = sinkjax.forward(inside, jnp.asarray(longer).at[:, 0].set(vector), plain, probe=probe)
+        return (out.output[:, 1:] ** 2).sum(), out
+
+    with jax.enable_x64(True):
+        slopes, ours = jax.grad(loss, has_aux=True)(weights)
+        want, theirs = jax.grad(by_one_more, argnums=(0, 1), has_aux=True)(weights, weights["sink_token"])
+    np.testing.assert_allclose(ours.output, theirs.output[:, 1:], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ours.record["resid_norm"], theirs.record["resid_norm"][..., 1:], rtol=1e-9)
+    np.testing.assert_allclose(ours.record["attention"], theirs.record["attention"][..., 1:, 1:], rtol=1e-8, atol=1e-12)
+    first = np.asarray(theirs.record["attention"])[..., 1:, 0]
+    np.testing.assert_allclose(ours.record["attention_received_bias"], first.mean(axis=-1), rtol=1e-8)
+    np.testing.assert_allclose(slopes["sink_token"], want[1], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(slopes["layers"]["k"], want[0]["layers"]["k"], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("bias", [SinkToken(), KeyBias()], ids=repr)
+def test_edits_and_sweeps_leave_the_extra_key_alone(bias: Any, rng: np.random.Generator) -> None:
+    config = bare(**SHAPE, attention_bias=bias)
+    model = Model(config, jax.tree.map(jnp.asarray, draw(config, "float32")), None, {"kind": "toy"})
+    x = rng.standard_normal((2, T, 7)).astype(np.float32)
+    edits = [sinkjax.compose(), sinkjax.mask_key(0, layers=1), sinkjax.edit("weights", "set", 0.0, layers=0)]
+    probe = Probe(attention_received=True, attention_received_bias=True)
+    found = sinkjax.sweep(model, x, edits, probe=probe, progress=False)
+    for number, edit in enumerate(edits):
+        record = sinkjax.forward(model.params, x, config, edit, probe).record
+        for name in ("attention_received", "attention_received_bias"):
+            np.testing.assert_allclose(found[name][number], record[name], rtol=1e-5, atol=1e-6)
+    plain, masked, emptied = (found["attention_received_bias"].values[number] for number in range(3))
+    assert (masked[:, 1] > plain[:, 1]).all()  # what the first key had, the others and the extra key get
+    np.testing.assert_allclose(emptied[:, 0], plain[:, 0], rtol=1e-6)
+    assert not np.nan_to_num(found["attention_received"].values[2, :, 0]).any()
+
+
+def test_biases_start_small_and_without_one_nothing_changes(tiny_config, tiny_params) -> None:
+    drawn = params.init(dataclasses.replace(tiny_config, attention_bias=KeyValueBias()), seed=0, std=7.0)["layers"][
+        "attention_bias"
+    ]
+    assert {name: leaf.shape for name, leaf in drawn.items()} == {"key": (3, 2, 8), "value": (3, 2, 8)}
+    assert all(0.01 < float(leaf.std()) < 0.03 for leaf in drawn.values())
+    far = dataclasses.replace(tiny_config, attention_bias=ValueBias(shared=True))
+    layers = tiny_params["layers"] | {"attention_bias": {"output": np.zeros((3, 8), np.float32)}}
+    tokens = np.arange(20).reshape(2, 10)
+    np.testing.assert_array_equal(
+        sinkjax.forward(tiny_params | {"layers": layers}, tokens, far).logits,
+        sinkjax.forward(tiny_params, tokens, tiny_config).logits,
+    )
+
+
+IMPOSSIBLE = {
+    r"unknown value 'one' .*did you mean 'ones'": lambda: KeyBias(value="one"),
+    r"dims of a key bias must be at least 1, or None for all, not 0": lambda: KeyBias(dims=0),
+    r"value_scale of a key bias must be positive, not 0": lambda: KeyBias(value="unit", value_scale=0.0),
+    r"value_scale of a key bias says nothing with value=\"zero\"; it was 5.0": lambda: KeyBias(value_scale=5.0),
+    r"dims of a key bias must be at most head_dim \(7\), not 8": lambda: bare(attention_bias=KeyBias(dims=8)),
+    r"attention_bias must be a record of sinkjax\.model\.bias or None, not 'k'": lambda: bare(attention_bias="k"),
+}
+
+
+@pytest.mark.parametrize("message", IMPOSSIBLE)
+def test_impossible_biases(message: str) -> None:
+    with pytest.raises(SinkjaxError, match=message):
+        IMPOSSIBLE[message]()

@@ -1,0 +1,133 @@
+"""The layers of the library, by its import graph: no import against their order, and no circle.
+
+Imports inside of functions count too, and so do those that only type checkers read. A line of LAYERS may import from its own
+folder and from lines above it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = (
+    ("errors", "backend", "progress", "resources"),
+    ("config_files",),
+    ("model",),
+    ("edits",),
+    ("probes",),
+    ("analysis",),
+    ("transformer",),
+    ("checkpoints",),
+    ("data",),
+    ("sweeps",),
+    ("generation",),
+    ("train",),
+    ("tasks",),
+    ("report",),
+    ("studies", "experiments"),
+    ("cli", "__main__"),
+)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted((ROOT / "sinkjax").rglob("*.py"))}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of the library that a module imports anywhere."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found = next((name for name in (f"{node.module}.{alias.name}", str(node.module)) if name in MODULES), None)
+                if found is not None:
+                    yield found
+
+
+# The package itself imports nothing: it names for type checkers what it gives when asked.
+GRAPH = {name: set() if name == "sinkjax" else {*imported(path)} - {name} for name, path in MODULES.items()}
+
+
+def layer(module: str) -> int:
+    """The place of a module's folder, or file, in LAYERS."""
+    head = module.split(".")[1]
+    return next(place for place, names in enumerate(LAYERS) if head in names)
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The groups of modules that reach each other (Tarjan's strongly connected components of more than one)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: set[frozenset[str]] = set()
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph[module]):
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            group = stack[stack.index(module) :]
+            del stack[-len(group) :]
+            if len(group) > 1:
+                found.add(frozenset(group))
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def test_the_graph_knows_every_kind_of_import(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import sinkjax.errors\nfrom sinkjax.model import rope\nfrom sinkjax.model.config import Config\nimport os\n"
+        "if TYPE_CHECKING:\n    from sinkjax.edits.edit import Edit\n"
+        "def later():\n    from sinkjax.sweeps.run import sweep\n"
+    )
+    assert [*imported(path)] == [
+        "sinkjax.errors",
+        "sinkjax.model.rope",
+        "sinkjax.model.config",
+        "sinkjax.edits.edit",
+        "sinkjax.sweeps.run",
+    ]
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == {frozenset("abc")}
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "sinkjax"])
+def test_every_module_has_a_layer_and_imports_from_no_higher_one(module):
+    upward = {(module, other) for other in GRAPH[module] if other != "sinkjax" and layer(other) > layer(module)}
+    assert not upward
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(GRAPH) == set()
+
+
+def test_the_layers_below_the_studies_take_nothing_from_the_package_itself_but_its_version():
+    """As it gives every public name when asked, an import of it would be one of anything."""
+    for name, path in MODULES.items():
+        if name == "sinkjax" or layer(name) >= layer("sinkjax.studies"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.Import) and any(alias.name == "sinkjax" for alias in node.names)), name
+            if isinstance(node, ast.ImportFrom) and node.module == "sinkjax":
+                assert all(alias.name == "__version__" or f"sinkjax.{alias.name}" in MODULES for alias in node.names), name

@@ -1,0 +1,69 @@
+"""Every experiment refuses three wrong inputs and more, each in a sentence that names the field, and a model that lacks a BOS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.registry import EXPERIMENTS, choose, config_type, recipe
+from sinkjax.studies.run import work
+from tests.studies.tiny import study, write_both
+
+WRONG = {
+    "background/compression": ({"position": -1}, {"position": 60}, {"eps": 1.5}),
+    "background/elsewhere": ({"delimiters": []}, {"place": 60}, {"placed_prompts": 0}),
+    "background/massive": ({"position": 64}, {"dims": 0}, {"layer_prompts": 0}),
+    "background/patch": ({"key": -1}, {"key": 62}, {"control_prompts": 0}),
+    "background/quantise": ({"position": 60}, {"controls": 0}, {"length": 4}),
+    "background/streaming": ({"first": [1, 2]}, {"cache": 1}, {"other_caches": [32]}),
+    "gu/angles": ({"rank": 0}, {"rank": 40}, {"eps": 0.0}),
+    "gu/norms": ({"controls": 0}, {"length": 4}, {"prompts": 0}),
+    "gu/repeat-bound": ({"longest": 8}, {"tolerance": 2.0}, {"eps": 0.0}),
+    "gu/rope-positions": ({"places": []}, {"places": [70]}, {"shift": 0}),
+    "gu/sink-rate": ({"other_eps": [0.3]}, {"eps": 2.0}, {"published": [{}]}),
+    "kiya/after-softmax": ({"position": 60}, {"key": -1}, {"first_layers": [0]}),
+    "kiya/baseline": ({"massive": 0.5}, {"onset": 1.0}, {"map_layers": [-1]}),
+    "kiya/bos-swap": ({"positions": [60]}, {"shown": 7}, {"massive": 1.0}),
+    "kiya/embedding": ({"published": [1.0, 2.0]}, {"percentile": 100.0}, {"seed": -1}),
+    "kiya/mask": ({"key": 64}, {"head_shares": []}, {"eps": 0.0}),
+    "kiya/rope": ({"indices": 4}, {"controls": 0}, {"eps": 1.0}),
+    "kiya/self": ({"positions": [0]}, {"shown": 9}, {"first_layers": [1]}),
+    "li/amplify": ({"factors": []}, {"layers": [-1]}, {"factor": 3.0}),
+    "li/dominance": ({"aligned": 1.0}, {"controls": 0}, {"length": 3}),
+    "li/isolate": ({"position": 0}, {"position": 63}, {"eps": 1.0}),
+    "li/super-neurons": ({"neurons": 1}, {"controls": 0}, {"eps": 1.0}),
+    "li/variance": ({"prompts": 2}, {"permutations": 1}, {"length": 4}, {"bos": "model"}),
+    "pretrain/mini": ({"steps": 0}, {"seeds": 0}, {"rows": []}),
+    "trigger/assumptions": ({"sinks": 0.0}, {"seeds": 0}, {"width": 3}),
+    "trigger/bound": ({"caps": [0.5, 0.1]}, {"cap_steps": 0}, {"shifts": []}),
+    "trigger/heads": ({"sizes": ["2 by 2"]}, {"sinks": 1.0}, {"rate": 0.0}),
+    "trigger/one-layer": ({"moves": [7]}, {"trigger_position": 16}, {"tolerance": 0.0}),
+    "trigger/sizes": ({"widths": [3]}, {"lengths": [7]}, {"layers": []}),
+}
+
+
+def test_every_experiment_has_its_wrong_inputs():
+    assert {choose(name).experiment for name in WRONG} == set(EXPERIMENTS) - {"sweep"}
+
+
+@pytest.mark.parametrize(("name", "fields"), [(name, fields) for name, each in WRONG.items() for fields in each], ids=str)
+def test_a_wrong_input_is_one_sentence_that_names_it(name, fields):
+    ((field, value),) = fields.items()
+    values = {**documents.fields(choose(name).config), field: value}
+    with pytest.raises(SinkjaxError, match=field) as refused:
+        documents.build(config_type(choose(name).experiment), values, name)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("name", ["kiya/embedding", "kiya/rope"])
+def test_a_model_without_a_bos_is_refused_before_it_is_loaded(name, tmp_path: Path):
+    files = write_both(tmp_path)
+    (files / "model" / "tokenizer_config.json").write_text(json.dumps({"bos_token": None}))
+    with pytest.raises(SinkjaxError, match=r"the files of .*model name no BOS token; give a token id as bos"):
+        list(work(study(name, files)))
+    assert [job.name for job, _, _ in work(study(name, files, bos=3))] == list(recipe(name).STORES)

@@ -1,0 +1,101 @@
+"""Every shipped config is whole and has its recipe; results lead back to the config that made them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import shipped
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.kiya.config import Mask
+from sinkjax.resources import config_path
+from sinkjax.studies.config import StudyConfig
+from sinkjax.studies.papers.sweep import Sweep
+from sinkjax.studies.registry import EXPERIMENTS, Chosen, choose, config_type, course, recipe, trains
+
+TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_an_experiment_that_trains_has_lessons_with_names_of_their_own(name):
+    lab = course(TRAINING[name].experiment)
+    lessons = lab.lessons(TRAINING[name].config)
+    assert callable(lab.section)
+    assert len({lesson.name for lesson in lessons}) == len(lessons) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if not trains(name)])
+def test_an_experiment_has_a_config_type_and_a_recipe(name):
+    assert issubclass(config_type(name), StudyConfig)
+    module = recipe(name)
+    assert callable(module.jobs)
+    assert callable(module.section)
+    assert module.STORES
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_config_reads_and_says_what_it_claims(name):
+    chosen = choose(name)
+    text = config_path(name).read_text(encoding="utf-8")
+    assert chosen.folder is None
+    assert {"# Claim", "# Command"} <= {line[:9].strip() for line in text.splitlines()}
+    assert f"sinkjax {'sweep' if chosen.experiment == 'sweep' else 'run'} {name}" in text
+
+
+def test_the_main_job_states_every_field_of_its_config():
+    stated = yaml.safe_load(config_path("kiya/mask").read_text(encoding="utf-8"))
+    assert set(stated) == {"experiment"} | {field.name for field in dataclasses.fields(Mask)}
+
+
+def test_a_run_is_chosen_by_its_folder_its_config_or_its_store(tmp_path: Path):
+    config = Mask(prompts=5)
+    (tmp_path / "config.yaml").write_text(documents.write("kiya/mask", config))
+    store = tmp_path / "sweep.zarr"
+    store.mkdir()
+    study = {"experiment": "kiya/mask", "config": documents.plain(documents.fields(config))}
+    (store / ".zattrs").write_text(json.dumps({"study": study}))
+    for name in (tmp_path, tmp_path / "config.yaml", store):
+        assert choose(str(name)) == Chosen("kiya/mask", config, tmp_path)
+
+
+def test_a_store_made_from_python_is_a_sweep_with_its_page_beside_it(tmp_path: Path):
+    store = tmp_path / "mine.zarr"
+    store.mkdir()
+    (store / ".zattrs").write_text("{}")
+    assert choose(str(store)) == Chosen("sweep", Sweep(), tmp_path / "mine-report", store)
+
+
+def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("experiment: kiya/mask\nprompts: 4\n")
+    assert choose(str(file)) == Chosen("kiya/mask", Mask(prompts=4))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"prompts: 3", "lacks the key 'experiment'"),
+        (b"experiment: kiya/masc", "unknown experiment 'kiya/masc' .did you mean 'kiya/mask'"),
+        (b"experiment: [1]", "unknown experiment"),
+        (b"experiment: kiya/mask\npromts: 3", "unknown key 'promts' .did you mean 'prompts'"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_document_that_is_no_config_is_refused(tmp_path: Path, content: bytes, sentence: str):
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(content)
+    with pytest.raises(SinkjaxError, match=sentence):
+        choose(str(file))
+
+
+def test_a_name_that_is_nothing_is_refused_with_the_nearest(tmp_path: Path):
+    with pytest.raises(SinkjaxError, match="did you mean 'kiya/mask'"):
+        choose("kiya/musk")
+    (tmp_path / "other.zarr").mkdir()
+    with pytest.raises(SinkjaxError, match="not the store of a sweep"):
+        choose(str(tmp_path / "other.zarr"))

@@ -1,0 +1,97 @@
+"""Recipes on models with less in them: each refuses what it needs in one sentence, and can be planned without all else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sinkjax import SinkjaxError
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.edits.edit import resolve
+from sinkjax.experiments.base import Job
+from sinkjax.model.attention_bias import KeyBias
+from sinkjax.model.config import Config, NoPosition, RMSNorm
+from sinkjax.model.normalisers import NAMED
+from sinkjax.model.positions import Alibi, Learned
+from sinkjax.studies.registry import EXPERIMENTS, choose, recipe, trains
+
+LESS: dict[str, tuple[dict[str, Any], str]] = {
+    "vocabulary": ({"vocab_size": None}, "no vocabulary"),
+    "rope": ({"position": NoPosition()}, "no rotary positions"),
+    "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
+    "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
+    "causal": ({"prefix": 5}, "no causal mask but a prefix of 5"),
+    "norm": ({"norm": None}, "no norm"),
+    "pre": ({"norm_place": "post"}, "no pre-norm but post"),
+    "mlp": ({"mlp_width": None}, "no MLP"),
+    "gate": ({"gated_mlp": False}, "no gated MLP"),
+    "heads": ({"summed_heads": True}, "no concatenated heads"),
+    "softmax": ({"normaliser": NAMED["sigmoid"]}, r"no softmax but Sigmoid\(shift=0.0\)"),
+    "extra": ({"attention_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
+    "kernel": ({"normaliser": NAMED["elu-kernel"]}, r"no scores without a kernel but EluKernel\(\)"),
+    "keys": ({"qk_norm": RMSNorm(1e-6)}, "no keys without a norm"),
+    "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
+}
+NEEDED = {
+    "background/compression": {"mlp"},
+    "background/patch": {"mlp"},
+    "background/quantise": {"mlp"},
+    "gu/angles": {"scale", "scored", "kernel"},
+    "gu/repeat-bound": {"rope", "softmax", "extra", "causal"},
+    "gu/rope-positions": {"rope"},
+    "kiya/after-softmax": {"softmax", "extra"},
+    "kiya/embedding": {"norm", "pre", "added"},
+    "kiya/rope": {"rope", "norm", "pre", "softmax", "extra"},
+    "li/dominance": {"norm", "pre", "added", "scored", "kernel", "keys"},
+    "li/isolate": {"softmax", "extra", "causal"},
+    "li/super-neurons": {"mlp", "gate", "norm", "pre", "added"},
+    "li/variance": {"softmax", "extra", "causal", "heads"},
+}
+RECIPES = [name for name in EXPERIMENTS if name != "sweep" and not trains(name)]
+
+
+@pytest.fixture(scope="module")
+def architecture() -> Config:
+    return open_checkpoint("smollm2-135m", weights=False).config
+
+
+def needed(name: str) -> set[str]:
+    return NEEDED.get(name, set()) | {"vocabulary"}
+
+
+def without(architecture: Config, parts: set[str]) -> Config:
+    """A model with none but these parts; where several positions are left to choose, the last kind of LESS."""
+    lost = [part for part in LESS if part not in parts]
+    if "softmax" in parts:
+        lost.remove("kernel")
+    if "rope" in parts:
+        lost = [part for part in lost if part not in ("added", "scored")]
+    for whole, part in (("norm", "pre"), ("mlp", "gate")):  # of what is gone, nothing further can be said
+        if whole in lost and part in lost:
+            lost.remove(part)
+    return dataclasses.replace(architecture, **{field: value for part in lost for field, value in LESS[part][0].items()})
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_a_recipe_needs_is_refused_in_one_sentence(architecture, name: str) -> None:
+    for part in needed(name):
+        changes, sentence = LESS[part]
+        with pytest.raises(SinkjaxError, match=rf"^{name} cannot run: this model has {sentence}$"):
+            recipe(name).jobs(choose(name).config, dataclasses.replace(architecture, **changes))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
+    """With none of the other parts, its jobs are made, and their edits and probes fit the model."""
+    less, config = without(architecture, needed(name)), choose(name).config
+    for job in recipe(name).jobs(config, less):
+        if isinstance(job, Job):
+            job.probe.check(less, config.length)
+            for entry in job.edits[:: max(1, len(job.edits) // 4)]:
+                resolve(entry, less, [config.length] * job.prompts, config.length)
+
+
+def test_recipes_that_need_something_are_all_listed() -> None:
+    assert set(NEEDED) <= set(RECIPES)

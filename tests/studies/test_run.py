@@ -1,0 +1,222 @@
+"""An experiment from its config to its page, on a tiny model: complete, resumable, repeatable, and never in another's folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+import sinkjax
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.identity import GROUP
+from sinkjax.experiments.kiya.mask import STATISTICS
+from sinkjax.report.table import number
+from sinkjax.studies import run
+from sinkjax.studies.registry import choose
+from tests.studies.tiny import LAYERS, mask, study, write_both
+
+EDITS = [{"compose": []}, {"mask_key": {"key": 0, "layers": {"each": "0:3"}}}, {"mask_key": {"key": 1}}]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def finished(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished kiya/mask."""
+    out = tmp_path_factory.mktemp("finished") / "mask"
+    run.carry_out(mask(files), out)
+    return out
+
+
+def values(store: Path) -> dict[str, np.ndarray]:
+    return {name: array.values for name, array in xarray.open_zarr(store, chunks=None).data_vars.items()}
+
+
+def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
+    assert {path.name for path in finished.iterdir()} == {
+        "config.yaml",
+        "sweep.zarr",
+        "controls.zarr",
+        "maps.zarr",
+        "continuations.zarr",
+        "heads.zarr",
+        "head-controls.zarr",
+        "first-controls.zarr",
+        "identity.zarr",
+        "summary.csv",
+        "claims.csv",
+        "figures",
+        "report.html",
+    }
+    figures = {path.name for path in (finished / "figures").iterdir()}
+    assert figures == {
+        f"{name}.{kind}"
+        for name in (
+            "attention-maps",
+            "sink-by-edited-layer",
+            "attention-by-layer",
+            "largest-activation",
+            "sink-by-masked-heads",
+        )
+        for kind in ("png", "svg")
+    }
+
+
+def test_the_page_holds_the_numbers_of_the_summary(finished):
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    lines = list(csv.DictReader(io.StringIO((finished / "summary.csv").read_text())))
+    sets_of_heads = 4  # two sizes, each in the heads that sink most and in the first layers
+    *lines, same = lines
+    assert same["group"] == GROUP
+    assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1 + sets_of_heads)
+    for line in lines:
+        assert number(float(line["mean"])) in page
+        assert number(float(line["effect_low"])) in page
+
+
+def test_the_summary_is_that_of_the_stored_statistics(finished):
+    received = xarray.open_zarr(finished / "sweep.zarr", chunks=None)["attention_received"].sel(edit="layer 1", key=1)
+    rate = 100 * (received > 0.3).mean(["layer", "head"]).mean().item()
+    lines = csv.DictReader(io.StringIO((finished / "summary.csv").read_text()))
+    (line,) = [line for line in lines if (line["edit"], line["measure"]) == ("layer 1", "heads that sink on key 1 (%)")]
+    assert float(line["mean"]) == pytest.approx(rate)
+
+
+def test_stores_say_how_they_were_made(finished):
+    attributes = xarray.open_zarr(finished / "sweep.zarr", chunks=None).attrs
+    assert attributes["study"]["experiment"] == "kiya/mask"
+    assert attributes["study"]["text"] == "file text.txt"
+    assert attributes["study"]["bos"] == "none"
+    assert len(attributes["study"]["first_tokens"]) == 4
+    assert attributes["study"]["config"]["prompts"] == 3
+
+
+def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(finished):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.suffix != ".html"}
+    written = {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")}
+    (finished / "report.html").unlink()
+    chosen = choose(str(finished))
+    run.carry_out(chosen, chosen.folder)
+    assert (finished / "report.html").is_file()
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("*.zarr/**/*")} == written
+
+
+def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):
+    run.carry_out(choose(str(finished / "controls.zarr")), tmp_path / "again")
+    for name in ("sweep", "controls", "maps"):
+        first, second = values(finished / f"{name}.zarr"), values(tmp_path / "again" / f"{name}.zarr")
+        assert first.keys() == second.keys()
+        for key in first:
+            np.testing.assert_array_equal(first[key], second[key])
+    assert (finished / "summary.csv").read_bytes() == (tmp_path / "again" / "summary.csv").read_bytes()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, monkeypatch):
+    whole = sinkjax.sweep
+
+    def interrupted(*args, out, **kwargs):
+        if out.name == "controls.zarr":
+            raise KeyboardInterrupt
+        return whole(*args, out=out, **kwargs)
+
+    monkeypatch.setattr(sinkjax, "sweep", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        run.carry_out(mask(files), tmp_path / "out")
+    assert not (tmp_path / "out" / "report.html").exists()
+    monkeypatch.setattr(sinkjax, "sweep", whole)
+    run.carry_out(mask(files), tmp_path / "out")
+    assert (tmp_path / "out" / "summary.csv").read_bytes() == (finished / "summary.csv").read_bytes()
+
+
+def test_another_config_is_refused_with_the_difference(files, finished):
+    with pytest.raises(SinkjaxError, match="prompts was 3, now 2; key was 0, now 1"):
+        run.carry_out(mask(files, prompts=2, key=1), finished)
+    with pytest.raises(SinkjaxError, match="experiment was kiya/mask, now sweep"):
+        run.carry_out(study("sweep", files, edits=EDITS), finished)
+
+
+def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SinkjaxError, match="exists with other content"):
+        run.carry_out(mask(files), tmp_path)
+    with pytest.raises(SinkjaxError, match="is a file"):
+        run.carry_out(mask(files), tmp_path / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"map_layers": [3]}, "map_layers has layer 3, but the model has 3, 0 to 2"),
+        ({"model": "nowhere"}, "unknown model 'nowhere'"),
+        ({"length": 65}, "length 65 is beyond the context of .*, 64 tokens"),
+    ],
+)
+def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        run.carry_out(mask(files, **fields), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
+    with pytest.raises(SinkjaxError, match=r"no store .*sweep.zarr"):
+        run.build(mask(files), tmp_path)
+    shutil.copytree(finished / "sweep.zarr", tmp_path / "sweep.zarr")
+    zarr.open_group(tmp_path / "sweep.zarr", mode="r+")["done"][0] = False
+    with pytest.raises(SinkjaxError, match=r"not finished .*the command that began it resumes it"):
+        run.build(mask(files), tmp_path)
+    shutil.rmtree(tmp_path / "sweep.zarr")
+    (tmp_path / "sweep.zarr").mkdir()
+    with pytest.raises(SinkjaxError, match=r"sweep.zarr is not the store of a sweep"):
+        run.build(mask(files), tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_python_runs_a_shipped_experiment_with_other_fields(files, tmp_path):
+    fields = documents.fields(mask(files, seed=1).config)
+    section = run.run("kiya/mask", tmp_path / "out", **fields)
+    assert section.experiment == "kiya/mask"
+    with pytest.raises(SinkjaxError, match="unknown key 'promts'"):
+        run.run("kiya/mask", tmp_path / "other", promts=2)
+
+
+def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_path):
+    section = run.carry_out(study("sweep", files, edits=EDITS, probe=[*STATISTICS, "nll"]), tmp_path / "out")
+    assert section.featured == ("no edit", *(f"mask_key(key=0, layers={layer})" for layer in range(3)), "mask_key(key=1)")
+    assert {row.measure for row in section.rows} == {
+        "heads that sink on key 0 (%)",
+        "largest |h| at position 0",
+        "largest |h| elsewhere than 0",
+        "loss (nats per token)",
+    }
+
+
+def test_a_mask_without_its_loss_measures_all_else(files, tmp_path):
+    section = run.carry_out(mask(files, loss=False), tmp_path / "out")
+    measured = {row.measure for row in section.rows}
+    assert not [words for words in (*measured, *section.findings) if "loss" in words]
+    assert "nll" not in values(tmp_path / "out" / "sweep.zarr")
+    assert {"heads that sink on key 0 (%)", "largest |h| at position 1"} <= measured
+
+
+def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):
+    model = sinkjax.load(str(files / "model"))
+    tokens, _ = sinkjax.encode(model, ["some text to read", "and some more of it", "and a last one"], bos="model", length=12)
+    edits = [sinkjax.compose(label="none"), sinkjax.mask_key(0)]
+    probe = sinkjax.Probe.of(*STATISTICS)
+    sinkjax.sweep(model, tokens, edits, probe=probe, out=tmp_path / "mine.zarr", progress=False)
+    chosen = choose(str(tmp_path / "mine.zarr"))
+    section = run.build(chosen, chosen.folder)
+    assert section.featured == ("none", "mask_key(key=0)")
+    assert (tmp_path / "mine-report" / "report.html").is_file()

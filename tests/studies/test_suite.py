@@ -1,0 +1,213 @@
+"""All experiments of a family: each in its folder, all on one page, those that refuse the model named with their reason."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.experiments.base import Arm, Calculation, Claim, Job, Section
+from sinkjax.probes.probe import Probe
+from sinkjax.studies import registry, run, suite
+from sinkjax.studies.config import All, AllTrained, StudyConfig
+from sinkjax.studies.registry import Chosen, choose
+from tests.studies.tiny import write_both
+
+STATEMENT = Claim("The loss is a number (Fig. 1).", "confirmed", "it is 4.2 nats", "3.1")
+
+
+class Sweeping:
+    """A recipe of one sweep."""
+
+    STORES = ("sweep",)
+
+    @staticmethod
+    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Job, ...]:
+        return (Job("sweep", (Arm(sinkjax.compose(label="none"), "no edit"),), Probe(nll=True), config.prompts),)
+
+    @staticmethod
+    def section(config: StudyConfig, stores: Mapping[str, xarray.Dataset]) -> Section:
+        title = f"{stores['sweep'].sizes['prompt']} prompts of seed {config.seed}"
+        return Section("made-up/sweep", title, "A claim.", ("Found.",), (), (), (), claims=(STATEMENT,))
+
+
+class Gated(Sweeping):
+    """A recipe that wants what no model has."""
+
+    @staticmethod
+    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Job, ...]:
+        raise SinkjaxError("the model has no gate")
+
+
+class Late(Sweeping):
+    """A recipe that finds out when the model is loaded."""
+
+    STORES = ("numbers",)
+
+    @staticmethod
+    def jobs(config: StudyConfig, architecture: sinkjax.Config) -> tuple[Calculation, ...]:
+        def compute(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
+            raise SinkjaxError("the tokenizer names no BOS")
+
+        return (Calculation("numbers", compute, config.prompts),)
+
+
+RECIPES = {"made-up/gated": Gated, "made-up/late": Late, "made-up/sweep": Sweeping, "other/sweep": Sweeping}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    """The suite "made-up" on a tiny model."""
+    for module in (registry, suite):
+        monkeypatch.setattr(module, "EXPERIMENTS", {name: ("sinkjax.studies.config", "StudyConfig", name) for name in RECIPES})
+    shipped = {name: Chosen(name, StudyConfig(prompts=2, length=10, seed=5)) for name in RECIPES}
+    monkeypatch.setattr(suite, "choose", lambda name: shipped.get(name) or choose(name))
+    monkeypatch.setattr(run, "recipe", lambda name: RECIPES[name])
+    config = All(family="made-up", model=str(files / "model"), text=str(files / "text.txt"), prompts=3)
+    return Chosen("all", config)
+
+
+def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(chosen, tmp_path):
+    report = suite.carry_out(chosen, tmp_path / "out")
+    assert [section.title for section in report.sections] == ["3 prompts of seed 5"]  # the suite's, and the recipe's own
+    assert report.skipped == {"made-up/gated": "the model has no gate", "made-up/late": "the tokenizer names no BOS"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.yaml", "refused.yaml", "report.html", "late", "sweep"}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    for words in (
+        'href="#made-up/sweep"',
+        'id="made-up/sweep"',
+        "1 confirmed",
+        "not run: the model has no gate",
+        "it is 4.2 nats",
+    ):
+        assert words in page
+
+
+def test_a_suite_states_the_bos_of_all_its_experiments(chosen):
+    own = suite.member(chosen.config, "made-up/sweep").config
+    stated = suite.member(dataclasses.replace(chosen.config, bos="model"), "made-up/sweep").config
+    assert (own.bos, stated.bos) == ("none", "model")
+    assert dataclasses.replace(stated, bos="none") == own
+
+
+def test_a_claim_is_kept_beside_the_page_of_its_experiment(chosen, tmp_path):
+    suite.carry_out(chosen, tmp_path)
+    expected = "statement,verdict,evidence,paper\nThe loss is a number (Fig. 1).,confirmed,it is 4.2 nats,3.1\n"
+    assert (tmp_path / "sweep" / "claims.csv").read_text() == expected
+    assert "What the paper states" in (tmp_path / "sweep" / "report.html").read_text()
+
+
+def test_the_model_is_loaded_once(chosen, tmp_path, monkeypatch):
+    loaded = []
+    real = sinkjax.load
+    monkeypatch.setattr(sinkjax, "load", lambda *args, **kwargs: loaded.append(args) or real(*args, **kwargs))
+    suite.carry_out(Chosen("all", documents.build(All, {**documents.fields(chosen.config), "family": ""}, "the test")), tmp_path)
+    assert len(loaded) == 1
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"made-up", "other"}
+
+
+def test_a_second_run_resumes_and_a_report_is_rebuilt_from_the_stores(chosen, tmp_path, monkeypatch):
+    suite.carry_out(chosen, tmp_path)
+    page = (tmp_path / "report.html").read_bytes()
+    monkeypatch.setattr("sinkjax.sweeps.run.compute", lambda job, schedule, todo: iter(()))
+    for again in (suite.carry_out, suite.build):
+        (tmp_path / "report.html").unlink()
+        again(chosen, tmp_path)
+        assert (tmp_path / "report.html").read_bytes() == page
+
+
+def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
+    suite.carry_out(chosen, tmp_path)
+    (tmp_path / "refused.yaml").unlink()
+    report = suite.build(chosen, tmp_path)
+    assert [section.experiment for section in report.sections] == ["made-up/sweep"]
+    assert "its turn has not come" in report.skipped["made-up/gated"]
+    assert "there is no store" in report.skipped["made-up/late"]
+
+
+def test_another_suite_in_the_folder_is_refused(chosen, tmp_path):
+    suite.carry_out(chosen, tmp_path)
+    with pytest.raises(SinkjaxError, match="prompts was 3, now 2"):
+        suite.carry_out(Chosen("all", documents.build(All, {**documents.fields(chosen.config), "prompts": 2}, "")), tmp_path)
+
+
+def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
+    def full(*args: Any, **options: Any) -> None:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError as error:
+            raise SinkjaxError("cannot write") from error
+
+    monkeypatch.setattr(run, "carry_out", full)
+    with pytest.raises(SinkjaxError, match="cannot write"):
+        suite.carry_out(chosen, tmp_path)
+
+
+def test_what_is_wrong_with_the_suite_itself_is_said_before_anything_is_written(chosen, tmp_path):
+    for fields, sentence in (({"model": "nowhere"}, "unknown model"), ({"family": "keiya"}, "unknown family 'keiya'")):
+        values = {**documents.fields(chosen.config), **fields}
+        with pytest.raises(SinkjaxError, match=sentence):
+            suite.carry_out(Chosen("all", documents.build(All, values, "the test")), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_covers_each_member_or_says_why_not(chosen):
+    planned = dict(suite.plans(chosen))
+    assert planned["made-up/gated"] == "the model has no gate"
+    ((job, architecture, plan),) = planned["made-up/sweep"]
+    assert (job.name, architecture.layers, plan.prompts) == ("sweep", 3, 3)
+
+
+def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "choose", lambda name: choose(name) if (tmp_path / "out").exists() else chosen)
+    assert cli.main(["plan", "kiya/all"]) == 0
+    assert "made-up/gated does not run: the model has no gate" in capsys.readouterr().out
+    assert cli.main(["run", "kiya/all", "--out", str(tmp_path / "out")]) == 0
+    ran = capsys.readouterr()
+    assert "made-up/sweep (3 of 3)" in ran.err
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    for shown in (ran.out, capsys.readouterr().out):
+        assert "- Found." in shown
+        assert "1 confirmed" in shown
+        assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
+
+
+@pytest.mark.parametrize("name", [name for name in registry.shipped() if registry.choose(name).suite])
+def test_a_shipped_suite_holds_every_experiment_of_its_family(name):
+    family, config = name.rpartition("/")[0], choose(name).config
+    assert config.family == family
+    assert config == type(config)(family=family)
+    alike = [name for name in sorted(registry.EXPERIMENTS) if registry.trains(name) == isinstance(config, AllTrained)]
+    assert suite.names(config) == [name for name in alike if "/" in name and name.startswith(family)]
+
+
+def test_members_run_on_the_suites_model_with_their_own_sizes():
+    config = All(family="kiya", model="untrained:smollm2-135m", seed=7)
+    one = suite.member(config, "kiya/mask", 30)
+    assert (one.config.model, one.config.seed) == ("untrained:smollm2-135m", 7)
+    shipped = choose("kiya/mask").config
+    assert (one.config.prompts, one.config.controls) == (shipped.prompts, shipped.controls)
+    assert [suite.place(one, "kiya/mask", Path("out")) for one in (config, All())] == [Path("out/mask"), Path("out/kiya/mask")]
+
+
+def test_only_layers_that_a_shallow_model_has_are_drawn():
+    drawn = [suite.member(All(), "kiya/mask", layers).config.map_layers for layers in (30, 12, 3)]
+    assert drawn == [choose("kiya/mask").config.map_layers, (0, 10), (0,)]
+
+
+def test_python_is_told_how_to_run_a_suite(tmp_path):
+    with pytest.raises(SinkjaxError, match="kiya/all is many experiments"):
+        run.run("kiya/all", tmp_path / "out")

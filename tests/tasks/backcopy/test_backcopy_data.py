@@ -1,0 +1,147 @@
+"""Bigram-Backcopy: the chain of the text, copies after triggers, statistics against naive numpy, the exact entropy."""
+
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+
+from sinkjax.data.corpora import packaged_documents
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.backcopy import data as backcopy
+from sinkjax.tasks.backcopy.config import Backcopy
+
+SMALL = Backcopy(context=40, characters=12, triggers=2, delimiter=0.05)
+PAPER = Backcopy()
+draw = jax.jit(backcopy.sample, static_argnums=(1, 2))
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return {name: np.asarray(array) for name, array in draw(jax.random.key(0), SMALL, 4000).items()}
+
+
+def naive(config, count, seed=0):
+    """Sequences drawn one token after the other."""
+    rng, table = np.random.default_rng(seed), backcopy.chain(config).transitions
+    out = np.zeros((count, config.context + 1), int)
+    for row in out:
+        row[0] = config.bos
+        for t in range(config.context):
+            row[t + 1] = row[t - 1] if row[t] < config.triggers else rng.choice(config.vocab_size, p=table[row[t]])
+    return out
+
+
+def test_the_chain_is_that_of_the_text():
+    text = "\n".join(packaged_documents())
+    chain = backcopy.chain(PAPER)
+    common = Counter(text).most_common(65)
+    assert sorted(Counter(text)[letter] for letter in chain.letters) == sorted(count for _, count in common)
+    assert chain.letters[:5] == " etao"
+    kept = [letter for letter in text if letter in chain.letters]
+    pairs = Counter(zip(kept, [*kept[1:], kept[0]], strict=True))
+    for a, b in (("t", "h"), ("q", "u"), (",", " "), ("V", "a"), ("h", "q")):
+        expected = pairs[a, b] / sum(count for (first, _), count in pairs.items() if first == a)
+        assert chain.transitions[chain.letters.index(a), chain.letters.index(b)] == pytest.approx(expected, abs=1e-12)
+    assert np.allclose(chain.transitions.sum(1), 1, atol=1e-12)
+    assert (PAPER.vocab_size, PAPER.bos) == (67, 65)
+
+
+def test_shapes_and_types(batch):
+    assert {name: (array.shape, array.dtype) for name, array in batch.items()} == {
+        "tokens": ((4000, 41), np.int32),
+        "loss_mask": ((4000, 41), np.bool_),
+        "copied": ((4000, 41), np.bool_),
+    }
+    assert not batch["loss_mask"][:, 0].any()
+    assert batch["loss_mask"][:, 1:].all()
+
+
+def test_after_a_trigger_comes_the_character_before_it(batch):
+    tokens, copied = batch["tokens"], batch["copied"]
+    row, t = np.nonzero(copied)
+    assert (tokens[row, t] == tokens[row, t - 2]).all()
+    assert np.array_equal(copied[:, 1:], tokens[:, :-1] < SMALL.triggers)
+    assert not copied[:, :2].any()
+    assert (tokens[:, 0] == SMALL.bos).all()
+    assert not (tokens[:, 1:] == SMALL.bos).any()
+    trigger = tokens < SMALL.triggers
+    assert not (trigger[:, 1:] & trigger[:, :-1]).any()
+
+
+def test_statistics_are_those_of_naive_numpy(batch):
+    table, other = backcopy.chain(SMALL).transitions, naive(SMALL, 1000)
+    for tokens in (batch["tokens"], other):
+        counts = np.zeros((SMALL.vocab_size, SMALL.vocab_size))
+        np.add.at(counts, (tokens[:, :-1].ravel(), tokens[:, 1:].ravel()), 1)
+        counts[: SMALL.triggers] = 0  # copies
+        assert not counts[table == 0].any()
+        rows = counts.sum(1, keepdims=True)
+        expected = rows * table
+        tested = expected > 5
+        squares = ((counts - expected) ** 2 / np.where(tested, expected, 1))[tested].sum()
+        degrees = tested.sum() - (rows > 0).sum()
+        assert abs(squares - degrees) < 5 * np.sqrt(2 * degrees)
+    for t in (1, 2, 3, 20, 40):  # tokens of a position, copies and all
+        shares = [np.bincount(tokens[:, t], minlength=SMALL.vocab_size) / len(tokens) for tokens in (batch["tokens"], other)]
+        assert abs(shares[0] - shares[1]).max() < 5 * np.sqrt(0.25 / 800)
+
+
+@pytest.mark.parametrize("config", [SMALL, Backcopy(context=60, triggers=5), Backcopy(context=30, triggers=0)])
+def test_the_optimum_is_the_entropy_of_what_is_drawn(config):
+    out = {name: np.asarray(array) for name, array in draw(jax.random.key(1), config, 3000).items()}
+    table, tokens = backcopy.chain(config).transitions, out["tokens"]
+    chance = table[tokens[:, :-1], tokens[:, 1:]]
+    free = ~out["copied"][:, 1:]
+    assert (chance[free] > 0).all()
+    loss = np.where(free, -np.log(np.where(free, chance, 1)), 0).mean(1)
+    best, error = backcopy.optimum(config), loss.std() / np.sqrt(len(loss))
+    assert abs(loss.mean() - best.loss) < 4 * error
+    assert best.copied == pytest.approx(1 - free.mean(), abs=0.01)
+    assert best.chain_loss == pytest.approx(best.loss / (1 - best.copied), rel=1e-12)
+
+
+def test_the_optimum_of_a_chain_without_copies_is_its_entropy():
+    config = Backcopy(context=3, characters=5, triggers=0)
+    table = backcopy.chain(config).transitions
+    rows = np.where(table > 0, -table * np.log(np.where(table > 0, table, 1)), 0).sum(1)
+    first = table[config.bos]
+    nats = rows[config.bos] + first @ rows + first @ table @ rows
+    assert backcopy.optimum(config).loss == pytest.approx(nats / 3, rel=1e-12)
+
+
+def test_keys_name_the_sequences(batch):
+    assert np.array_equal(draw(jax.random.key(0), SMALL, 4000)["tokens"], batch["tokens"])
+    assert not np.array_equal(draw(jax.random.key(1), SMALL, 4000)["tokens"], batch["tokens"])
+
+
+def test_a_text_of_ones_own(tmp_path):
+    path = tmp_path / "ab.txt"
+    path.write_text("abcb" * 5)
+    chain = backcopy.chain(Backcopy(characters=3, triggers=1, text=str(path)))
+    assert chain.letters == "bac"
+    assert np.allclose(chain.transitions[:3, :3], [[0, 0.5, 0.5], [1, 0, 0], [1, 0, 0]])
+    with pytest.raises(SinkjaxError, match="characters must be at most 3 for the text"):
+        backcopy.chain(Backcopy(characters=4, text=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"context": 2}, "context must be at least 3"),
+        ({"triggers": 65}, r"triggers must be below characters \(65\), not 65"),
+        ({"triggers": -1}, "triggers must be at least 0"),
+        ({"delimiter": 1.0}, "delimiter must be at least 0 and below 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_sentence(fields, message):
+    with pytest.raises(SinkjaxError, match=message):
+        Backcopy(**fields)
+
+
+def test_a_text_that_is_missing_or_broken_is_named(tmp_path):
+    with pytest.raises(SinkjaxError, match=r"missing\.txt cannot be read: No such file"):
+        backcopy.chain(Backcopy(text=str(tmp_path / "missing.txt")))
+    (tmp_path / "latin.txt").write_bytes(b"Caf\xe9")
+    with pytest.raises(SinkjaxError, match=r"latin\.txt is not UTF-8"):
+        backcopy.chain(Backcopy(text=str(tmp_path / "latin.txt")))

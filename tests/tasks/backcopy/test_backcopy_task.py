@@ -1,0 +1,45 @@
+"""Bigram-Backcopy trains like any other language, with a loss of its own for copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sinkjax.data.config import part
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks import train
+from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
+from sinkjax.tasks.backcopy.data import optimum
+from sinkjax.train.log import read
+
+SMALL = BackcopyTraining(
+    context=24,
+    characters=8,
+    triggers=2,
+    layers=1,
+    width=16,
+    heads=1,
+    mlp_width=24,
+    batch=16,
+    eval_batch=40,
+    steps=90,
+    eval_every=30,
+    learning_rates=(2e-2,),
+)
+
+
+def test_the_chain_is_learned_and_the_losses_of_its_parts_add_up(tmp_path):
+    done = train(SMALL, tmp_path / "out", progress=False)
+    first, *_, last = read(done.folder)[1]
+    least = optimum(part(SMALL, Backcopy))
+    assert first["chain_loss"] > least.chain_loss + 0.3
+    assert last["chain_loss"] == pytest.approx(least.chain_loss, abs=0.05)  # a sample of 960 tokens
+    share = (first["loss"] - first["chain_loss"]) / (first["copied_loss"] - first["chain_loss"])
+    assert share == pytest.approx(least.copied, abs=0.05)
+    assert np.isfinite(last["norm_ratio"]).all()
+    assert len(last["received"]) == 1
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    with pytest.raises(SinkjaxError, match="characters must be at most"):
+        train(BackcopyTraining(characters=5000), tmp_path / "out", progress=False)

@@ -1,0 +1,327 @@
+"""Language models learn from text: the same runs however they are computed or interrupted; one sentence for what cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks import train
+from sinkjax.tasks.language_model import measure as pretrain_measure
+from sinkjax.tasks.language_model import task as pretrain
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.train import loop, prefetch, speed
+from sinkjax.train.log import read
+from sinkjax.train.state import factor, optimiser_of
+
+SMALL = Pretrain(
+    limit=60_000,
+    vocabulary=300,
+    context=24,
+    batch=4,
+    steps=40,
+    eval_every=10,
+    eval_batch=6,
+    warmup=5,
+    layers=2,
+    width=16,
+    heads=2,
+    mlp_width=24,
+    seeds=2,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    """One cache of corpora for these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    return train(SMALL, tmp_path_factory.mktemp("train") / "small", progress=False)
+
+
+def same_bits(one, two):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+def test_the_loss_falls_towards_that_of_the_text(done):
+    lines = [line for line in read(done.folder)[1] if line["run"] == 0]
+    assert [line["step"] for line in lines] == [0, 10, 20, 30, 40]
+    assert abs(lines[0]["loss"] - np.log(300)) < 0.5
+    assert lines[-1]["loss"] < lines[0]["loss"] - 0.5
+    assert abs(lines[-1]["train_loss"] - lines[-1]["loss"]) < 0.4
+    assert lines[0]["train_loss"] is None  # no step was made yet
+    assert all(0 < line["gradient_norm"] <= line["gradient_norm_max"] for line in lines[1:])
+
+
+def test_each_run_is_a_model_that_can_be_loaded(done):
+    model = sinkjax.load(str(done.folder / "models" / "run-001"))
+    assert same_bits(model.params, done.of(1))
+    tokens, _ = sinkjax.encode(model, ["It was a bright morning"], bos="model", length=16)
+    assert tokens[0, 0] == 0
+
+
+def test_the_speed_is_noted_beside_the_log(done):
+    lines = [json.loads(line) for line in (done.folder / "speed.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [10, 20, 30, 40]
+    assert all(line["tokens_per_second"] > 0 for line in lines)
+    assert "flop_utilisation" not in lines[0]  # a CPU's peak is not known
+    found = speed.measured(done.task, 10, 2.0, 2, "NVIDIA H200")
+    assert found["tokens_per_second"] == 10 * 4 * 24 / 2
+    matrices = 2 * (4 * 16 * 16 + 3 * 16 * 24) + 300 * 16
+    assert speed.token_flops(done.task.architecture) == 6 * (matrices + 5 * 16) + 6 * 2 * 24 * 16
+    assert found["flop_utilisation"] == pytest.approx(480 * speed.token_flops(done.task.architecture) / (2 * 989e12))
+
+
+def test_the_log_says_which_text_was_read(done):
+    data = read(done.folder)[0]["data"]
+    assert data["blocks"] > 100
+    assert data["held_out"] == 6
+    assert len(data["corpus"]) == 64
+
+
+def test_a_run_trains_as_it_would_alone(done, tmp_path):
+    alone = train(dataclasses.replace(SMALL, seed=1, seeds=1), tmp_path / "alone", progress=False)
+    assert same_bits(alone.of(0), done.of(1))
+
+
+def test_an_interrupted_training_goes_on_with_the_same_bits_and_log(done, tmp_path, monkeypatch):
+    calls, original = [], loop.call
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(loop, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path / "out", save_every=0, progress=False)
+    again = train(SMALL, tmp_path / "out", progress=False)
+    assert same_bits(again.params, done.params)
+    assert (tmp_path / "out" / "log.jsonl").read_bytes() == (done.folder / "log.jsonl").read_bytes()
+
+
+def test_seeds_see_data_of_their_own_or_the_same():
+    for shared in (False, True):
+        config = dataclasses.replace(SMALL, shared_data=shared)
+        source = pretrain.task(config).open(lambda line: None)
+        batches = prefetch.HostBatches(source, [0, 1], 3)
+        tokens = batches.at([0, 1], 6)["tokens"]
+        assert tokens.shape == (2, 3, 4, 25)
+        assert np.array_equal(tokens[0], tokens[1]) == shared
+        assert np.array_equal(tokens[1, 2], source.batch(1, 8)["tokens"])
+
+
+def test_a_feed_gives_the_batches_of_each_step_whoever_goes_on_and_wherever_it_begins():
+    source = pretrain.task(SMALL).open(lambda line: None)
+    for first in (0, 5):
+        fed = prefetch.HostBatches(source, [0, 1, 2], 3)
+        asked = [((0, 1, 2), first), ((0, 1, 2), first), ((0, 1, 2), first + 3), ((0, 2), first + 6), ((0, 2), first + 9)]
+        for runs, step in asked:  # the first is asked for twice, then run 1 has ended
+            tokens = fed.at(runs, step)["tokens"]
+            for run, rows in zip(runs, tokens, strict=True):
+                np.testing.assert_array_equal(rows, [source.batch(run, step + k)["tokens"] for k in range(3)])
+
+
+def test_the_first_parameters_have_the_papers_deviations():
+    config = dataclasses.replace(SMALL, layers=5, width=64, mlp_width=96)
+    params = pretrain.task(config).init(0)
+    for leaf, fan_in in ((params["embed"], 64), (params["layers"]["o"], 64), (params["layers"]["gate"], 64)):
+        assert np.std(leaf) == pytest.approx(np.sqrt(2 / (5 * fan_in)), rel=0.02)
+    assert np.std(params["layers"]["down"]) == pytest.approx(1 / (5 * np.sqrt(96)), rel=0.02)
+    assert (params["final_norm"] == 1).all()
+
+
+def test_the_optimiser_is_adamw_with_decay_on_everything_and_clip(rng):
+    import torch
+
+    config = dataclasses.replace(SMALL, weight_decay=0.5, warmup=2, clip=1.0)
+    start, scales = rng.normal(size=5).astype(np.float32), [0.1, 5.0, 1.0, 0.3]
+    gradients = [scale * rng.normal(size=5).astype(np.float32) for scale in scales]
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    adamw = torch.optim.AdamW([theirs], lr=1e-2, betas=(config.beta1, config.beta2), weight_decay=0.5)
+    ours, optimiser = jnp.asarray(start), optimiser_of(config, jnp.float32(1e-2))
+    state = optimiser.init(ours)
+    for number, gradient in enumerate(gradients):
+        adamw.param_groups[0]["lr"] = 1e-2 * min(1, (number + 1) / 2)
+        theirs.grad = torch.tensor(gradient)
+        torch.nn.utils.clip_grad_norm_([theirs], 1.0)
+        adamw.step()
+        changes, state = optimiser.update(jnp.asarray(gradient), state, ours)
+        ours = optax.apply_updates(ours, changes)
+    np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-5)
+
+
+def test_a_learning_rate_warms_up_and_stays_or_falls_as_a_cosine():
+    config = Pretrain(steps=110, warmup=10, lowest=0.2)
+    assert [float(factor(config, count)) for count in (0, 4, 9, 109)] == pytest.approx([0.1, 0.5, 1, 1])
+    cosine = dataclasses.replace(config, schedule="cosine")
+    assert [float(factor(cosine, count)) for count in (0, 10, 60, 110)] == pytest.approx([0.1, 1, 0.6, 0.2])
+
+
+def gradient(config, params, batch):
+    from sinkjax.train.step import gradient_of
+
+    (loss, _), found = jax.jit(lambda params: gradient_of(params, batch, 0, pretrain.task(config), config))(params)
+    return float(loss), found
+
+
+@pytest.mark.parametrize(
+    ("fields", "tolerance"),
+    [
+        ({"micro_batch": 2}, 1e-5),
+        ({"remat": True}, 1e-5),
+        ({"attention_impl": "fused"}, 1e-5),
+        ({"compute_dtype": "bfloat16"}, 3e-2),
+    ],
+    ids=str,
+)
+def test_how_a_gradient_is_computed_does_not_change_what_it_is(fields, tolerance, done):
+    params, batch = done.of(0), done.task.open(lambda line: None).batch(0, 3)
+    loss, found = gradient(SMALL, params, batch)
+    other_loss, other = gradient(dataclasses.replace(SMALL, **fields), params, batch)
+    assert other_loss == pytest.approx(loss, rel=tolerance)
+    whole, difference = optax.tree.norm(found), optax.tree.norm(jax.tree.map(jnp.subtract, found, other))
+    assert difference < tolerance * whole
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(other))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"normaliser": "scaled", "alpha": 0.5},
+        {"normaliser": "sigmoid-p", "p": 3.0},
+        {"gate": "element", "head_norm": "head-offset", "qk_norm": True},
+        {"attention_bias": "sink-token"},
+        {"attention_bias": "kv", "bias_shared": True},
+        {"attention_bias": "k", "bias_dims": 4, "bias_value": "ones", "bias_scale": 5.0},
+        {"attention_bias": "v"},
+        {"window": 7, "mlp": "reglu", "position": "none", "tied": True},
+        {"mlp": "relu", "position": "learned", "norm": "sandwich", "prefix": 3},
+        {"mlp": "gelu", "position": "alibi", "norm": "post", "summed_heads": True},
+        {"position": "relative"},
+        {"position": "bucket"},
+        {"position": "sinusoidal"},
+    ],
+    ids=str,
+)
+def test_every_option_of_the_model_has_a_finite_loss_and_gradient(fields, done):
+    config = dataclasses.replace(SMALL, layers=1, **fields)
+    task = pretrain.task(config)
+    loss, found = gradient(config, task.init(0), done.task.open(lambda line: None).batch(0, 0))
+    assert loss == pytest.approx(np.log(300), abs=1)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+
+
+def test_a_sink_is_measured_on_the_first_tokens_of_held_out_blocks(done):
+    task = done.task
+    source = task.open(lambda line: None)
+    tokens = jnp.asarray(source.held_out()["tokens"])
+    assert (tokens[:, 0] == 0).all()
+    params = jax.tree.map(jnp.copy, done.of(0))
+    params["layers"]["k"] = params["layers"]["k"].at[1, :, 0].set(0)  # a head of equal scores: uniform attention
+    params["layers"]["v"] = params["layers"]["v"].at[1].set(0)
+    measured = jax.tree.map(np.asarray, pretrain_measure.measure(params, tokens, task.architecture, "highest"))
+    found = task.summarise(measured)
+    uniform = np.mean(1 / np.arange(1, 25))
+    assert found["received"][1, 0] == pytest.approx(uniform, rel=1e-4)
+    assert found["share"][1, 0] == pytest.approx(uniform, rel=1e-4)
+    assert found["sink"][0] == (measured["attention_received"][..., 0] > 0.3).mean()
+    assert len(found["norm_ratio"]) == len(found["largest"]) == 3
+    assert found["sink_bias"] == 0
+
+
+def test_a_value_drain_is_the_norm_of_the_first_value_over_the_others(done):
+    task = done.task
+    tokens = jnp.asarray(task.open(lambda line: None).held_out()["tokens"])
+    found = pretrain_measure.measure(done.of(0), tokens, task.architecture, "highest")["value_ratio"]
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.VALUE),))
+    values = np.asarray(sinkjax.forward(done.of(0), tokens[:, :-1], task.architecture, probe=probe).record["values"])
+    norms = np.linalg.norm(values, axis=-1)
+    assert norms.shape == (6, 2, 24, 2)  # prompt, layer, position, head
+    np.testing.assert_allclose(found, (norms[:, :, 0] / norms[:, :, 1:].mean(axis=2)).mean(axis=(0, 2)), rtol=1e-5)
+    drained = jax.tree.map(jnp.copy, done.of(0))
+    drained["embed"] = drained["embed"].at[0].set(0)  # of BOS, whose value is then 0 in the first block
+    assert pretrain_measure.measure(drained, tokens, task.architecture, "highest")["value_ratio"][0] == 0
+    assert len(read(done.folder)[1][-1]["value_ratio"]) == 2
+
+
+@pytest.mark.parametrize(("count", "d"), [(1, 8), (5, 8), (8, 8)])
+def test_the_effective_rank_of_equal_singular_values_is_their_number(count, d):
+    assert pretrain_measure.effective_rank(np.array([0.0] * (d - count) + [3.0] * count)) == pytest.approx(count)
+
+
+def test_divergence_stops_a_run_at_its_last_finite_parameters(tmp_path):
+    said = []
+    config = dataclasses.replace(SMALL, learning_rates=(1e-3, 1e30), clip=None, seeds=1)
+    ended = train(config, tmp_path / "out", said.append, progress=False)
+    assert [run.outcome for run in ended.runs] == ["all steps", "diverged"]
+    step = ended.runs[1].steps
+    assert any(f"diverged at step {step}" in line for line in said)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(ended.of(1)))
+
+
+def test_a_text_that_changed_is_no_text_to_go_on_with(done):
+    source = done.task.open(lambda line: None)
+    prefetch.same_data(done.folder, source)
+    other = SimpleNamespace(card=source.card | {"corpus": "0" * 64})
+    with pytest.raises(SinkjaxError, match=r"data of the training in .* changed since it began \(corpus\)"):
+        prefetch.same_data(done.folder, other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"text": "nowhere/at.txt"}, "unknown text of a corpus 'nowhere/at.txt'"),
+        ({"text": "EMPTY"}, "empty"),
+        ({"text": "SHORT", "context": 64}, "has no block of 65 tokens"),
+        ({"vocab_size": 200}, "the tokenizer has 300 tokens, but the model's vocabulary 200"),
+        ({"heads": 3}, r"heads must divide width \(16\)"),
+        ({"tokenizer": "gpt2"}, "vocab_size must be stated"),
+        ({"width": 6}, "rotary positions need an even head_dim, not 3"),
+        ({"clip": 0.0}, "clip must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"weight_decay": float("nan")}, "weight_decay must be at least 0, not nan"),
+        ({"weight_decay": float("inf")}, "weight_decay must be at least 0, and finite, not inf"),
+        ({"rope_theta": float("inf")}, "rope_theta must be above 0, and finite, not inf"),
+        ({"compute_dtype": "float64"}, 'dtype "float64" needs'),
+        ({"micro_batch": 3}, r"micro_batch must divide batch \(4\), not 3"),
+        ({"bias_dims": 3}, "bias_dims, bias_value and bias_scale are for the attention_bias 'k'"),
+        ({"attention_impl": "fused", "window": 5}, "so it cannot do windows"),
+        ({"alpha": 0.5}, "alpha is for the normaliser 'scaled', not for 'softmax'"),
+        ({"dtype": "float16"}, 'dtype "float16" cannot be trained'),
+        ({"lowest": 3.0}, "lowest must be at most 1, not 3"),
+        ({"rope_theta": 500.0, "position": "none"}, "rope_theta is for the position 'rope', not for 'none'"),
+        ({"fixed_token": 7}, "fixed_token is for fixed_positions, and there are none"),
+        ({"random_bits": "threefry"}, "random_bits is for data that are made on the device"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_trained_is_refused_in_a_sentence(fields, sentence, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "short.txt").write_text("Some words, but not many of them. " * 20)
+    paths = {"EMPTY": str(tmp_path / "empty.txt"), "SHORT": str(tmp_path / "short.txt")}
+    fields = {name: paths.get(value, value) if isinstance(value, str) else value for name, value in fields.items()}
+    small = {"vocabulary": 260, "limit": None} if "context" in fields else {}
+    with pytest.raises(SinkjaxError, match=sentence):
+        train(dataclasses.replace(SMALL, **small, **fields), tmp_path / "out", progress=False)
+    assert not (tmp_path / "out" / "checkpoints").exists() or not list((tmp_path / "out" / "checkpoints").iterdir())
+
+
+def test_another_config_in_the_same_folder_is_refused_with_what_differs(done):
+    with pytest.raises(SinkjaxError, match=r"weight_decay was 0.1, now 0.5"):
+        train(dataclasses.replace(SMALL, weight_decay=0.5), done.folder, progress=False)

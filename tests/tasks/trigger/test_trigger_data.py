@@ -1,0 +1,162 @@
+"""The trigger task: what its sequences hold, and that its targets are those that a loop in numpy finds."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.trigger.config import Trigger
+from sinkjax.tasks.trigger.data import sample, targets
+
+KEY = jax.random.key(0)
+KINDS = {
+    "paper": Trigger(),
+    "noisy": Trigger(bos="noisy"),
+    "none": Trigger(bos="none"),
+    "anchor": Trigger(second_anchor=True),
+    "zero": Trigger(zero_token=True),
+    "zero alone": Trigger(bos="none", zero_token=True),
+    "all": Trigger(bos="noisy", second_anchor=True, zero_token=True, residual=True, noise=0.3),
+    "residual": Trigger(residual=True),
+    "small": Trigger(width=4, length=3),
+    "narrow": Trigger(first=5, last=7),
+}
+
+
+@functools.cache
+def drawn(name: str) -> tuple[np.ndarray, ...]:
+    """x, y and j of 500 sequences."""
+    return tuple(np.asarray(array) for array in sample(KEY, KINDS[name], 500))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tokens_hold_what_the_table_says(name: str) -> None:
+    trigger = KINDS[name]
+    L, n, s = trigger.length, trigger.width, trigger.specials
+    x, y, j = drawn(name)
+    assert x.shape == y.shape == (500, L, n)
+    assert x.dtype == y.dtype == np.float32
+    assert j.dtype == np.int32
+    assert set(j) == set(range(trigger.span[0], trigger.span[1] + 1))
+    at = np.arange(L) == j[:, None]
+    np.testing.assert_array_equal(x[:, s:, 0], 0)
+    np.testing.assert_array_equal(x[..., 1], at)
+    np.testing.assert_array_equal(x[:, s:, -1], ~at[:, s:])
+    noise = x[:, s:, 2:-1]
+    assert -trigger.noise <= noise.min() < -0.9 * trigger.noise
+    assert 0.9 * trigger.noise < noise.max() <= trigger.noise
+    assert np.unique(noise).size > 0.99 * noise.size
+    first = {"flag": [1.0] + [0.0] * (n - 1), "noisy": None, "none": None}[trigger.bos]
+    if trigger.bos == "noisy":
+        np.testing.assert_array_equal(x[:, 0, [0, 1, -1]], [[1, 0, 0]] * 500)
+        assert np.abs(x[:, 0, 2:-1]).max() > 0.9 * trigger.noise
+    elif first:
+        np.testing.assert_array_equal(x[:, 0], [first] * 500)
+    if trigger.second_anchor:
+        np.testing.assert_array_equal(x[:, 1], [[1.0] + [0.0] * (n - 2) + [1.0]] * 500)
+    if trigger.zero_token:
+        np.testing.assert_array_equal(x[:, s - 1], 0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_targets_are_those_of_a_loop(name: str) -> None:
+    trigger = KINDS[name]
+    x, y, j = drawn(name)
+    for sequence, target, place in zip(x.astype(np.float64), y, j, strict=True):
+        want = sequence.copy() if trigger.residual else np.zeros_like(sequence)
+        want[place] += sequence[trigger.specials : place + 1].mean(axis=0)
+        np.testing.assert_allclose(target, want, rtol=0, atol=1e-6)
+
+
+def test_the_papers_target_by_hand() -> None:
+    """Trigger on the third token: tokens 2 and 3, of which one has the trigger flag and the other the bias channel."""
+    x, y, _ = (np.asarray(array) for array in sample(KEY, Trigger(), 4, position=2))
+    np.testing.assert_array_equal(y[:, 2, [0, 1, -1]], [[0, 0.5, 0.5]] * 4)
+    np.testing.assert_allclose(y[:, 2, 2:-1], (x[:, 1, 2:-1] + x[:, 2, 2:-1]) / 2, rtol=0, atol=1e-7)
+    assert not y[:, [0, 1, *range(3, 16)]].any()
+
+
+def test_noise_is_uniform_and_positions_are_even() -> None:
+    x, _, j = (np.asarray(array) for array in sample(KEY, Trigger(), 4000))
+    noise = x[:, 1:, 2:-1]
+    assert abs(noise.mean()) < 4 * (3 * noise.size) ** -0.5
+    assert noise.var() == pytest.approx(1 / 3, rel=0.01)
+    assert abs(np.corrcoef(noise[:, 0, 0], noise[:, 1, 0])[0, 1]) < 0.07
+    counts = np.bincount(j, minlength=16)[2:]
+    assert np.abs(counts - 4000 / 14).max() < 5 * (4000 / 14) ** 0.5
+
+
+@settings(max_examples=30, deadline=None)
+@given(kind=st.sampled_from(["paper", "none", "anchor"]), later=st.floats(-9, 9))
+def test_nothing_after_the_trigger_matters(kind: str, later: float) -> None:
+    trigger = KINDS[kind]
+    x, y, j = drawn(kind)
+    behind = np.arange(trigger.length) > j[:, None]
+    np.testing.assert_array_equal(targets(np.where(behind[..., None], np.float32(later), x), j, trigger), y)
+
+
+def test_a_key_decides_everything_and_sampling_can_be_traced() -> None:
+    trigger = Trigger()
+    first, again, other = (sample(jax.random.key(seed), trigger, 8) for seed in (3, 3, 4))
+    for a, b, c in zip(first, again, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert (np.asarray(a) != np.asarray(c)).any()
+    inside = jax.jit(lambda key: sample(key, trigger, 8))(jax.random.key(3))
+    stacked = jax.vmap(lambda key: sample(key, trigger, 8))(jax.random.split(jax.random.key(5), 3))
+    for a, b in zip(first, inside, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
+    for a, b in zip(sample(jax.random.split(jax.random.key(5), 3)[1], trigger, 8), stacked, strict=True):
+        np.testing.assert_allclose(a, b[1], rtol=0, atol=1e-7)
+    assert [array.shape for array in stacked] == [(3, 8, 16, 16), (3, 8, 16, 16), (3, 8)]
+
+
+def test_targets_in_float64() -> None:
+    x, _, j = sample(KEY, Trigger(), 4)
+    with jax.enable_x64(True):
+        wide = np.asarray(x, np.float64)
+        y = targets(jax.numpy.asarray(wide), j, Trigger())
+        assert y.dtype == np.float64
+        np.testing.assert_allclose(y[0, j[0]], wide[0, 1 : j[0] + 1].mean(axis=0), rtol=0, atol=1e-15)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "width must be at least 4, two flags, a number of noise and the bias channel, not 3": {"width": 3},
+    "length 2 is too short: a trigger needs an ordinary token before it, and 1 stand first": {"length": 2},
+    "length 4 is too short: .* and 3 stand first": {"length": 4, "second_anchor": True, "zero_token": True},
+    "triggers at 2 to 16 do not fit: they must stand at 2 to 15, behind an ordinary token and within length 16": {"last": 16},
+    "triggers at 1 to 15 do not fit": {"first": 1},
+    "triggers at 9 to 8 do not fit": {"first": 9, "last": 8},
+    "triggers at 2 to 9 do not fit: they must stand at 2 to 7": {"length": 8, "last": 9},
+    "noise must be positive, not 0": {"noise": 0.0},
+    "unknown bos 'flags' .did you mean 'flag'.*allowed: flag, noisy, none": {"bos": "flags"},
+    'second_anchor needs a first one, and bos is "none"': {"bos": "none", "second_anchor": True},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_impossible_sequences(message: str) -> None:
+    with pytest.raises(SinkjaxError, match=message) as refused:
+        Trigger(**WRONG[message])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("position", [-1, 0, 1, 16])
+def test_a_trigger_outside(position: int) -> None:
+    with pytest.raises(SinkjaxError, match=f"trigger position {position} is outside of 2 to 15"):
+        sample(KEY, Trigger(), 2, position=position)
+    assert int(sample(KEY, dataclasses.replace(Trigger(), first=9), 2, position=7)[2][0]) == 7
+
+
+def test_the_config_needs_no_jax() -> None:
+    command = "import sys; import sinkjax.tasks.trigger.config, sinkjax.model.names; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", command], check=True)

@@ -1,0 +1,138 @@
+"""The trigger task, trained: softmax sinks on BOS, ReLU solves it without a sink; and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.config_files.files import shipped
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.normalisers import NAMED
+from sinkjax.probes.probe import Probe
+from sinkjax.resources import config_path
+from sinkjax.tasks import registry, train
+from sinkjax.tasks.trigger.config import TriggerTraining
+from sinkjax.tasks.trigger.data import sample
+from sinkjax.tasks.trigger.task import TriggerTask, model, task
+from sinkjax.train import counter_rng
+from sinkjax.train.log import read
+
+SMALL = TriggerTraining(
+    normalisers=("softmax", "relu-index"), steps=1500, batch=32, eval_batch=64, eval_every=300, width=6, length=6
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    config = dataclasses.replace(SMALL, learning_rates=(3e-3,))
+    return train(config, tmp_path_factory.mktemp("trigger") / "small", progress=False)
+
+
+def test_both_normalisers_solve_the_task_in_one_program_and_only_softmax_sinks(trained):
+    assert [ended.outcome for ended in trained.runs] == ["converged", "converged"]
+    softmax, relu = (next(line for line in reversed(read(trained.folder)[1]) if line["run"] == run) for run in (0, 1))
+    for line in (softmax, relu):
+        assert line["loss"] < 1e-5
+    assert softmax["bos"][0][0] > 0.97
+    assert relu["bos"][0][0] < 0.01
+
+
+def test_what_is_stored_is_a_model_for_the_one_forward(trained):
+    x, y, _ = sample(jax.random.key(5), trained.config.data, 100)
+    for run, normaliser in enumerate(trained.config.normalisers):
+        out = sinkjax.forward(trained.of(run), x, model(trained.config, normaliser), probe=Probe(), logits=False)
+        assert float(jnp.square(out.output - y).mean()) < 1e-5
+
+
+def test_a_variant_has_the_loss_and_gradient_of_its_normaliser_alone():
+    names = ("softmax", "relu-none", "relu-index", "sigmoid", "elu", "softpick", "clipped", "off-by-one")
+    together = task(dataclasses.replace(SMALL, normalisers=names, init_std=0.5))
+    batch = together.batch(jax.random.key(0))
+    params = together.init(3)
+    both = jax.jit(jax.value_and_grad(together.loss, has_aux=True))
+    for number, name in enumerate(names):
+        alone = TriggerTask(dataclasses.replace(SMALL, normalisers=(name,), init_std=0.5))
+        got, want = (
+            both(params, batch, jnp.int32(number)),
+            jax.jit(jax.value_and_grad(alone.loss, has_aux=True))(params, batch, 0),
+        )
+        for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_an_evaluation_measures_attention_as_defined():
+    config = dataclasses.replace(SMALL, layers=2, heads=3, normalisers=("elu",), init_std=0.3)
+    chosen = task(config)
+    params, (x, y, j) = chosen.init(1), chosen.held_out(jax.random.key(2))
+    found = chosen.evaluate(params, (x, y, j), 0)
+    out = sinkjax.forward(params, x, model(config), probe=Probe(attention=(0, 1)), logits=False)
+    maps, j = np.asarray(out.record["attention"], np.float64), np.asarray(j)
+    rows = [(b, i) for b in range(len(j)) for i in range(1, 6) if i != j[b]]
+    for layer in range(2):
+        for head in range(3):
+            own = maps[:, layer, head]
+            np.testing.assert_allclose(found["bos"][layer, head], np.mean([own[b, i, 0] for b, i in rows]), rtol=1e-5)
+            share = np.mean([own[b, i, 0] / np.abs(own[b, i]).sum() for b, i in rows])
+            np.testing.assert_allclose(found["bos_share"][layer, head], share, rtol=1e-5)
+            at_trigger = np.mean([own[b, j[b], 0] for b in range(len(j))])
+            np.testing.assert_allclose(found["bos_trigger"][layer, head], at_trigger, rtol=1e-5)
+    assert float(found["largest_error"]) == float(jnp.abs(out.output - y).max())
+
+
+def test_initial_parameters_and_the_goal_are_the_papers():
+    chosen = task(TriggerTraining(heads=4, layers=2))
+    params = chosen.init(0)["layers"]
+    assert set(params) == {"q", "k", "v", "o"}
+    drawn = np.concatenate([np.ravel(leaf) for leaf in params.values()])
+    assert drawn.size == 2 * 4 * 4 * 16 * 16
+    assert drawn.std() == pytest.approx(0.02, rel=0.05)
+    assert model(chosen.config).residual
+    assert model(chosen.config).scale == 1
+    assert not model(TriggerTraining()).residual
+    batch = chosen.batch(counter_rng.key(0, "x", "hash"))
+    assert batch[0].shape == (128, 16, 16)
+    assert not chosen.loss(chosen.init(0), batch, 0)[1]
+
+
+def test_a_gate_a_scale_and_float64_are_options():
+    config = dataclasses.replace(SMALL, gate=True, scaled=True, normalisers=("sink-logit",))
+    params = task(config).init(0)["layers"]
+    assert {"head_gate", "normaliser"} <= set(params)
+    assert model(config).scale == pytest.approx(6**-0.5)
+    assert all(name in NAMED for name in ("softmax", *config.normalisers))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"length": 2}, "length 2 is too short"),
+        ({"width": 3}, "width must be at least 4"),
+        ({"first": 4, "last": 20}, "triggers at 4 to 20 do not fit"),
+        ({"first": 1}, "triggers at 1 to 15 do not fit"),
+        ({"heads": 3, "kv_heads": 2}, "3 query heads cannot share 2 key-value heads evenly"),
+        ({"heads": 0}, "heads must be at least 1"),
+        ({"normalisers": ("softmax", "sink-logit")}, "'sink-logit', which has learned values of its own"),
+        ({"tolerance": 0.0}, "tolerance must be above 0"),
+        ({"init_std": -1.0}, "init_std must be above 0"),
+        ({"dtype": "float64"}, "float64"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused_before_anything_is_written(fields, sentence, tmp_path):
+    with pytest.raises(SinkjaxError, match=sentence):
+        train(TriggerTraining(**fields), tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_shipped_training_reads_and_says_what_it_claims():
+    names = shipped(registry.KIND)
+    assert {"trigger/softmax-1l1h", "trigger/relu-4l4h"} <= set(names)
+    for name in names:
+        text = config_path(name).read_text(encoding="utf-8")
+        assert {"# Claim", "# Command", "# Run time", "# Result"} <= {line[:10].strip() for line in text.splitlines()}
+        assert f"sinkjax train {name}" in text
+        assert registry.choose(name).config.summary

@@ -1,0 +1,98 @@
+"""A run divided among devices learns what it learns on one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sinkjax.data.batches import Batch
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.backcopy import task as backcopy
+from sinkjax.tasks.backcopy.config import BackcopyTraining
+from sinkjax.tasks.language_model import task as pretrain
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.train.run_parallel import RunParallel
+from sinkjax.train.step import gradient_of
+from sinkjax.train.trained import begin_all
+
+SMALL = Pretrain(
+    vocabulary=300,
+    context=16,
+    batch=8,
+    eval_batch=8,
+    steps=6,
+    eval_every=3,
+    warmup=0,
+    learning_rates=(1e-3,),
+    layers=1,
+    width=16,
+    heads=2,
+    mlp_width=24,
+    seeds=2,
+)
+
+
+def trained(config: Pretrain, batches: Batch):
+    task = pretrain.task(config)
+    state, runs = begin_all(task, config)
+    spread = RunParallel(task, config, 2)
+    held_out = {name: leaf[0, 0] for name, leaf in batches.items()}
+    for number, going in enumerate(([0, 1], [1])):
+        some = {name: leaf[going] for name, leaf in batches.items()}
+        state, metrics = spread.advance(state, runs, going, 3 * number + 3, some, held_out)
+    return state, metrics
+
+
+def test_on_a_mesh_a_run_learns_what_it_learns_on_one_device(rng):
+    tokens = rng.integers(0, 300, (2, 3, 8, 17)).astype(np.int32)
+    batches = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool)}
+    alone, measured = trained(SMALL, batches)
+    state, found = trained(dataclasses.replace(SMALL, mesh=(4, 2), micro_batch=4), batches)
+    assert np.asarray(state.step).tolist() == np.asarray(alone.step).tolist() == [3, 6]
+    for one, two in zip(jax.tree.leaves(state.params), jax.tree.leaves(alone.params), strict=True):
+        np.testing.assert_allclose(one, two, atol=2e-4)
+    np.testing.assert_allclose(found["loss"], measured["loss"], rtol=1e-4)
+    assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state.params)} == {8}
+    up = state.params["layers"]["up"]
+    assert up.addressable_shards[0].data.shape[-1] == up.shape[-1] // 2
+
+
+def test_the_rows_of_a_micro_batch_are_divided_among_devices():
+    config = dataclasses.replace(SMALL, micro_batch=4)
+    task = pretrain.task(config)
+    tokens = np.zeros((8, 17), np.int32)
+    batch = {"tokens": tokens, "loss_mask": np.ones(tokens.shape, bool)}
+    params = jax.eval_shape(task.init, 0)
+
+    def work(devices: int) -> float:
+        mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
+        place = lambda spec: lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec))  # noqa: E731
+        given = jax.tree.map(place(PartitionSpec()), params), jax.tree.map(place(PartitionSpec("data")), batch)
+        step = jax.jit(lambda params, batch: gradient_of(params, batch, 0, task, config))
+        return step.lower(*given).compile().cost_analysis()["flops"]  # of one device
+
+    alone, shared = work(1), work(4)
+    assert shared < 0.4 * alone
+
+
+@pytest.mark.parametrize("mesh", [(3, 1), (0, 1)])
+def test_a_mesh_must_divide_the_batch(mesh):
+    with pytest.raises(SinkjaxError, match="mesh must hold two numbers"):
+        dataclasses.replace(SMALL, mesh=mesh)
+
+
+def test_a_mesh_does_not_divide_batches_that_each_device_would_make():
+    config = BackcopyTraining(layers=1, width=16, mlp_width=16, batch=8, context=8, text="packaged", mesh=(2, 1))
+    with pytest.raises(SinkjaxError, match=r"these are made on the device; choose \[1, 1\]"):
+        RunParallel(backcopy.task(config), config, 1)
+    RunParallel(backcopy.task(config), dataclasses.replace(config, mesh=(1, 2)), 1)
+
+
+def test_a_mesh_needs_its_devices():
+    config = dataclasses.replace(SMALL, mesh=(8, 4))
+    with pytest.raises(SinkjaxError, match=r"mesh \[8, 4\] needs 32 devices, and there are 8"):
+        RunParallel(pretrain.task(config), config, 2)
