@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import sinkjax.studies as st
-from sinkjax.studies.config import at_least, below, refuse
+from sinkjax.config_files.checks import at_least, below, refuse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.studies.config import each_once, layers_below, layers_from_0, refuse
+from sinkjax.config_files.checks import each_once, layers_below, layers_from_0, refuse
 from sinkjax.studies.papers.li._token import OneToken
 
 SAME = "identity"
@@ -80,7 +80,7 @@ def conditions(config: Amplify, architecture: Any) -> Iterator[st.Condition]:
 def away(config: Amplify, model: Any, batch: st.Batch) -> NDArray:
     """(s - 1)(o - mu) of the token's head outputs, mu over positions, at the matched factor: float[layers, prompt, head, dim]."""
     k = config.position
-    probe = sinkjax.Probe(capture=(sinkjax.Capture("head_out", layers=config.layers, positions=tuple(range(k + 1))),))
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT, layers=config.layers, positions=tuple(range(k + 1))),))
     record = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False).record
     outputs = np.asarray(record["head_out"], np.float32).swapaxes(0, 1)
     return (config.factor - 1) * (outputs[:, :, k] - outputs.mean(axis=2))

@@ -17,7 +17,7 @@ import sinkjax.studies as st
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import constant
-from sinkjax.studies.config import at_least, share
+from sinkjax.config_files.checks import at_least, share
 
 if TYPE_CHECKING:
     import xarray

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis.rules import constant
-from sinkjax.studies.config import at_least, refuse
+from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.studies.study import control_prompts
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
 from sinkjax.analysis.rules import constant
-from sinkjax.studies.config import at_least, refuse
+from sinkjax.config_files.checks import at_least, refuse
 
 if TYPE_CHECKING:
     import xarray
@@ -126,7 +126,7 @@ def largest_first(name: str, what: str) -> st.Rule:
 
 
 def order(results: st.Results) -> float:
-    means = [value.mean for value in along_positions(results, "deviation")]
+    means = relative(results[STORE], "deviation")[0].mean(axis=0)
     return intervals.kendall_tau(np.arange(len(means)), means)
 
 
@@ -160,10 +160,16 @@ def findings(config: Variance, architecture: Any) -> Iterator[st.Quantity]:
     last = config.length - 1
     yield from (st.row(MODEL, share_at(1)), st.row(MODEL, share_at(last)), st.row(EVEN, share_at(last)))
     yield st.quantity(f"1 / (i + 1) at position {last}", lambda results: 1 / (last + 1))
-    for word, of in (("mean over", np.mean), ("fewest of", np.min), ("most of", np.max)):
-        name = f"values over which even attention would average as much as position {last} does ({word} heads)"
-        yield st.quantity(name, lambda results, of=of: of(1 / results[STORE]["squared_weights"].values[0, :, last]))
+    name = f"values over which even attention would average as much as position {last} does"
+    yield st.quantity(f"{name} (mean over heads)", lambda results: evenly(results).mean())
+    yield st.quantity(f"{name} (fewest of any head)", lambda results: evenly(results).min())
+    yield st.quantity(f"{name} (most of any head)", lambda results: evenly(results).max())
     yield st.row(MODEL, f"after W_O: {share_at(last)}")
+
+
+def evenly(results: st.Results) -> NDArray:
+    """How many equal weights have the last query's sum of squared weights: float[head]."""
+    return 1 / results[STORE]["squared_weights"].values[0, :, -1]
 
 
 def figures(config: Variance, architecture: Any) -> Iterator[st.Figure]:
