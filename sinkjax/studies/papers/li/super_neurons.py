@@ -206,13 +206,16 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
         "Their gate vector has a high cosine with the first token's normalised state.",
         st.more_than(
             share(
-                f"with a cosine of at least {HIGH} that is above that of {RANK:.0%} of the neurons of their layer",
+                f"with a cosine of at least {HIGH} that is above that of {100 * RANK:g} % of the neurons of their layer",
                 lambda looked, neuron: looked["cosine_first"].values[neuron] >= HIGH and of_rank(looked, neuron),
             ),
             50,
         ),
         given=extreme,
-        also=(*ends("cosine_first", "cosine with the first token's state"), share("above that share of their layer", of_rank)),
+        also=(
+            *ends("cosine_first", "cosine with the first token's state"),
+            share("with a cosine above that of as many, however small", of_rank),
+        ),
     )
     rest = {
         "It has a cosine of about 0 with that of other tokens.": (
@@ -230,7 +233,10 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
             ends("concentration", "share of the row's squared norm in one dim"),
         ),
         "They feed the dim of the massive activation.": (
-            share("that feed it most", lambda looked, neuron: looked["fed"].values[neuron] == int(looked["massive_dim"])),
+            share(
+                "whose row of W_down feeds that dim most",
+                lambda looked, neuron: looked["fed"].values[neuron] == int(looked["massive_dim"]),
+            ),
             (MASSIVE,),
         ),
     }
@@ -255,6 +261,13 @@ def largest_one(results: st.Results) -> st.Estimate:
     return st.Estimate(f"size of the largest neuron ({neuron})", constant(float(sizes(results)[neuron])), "medians of its layer")
 
 
+def without_one(results: st.Results) -> st.Estimate:
+    size, labels = measures(results.config)[1], [rank(place) for place in range(results.config.neurons)]
+    label = st.largest_effect(size, labels, "", sign=-1)(results)
+    name = f"{size.name} without {found(results)[labels.index(label)]}, which lowers it most of all single ones"
+    return st.Estimate(name, results.row(size, label).value)
+
+
 def writer(place: int) -> st.Quantity:
     """One of the neurons that write most to the massive dim at the first token."""
 
@@ -269,11 +282,11 @@ def writer(place: int) -> st.Quantity:
 
 def findings(config: SuperNeurons, architecture: Any) -> Iterator[st.Quantity]:
     sinks, size, loss = measures(config)
-    whole, single = together(config.neurons), [rank(place) for place in range(config.neurons)]
+    whole = together(config.neurons)
     yield from (MASSIVE, *map(writer, range(4)))
     for measure in (sinks, size, loss):
         yield from (st.value(measure, st.NO_EDIT), st.value(measure, whole), st.effect(measure, whole))
-    yield st.value(size, st.largest_effect(size, single, "the single neuron that lowers it most", sign=-1))
+    yield st.Quantity("largest |h| at position 0 without the single neuron that lowers it most", without_one)
     yield from (st.value(loss, f"{whole}, at {where}") for where in PARTS)
     yield st.noop_change(SAME)
 
