@@ -10,9 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments.base import Claim, Drawing, Sample, Section
-from sinkjax.experiments.summary import Row
+from sinkjax.analysis.summary import Row
 from sinkjax.report.page import page
+from sinkjax.report.section import Drawing, Sample, Section
 from sinkjax.report.table import cell, interval, number, table, verdicts
 from sinkjax.report.terminal import in_words, show_section
 

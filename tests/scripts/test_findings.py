@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax.experiments.base import Claim, Section
+from sinkjax.report.section import Section
 from sinkjax.studies import run
 from tests.studies.tiny import study, write_both
 

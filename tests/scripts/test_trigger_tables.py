@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sinkjax.analysis import intervals
-from sinkjax.experiments.base import Claim, Section
-from sinkjax.experiments.summary import Row
+from sinkjax.analysis.summary import Row
+from sinkjax.report.section import Section
 from sinkjax.studies.registry import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
