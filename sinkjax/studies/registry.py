@@ -100,7 +100,10 @@ def _own(path: Path) -> Study:
         raise SinkjaxError(f"there is no study file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses look the types of their fields up
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise SinkjaxError(f"{path} cannot be imported: {error}") from None
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study):
         raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.study.Study)")
