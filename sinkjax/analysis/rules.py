@@ -419,7 +419,7 @@ def in_words(value: Interval, signed: bool = False) -> str:
     if value.mean is None:
         return value.note
     sign = "+" if signed and value.mean > 0 else ""
-    if value.method == "none" and not value.note and value.mean.is_integer():  # a count, a layer, ...
+    if value.method == "none" and not value.note and float(value.mean).is_integer():  # a count, a layer, ...
         return f"{sign}{value.mean:,.0f}"
     ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
     return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"

@@ -226,14 +226,21 @@ def unfinished(stores: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator
         data = stores[name]
         outcome = data["outcome"].values
         ends = [
-            f"seed {run}, {'diverged at' if end == DIVERGED else f'largest error {in_digits(error)} after'} step {steps:,}"
-            for run, end, steps, error in zip(data["run"].values, outcome, data["steps"].values, values(data, ERROR), strict=True)
+            f"seed {run}, {_end(data, index)} step {data['steps'].values[index]:,}"
+            for index, (run, end) in enumerate(zip(data["run"].values, outcome, strict=True))
             if end != DONE
         ]
         if ends:
             ends = [*ends[:8], f"and {len(ends) - 8} more"] if len(ends) > 8 else ends
             count = f"{(outcome == DONE).sum()} of {len(outcome)} runs"
             yield f"{label}: {count} met the stopping rule. Others: {'; '.join(ends)}."
+
+
+def _end(data: Any, run: int) -> str:
+    """How a run that is not done ended: not every store holds the largest error."""
+    if data["outcome"].values[run] == DIVERGED:
+        return "diverged at"
+    return f"largest error {in_digits(values(data, ERROR)[run])} after" if "largest_error" in data else "not done after"
 
 
 def provenance(stores: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,4 +87,4 @@ def test_a_plan_has_the_rows_that_are_wanted(file, capsys):
 
 
 def test_a_shipped_study_is_found_by_its_name():
-    assert choose("pretrain/gu-weight-decay").config.forms[-1].changes == {"weight_decay": 5}
+    assert choose("pretrain/gu-weight-decay").config.row_specs[-1].changes == {"weight_decay": 5}

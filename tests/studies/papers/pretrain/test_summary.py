@@ -71,10 +71,10 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
 
 def test_means_are_over_the_seeds_that_finished(stores):
     config = study()
-    assert summary.mean(stores, config, config.forms[0], "loss").mean == pytest.approx(3.1)
-    found = summary.mean(stores, config, config.forms[1], "sink")
+    assert summary.mean(stores, config, config.row_specs[0], "loss").mean == pytest.approx(3.1)
+    found = summary.mean(stores, config, config.row_specs[1], "sink")
     assert (found.mean, found.n) == (pytest.approx(10.0), 1)
-    assert summary.finished(stores, config.forms[1]) == (1, 2)
+    assert summary.finished(stores, config.row_specs[1]) == (1, 2)
     assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave them out.",)
 
 
