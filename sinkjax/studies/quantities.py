@@ -107,7 +107,7 @@ def median(measure: Measure, label: Label) -> Quantity:
         middle = float(np.median(defined)) if defined.size else float("nan")
         return Estimate(f"{name} ({found})", constant(middle), f"in {defined.size} of {values.size} prompts")
 
-    return Quantity(name, of)
+    return Quantity(name, of, exact=True)
 
 
 def largest_effect(measure: Measure, labels: Sequence[str], said: str, lowest: bool = False) -> Callable[[Results], str]:
