@@ -7,10 +7,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
 CHECKS := kill or notebook or page or rows or wheel
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line. XLA optimises little there, as
+# nearly all of the time is compilation; `make test` compiles as users do.
+FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/model/test_forward.py tests/model/test_parity.py
+HASTY  := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format parity bench clean
+.PHONY: help demo test fast coverage mesh check lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -21,10 +25,20 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 	$(BIN)/sinkjax run kiya/mask --prompts 32 --no-loss --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
-test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
-	$(PYTEST) -m "not ($(CHECKS))"
+test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers: under 9 minutes on two cores
+	$(PYTEST) -m "not ($(CHECKS) or mesh)"
+	@$(MAKE) --no-print-directory mesh
 
-check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
+fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line: under 2.5 minutes
+	XLA_FLAGS="$(HASTY) $$XLA_FLAGS" $(PYTEST) -m "not ($(CHECKS) or mesh or long)" $(FAST)
+
+coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
+	$(PYTEST) -m "not ($(CHECKS) or mesh)" --cov=sinkjax --cov-report=term:skip-covered
+
+mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
+	JAX_NUM_CPU_DEVICES=8 $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
+
+check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs: under 8 minutes
 	$(PYTEST) -m "$(CHECKS)"
 
 lint: $(DONE)/dev

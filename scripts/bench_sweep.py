@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 from bench_peers import command
 from bench_peers.command import cpu_name, say
-from bench_peers.report import FLOOR, OURS, TASKS, Measured, section
+from bench_peers.report import OURS, ROUNDING, TASKS, TOLERANCE, Measured, section
 from bench_peers.worker import CORES, ROOT, Worker
 
 TRANSFORMERLENS = ROOT / ".venv-transformerlens"
 LAYERS = 30  # of SmolLM2-135M
 DEPTHS = (4, 32)  # layers for which compilation is timed
-TOLERANCE = 1e-3
 MATMUL = {"size": 2048, "repeats": 4}
 
 Record = Mapping[str, np.ndarray]
@@ -148,7 +147,7 @@ def compare_sides(sides: Mapping[str, Worker], case: Case, folder: Path) -> tupl
 
 
 def compare(what: str, record: Record, reference: Record) -> dict[str, float]:
-    """The largest relative difference of each statistic; of integers, the share of entries that differ.
+    """The largest difference of each statistic, as `difference` takes it.
 
     Errors: SystemExit for one beyond TOLERANCE, an entry that is not finite, or other statistics than those of the reference.
     """
@@ -162,11 +161,15 @@ def compare(what: str, record: Record, reference: Record) -> dict[str, float]:
 
 
 def difference(array: np.ndarray, reference: np.ndarray) -> float:
-    """The largest difference relative to max(value, FLOOR), or the share of integers that differ."""
+    """The largest |difference| / (|value| + ROUNDING / TOLERANCE |largest value|), or the share of integers that differ.
+
+    It is at most TOLERANCE where numpy.isclose holds with rtol=TOLERANCE and atol=ROUNDING |largest value|.
+    """
     if np.issubdtype(reference.dtype, np.integer):
         return float((array != reference).mean())
-    reference = reference.astype(np.float64)
-    return float((np.abs(array - reference) / np.maximum(np.abs(reference), FLOOR)).max())
+    size = np.abs(reference.astype(np.float64))
+    scale = size + ROUNDING / TOLERANCE * size.max(initial=0)
+    return float((np.abs(array - reference.astype(np.float64)) / np.where(scale > 0, scale, 1)).max(initial=0))
 
 
 def check_edits(side: str, record: Record, layers: Sequence[int]) -> None:

@@ -11,9 +11,9 @@ CACHE = Path(__file__).parents[1] / ".cache" / "jax-tests"
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing may wait for a network
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the tolerances are those of a CPU
-os.environ["JAX_NUM_CPU_DEVICES"] = "8"  # measured: as fast as one device, and every test can make a mesh
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")  # the tests that are marked "mesh" run in processes with eight: `make mesh`
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)  # measured: a second run of the parity tests takes a quarter of the time
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"  # workers share small programs too
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # measured: workers that share the cores run torch 1.6 times as fast on one thread each
 
@@ -27,14 +27,30 @@ hypothesis.settings.register_profile("any machine", deadline=None, suppress_heal
 hypothesis.settings.load_profile("any machine")
 
 if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
     from sinkjax.model.config import Config
     from sinkjax.model.params import Params
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file run in one worker, and those of all files that need SmolLM2's weights, which are read once then.
+
+    In a process of fewer devices than a mesh needs, its tests are skipped, and the summary says where they run.
+    """
+    heavy = {item.path for item in items if "smollm2" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("smollm2" if item.path in heavy else str(item.path)))
+    if int(os.environ["JAX_NUM_CPU_DEVICES"]) < 8:
+        for item in items:
+            if item.get_closest_marker("mesh"):
+                item.add_marker(pytest.mark.skip(reason="a mesh needs JAX_NUM_CPU_DEVICES=8: make mesh"))
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of the test's own, the same in every run and whatever runs beside it."""
-    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.partition("@")[0].encode()))
 
 
 @pytest.fixture(scope="session")
@@ -74,3 +90,15 @@ def smollm2():
     import sinkjax
 
     return sinkjax.load("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def smollm2_unread() -> Model:
+    """SmolLM2 with no weights, for texts: `.config`, `.tokenizer`, `.source`."""
+    from sinkjax.checkpoints.load import open_checkpoint
+    from sinkjax.checkpoints.model import Model
+
+    checkpoint = open_checkpoint("smollm2-135m")
+    assert checkpoint.tokenizer
+    ids = {"bos": checkpoint.tokenizer.bos, "eos": checkpoint.tokenizer.eos}
+    return Model(checkpoint.config, {}, checkpoint.tokenizer, {**checkpoint.source, **ids})

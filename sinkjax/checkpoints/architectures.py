@@ -11,7 +11,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.hf_config import read_config
-from sinkjax.checkpoints.tensors import Checkpoint
+from sinkjax.checkpoints.model import Checkpoint
 
 
 @dataclass(frozen=True)

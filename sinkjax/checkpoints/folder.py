@@ -9,8 +9,9 @@ from typing import Any
 from sinkjax.checkpoints import names, native
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.safetensors import read_safetensors
-from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json
 from sinkjax.errors import SinkjaxError
 

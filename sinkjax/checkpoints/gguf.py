@@ -15,7 +15,8 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
 from sinkjax.checkpoints.hf_config import read_config
-from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config, Llama3Scaling, Rope
 from sinkjax.model.rope import frequencies

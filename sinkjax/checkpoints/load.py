@@ -14,10 +14,9 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
-from sinkjax.checkpoints.model import Model
+from sinkjax.checkpoints.model import Checkpoint, Model
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.checkpoints.stream import load_params
-from sinkjax.checkpoints.tensors import Checkpoint
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.params import check_dtype

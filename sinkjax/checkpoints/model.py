@@ -1,4 +1,4 @@
-"""A model in memory: what `load` returns and what everything else takes."""
+"""A model as its files state it, and in memory: what `load` reads, and what it returns and everything else takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that a checkpoint says, before any weight is read.
+
+    where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer (None: see `names.slots`).
+    tensors: tensor name -> Tensor. ignored: patterns of tensor names that may be there without a meaning. tokenizer: a
+    `Tokenizer`, or None if the files have none. source: provenance (see `Model`). initializer_range: the standard deviation
+    of the weights as training starts, None if it is not stated.
+    """
+
+    where: str
+    config: Config
+    names: Mapping[str, str] | None
+    tensors: Mapping[str, Tensor]
+    ignored: tuple[str, ...]
+    tokenizer: Any
+    source: Mapping[str, Any]
+    initializer_range: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

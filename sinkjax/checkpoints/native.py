@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.safetensors import write_safetensors
-from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write

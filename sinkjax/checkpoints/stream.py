@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
-from sinkjax.checkpoints.tensors import Checkpoint, Tensor
+from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import Config
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,26 +26,6 @@ class Tensor:
     def array(self) -> np.ndarray:
         """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
         return self.decode(self.raw).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Everything that a checkpoint says, before any weight is read.
-
-    where: its path, for messages. names: leaf name -> tensor name, "{}" standing for the layer (None: see `names.slots`).
-    tensors: tensor name -> Tensor. ignored: patterns of tensor names that may be there without a meaning. tokenizer: a
-    `Tokenizer`, or None if the files have none. source: provenance (see `load.Model`). initializer_range: the standard deviation
-    of the weights as training starts, None if it is not stated.
-    """
-
-    where: str
-    config: Config
-    names: Mapping[str, str] | None
-    tensors: Mapping[str, Tensor]
-    ignored: tuple[str, ...]
-    tokenizer: Any
-    source: Mapping[str, Any]
-    initializer_range: float | None = None
 
 
 def map_file(path: Path) -> np.ndarray:

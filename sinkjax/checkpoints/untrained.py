@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from sinkjax.checkpoints.tensors import Checkpoint
+from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.model import params
 
 PREFIX = "untrained:"

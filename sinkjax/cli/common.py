@@ -28,7 +28,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned(Options):
+class PlannedOptions(Options):
     """How a command runs that plans its memory."""
 
     memory: float | None = None

@@ -13,7 +13,7 @@ from sinkjax.cli.options import read
 
 
 @dataclass(frozen=True)
-class Models:
+class ModelsOptions:
     """List the presets and supported families, or print the architecture of one model."""
 
     source: tyro.conf.Positional[str | None] = None
@@ -21,7 +21,7 @@ class Models:
 
 
 @dataclass(frozen=True)
-class Sites:
+class SitesOptions:
     """List where an edit can act: the array at each site, its shape and bytes, and the operations allowed."""
 
     model: tyro.conf.Positional[str] = "smollm2-135m"
@@ -36,7 +36,7 @@ class Sites:
 
 def models(arguments: Sequence[str]) -> None:
     """list the models at hand, or print one model's architecture"""
-    options = read(Models, arguments, "models")
+    options = read(ModelsOptions, arguments, "models")
     from sinkjax.report.models import show_model, show_models
 
     show_models() if options.source is None else show_model(options.source)
@@ -44,7 +44,7 @@ def models(arguments: Sequence[str]) -> None:
 
 def sites(arguments: Sequence[str]) -> None:
     """list the sites of a model where edits act, with shapes and bytes"""
-    options = read(Sites, arguments, "sites")
+    options = read(SitesOptions, arguments, "sites")
     start_jax("cpu", options.dtype)
     from sinkjax.report.models import show_sites
 

@@ -1,13 +1,15 @@
-"""A command's options, typed by a dataclass and read by tyro; a mistake is one sentence."""
+"""A command's options, typed by a dataclass and read by tyro; a mistake is one sentence.
+
+Words are held against the types before tyro sees them, so that what it says of a mistake is never shown.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
-import itertools
-import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -17,60 +19,73 @@ from sinkjax.errors import SinkjaxError, unknown
 
 def read(cls: Any, arguments: Sequence[str], command: str, **defaults: Any) -> Any:
     """Options of a command, typed by `cls`, over `defaults`. Errors: an unknown option, a value of another type."""
-    fields = _option_types(cls, defaults)
-    known = [*(f"--{name}" for name in fields), *(f"--no-{name}" for name, hint in fields.items() if hint is bool)]
-    for argument in arguments:
-        option = argument.partition("=")[0].replace("_", "-")
-        if option.startswith("--") and option not in (*known, "--help"):
-            raise unknown("option", argument.partition("=")[0], known)
-    complaint = io.StringIO()
+    wants_help = not {"-h", "--help"}.isdisjoint(arguments)
+    if not wants_help:
+        _check(arguments, _types(cls, defaults), _positionals(cls), command)
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(io.StringIO()):
             return tyro.cli(
                 cls,
-                args=[*arguments],
+                args=["--help"] if wants_help else [*arguments],
                 prog=f"sinkjax {command}",
                 default=cls(**defaults) if defaults else None,
                 config=(tyro.conf.OmitArgPrefixes,),
             )
     except SystemExit as exit:
-        if exit.code:
-            raise SinkjaxError(_misfit(arguments, fields) or _sentence(complaint.getvalue())) from None
-        raise
+        if not exit.code:
+            raise
+        raise _refusal(exit) or SinkjaxError(f"these options make no sense together; see sinkjax {command} --help") from None
 
 
-def _option_types(cls: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapping[str, bool], command: str) -> None:
+    """Raise for the first word that no option or positional (name -> whether it must be there) can take."""
+    switches = [name for name, hint in types.items() if hint is bool]
+    hints = {**types, **{f"no-{name}": bool for name in switches}}
+    loose: list[str] = []
+    given: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--"):
+            if name.replace("_", "-") not in hints:
+                raise unknown("option", f"--{name}", [f"--{known}" for known in hints])
+            given.append((name.replace("_", "-"), [value] if equals else []))
+        elif given and (not positionals or documents.takes_more(given[-1][1], hints[given[-1][0]])):
+            given[-1][1].append(argument)
+        else:
+            loose.append(argument)
+    for name, values in given:
+        if complaint := documents.misfit(values, hints[name]):
+            raise SinkjaxError(f"--{name} {complaint}")
+    if len(loose) > len(positionals):
+        raise SinkjaxError(f"unexpected {' '.join(loose[len(positionals) :])!r}: options are written --NAME VALUE")
+    missing = [name.upper() for name, needed in [*positionals.items()][len(loose) :] if needed]
+    if missing:
+        raise SinkjaxError(f"missing from sinkjax {command}: {', '.join(missing)}")
+
+
+def _types(cls: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The types of a command's long options: the fields of `cls` and of its config that carry no marker of tyro's."""
     types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
     hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
-    marked = {name for name, hint in hints.items() if get_origin(hint) is Annotated}
-    return {name.replace("_", "-"): hint for name, hint in hints.items() if name not in marked and name not in defaults}
+    return {
+        name.replace("_", "-"): hint for name, hint in hints.items() if get_origin(hint) is not Annotated and name not in defaults
+    }
 
 
-def _misfit(arguments: Sequence[str], fields: Mapping[str, Any]) -> str:
-    """The first option whose values do not fit its type, in one sentence; "" if there is none."""
-    given: list[tuple[str, list[str]]] = []
-    for argument in arguments:
-        if argument.startswith("--"):
-            name, equals, value = argument[2:].partition("=")
-            given.append((name.replace("_", "-"), [value] if equals else []))
-        elif given:
-            given[-1][1].append(argument)
-    for name, values in given:
-        hint = fields.get(name, bool if name.removeprefix("no-") in fields else None)
-        complaint = None if hint is None else documents.misfit(values, hint)
-        if complaint:
-            return f"--{name} {complaint}"
-    return ""
+def _positionals(cls: Any) -> dict[str, bool]:
+    """The fields that are given by their place, in order, and whether each must be there."""
+    cls = get_origin(cls) or cls
+    hints = get_type_hints(cls, include_extras=True)
+    marker = get_args(tyro.conf.Positional[str])[1]
+    return {
+        field.name: field.default is dataclasses.MISSING
+        for field in dataclasses.fields(cls)
+        if get_origin(hints[field.name]) is Annotated and marker in get_args(hints[field.name])[1:]
+    }
 
 
-def _sentence(complaint: str) -> str:
-    """What tyro says in a box under a title, up to the rule below which it repeats the help."""
-    lines = [line.strip("╭╮╰╯│ ") for line in complaint.strip().splitlines()]
-    body = itertools.takewhile(lambda line: not _is_rule(line), itertools.dropwhile(_is_rule, lines[1:]))
-    sentence = " ".join(" ".join(body).split("Got errors:")[0].removeprefix("Error parsing config: ").split())
-    return re.sub("^Unrecognized options: (.*)", r"unexpected '\1': options are written --NAME VALUE", sentence)
-
-
-def _is_rule(line: str) -> bool:
-    return set(line) in ({"─"}, {"-"})
+def _refusal(error: BaseException | None) -> SinkjaxError | None:
+    """The sentence of the config that did not accept its values, which tyro caught before it gave up."""
+    while error is not None and not isinstance(error, SinkjaxError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax
-from sinkjax.cli.common import Planned, experiments, memory_bytes, over, split_config
+from sinkjax.cli.common import PlannedOptions, experiments, memory_bytes, over, split_config
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import choose
@@ -17,7 +17,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Planned, Generic[C]):
+class PlanOptions(PlannedOptions, Generic[C]):
     """Print what an experiment will run and what it costs. No weights are read."""
 
     config: C
@@ -29,7 +29,7 @@ def plan(arguments: Sequence[str]) -> None:
     if any(argument.partition("=")[0] == "--out" for argument in rest):
         raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
     chosen = choose(name)
-    options = read(over(Plan, chosen), rest, f"plan {name}", config=chosen.config)
+    options = read(over(PlanOptions, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.studies import run, suite
     from sinkjax.studies.plan import show_calculation, show_plan, show_training_plan

@@ -14,7 +14,7 @@ from sinkjax.studies.registry import choose
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportOptions:
     """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
     results: tyro.conf.Positional[Path]
@@ -25,7 +25,7 @@ class Report:
 
 def report(arguments: Sequence[str]) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two stores"""
-    options = read(Report, arguments, "report")
+    options = read(ReportOptions, arguments, "report")
     if options.other is not None:
         _compare(options.results, options.other)
         return

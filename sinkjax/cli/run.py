@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import Planned, default_folder, experiments, memory_bytes, over, say, split_config
+from sinkjax.cli.common import PlannedOptions, default_folder, experiments, memory_bytes, over, say, split_config
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import Chosen, choose, trains
@@ -18,7 +18,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Planned, Generic[C]):
+class RunOptions(PlannedOptions, Generic[C]):
     """Run an experiment, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> None:
     """run an experiment: NAME, a YAML file, or the folder of a former run, and fields that differ"""
     name, rest = split_config(arguments, run, experiments)
     chosen = choose(name)
-    _run(name, chosen, read(over(Run, chosen), rest, f"run {name}", config=chosen.config))
+    _run(name, chosen, read(over(RunOptions, chosen), rest, f"run {name}", config=chosen.config))
 
 
 def sweep(arguments: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ def sweep(arguments: Sequence[str]) -> None:
     chosen = choose(name)
     if chosen.experiment != "sweep":
         raise SinkjaxError(f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
-    _run(name, chosen, read(over(Run, chosen), rest, f"sweep {name}", config=chosen.config))
+    _run(name, chosen, read(over(RunOptions, chosen), rest, f"sweep {name}", config=chosen.config))
 
 
 def sweeps() -> dict[str, str]:
@@ -47,7 +47,7 @@ def sweeps() -> dict[str, str]:
     return experiments("sweep")
 
 
-def _run(name: str, chosen: Chosen, options: Run[Any]) -> None:
+def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
     out = options.out or chosen.folder or default_folder(name)
     if trains(chosen.experiment):

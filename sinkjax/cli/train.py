@@ -18,7 +18,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(Options, Generic[C]):
+class TrainOptions(Options, Generic[C]):
     """Train every run of a config into a folder: its log, its parameters, how each run ended. The same command resumes."""
 
     config: C
@@ -32,7 +32,7 @@ def train(arguments: Sequence[str]) -> None:
     """train models from scratch: NAME, a YAML file, or the folder of a former training, and fields that differ"""
     name, rest = split_config(arguments, train, trainings)
     chosen = registry.choose(name)
-    options = read(Train[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
+    options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
     out = options.out or chosen.folder or default_folder(name)
     use_all_cores()
     start_jax(options.backend, options.config.dtype)

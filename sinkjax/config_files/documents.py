@@ -153,6 +153,11 @@ def allowed(hint: Any) -> str:
     return " or ".join(parts)
 
 
+def takes_more(values: Sequence[str], hint: Any) -> bool:
+    """Whether an option of the command line that has some words already takes the next one too."""
+    return any(get_origin(option) is tuple for option in options(hint)) or (hint is not bool and not values)
+
+
 def misfit(values: Sequence[str], hint: Any) -> str:
     """Why the words after an option of the command line do not fit its type, as the end of a sentence; "" if they do."""
     if hint is bool:
@@ -161,11 +166,17 @@ def misfit(values: Sequence[str], hint: Any) -> str:
     entry = get_args(lists[0])[0] if lists else hint
     kinds = " or ".join(allowed(option) for option in options(entry) if option is not type(None))
     if not values:
-        return "" if lists else f"needs a value: {kinds}"
+        return "" if lists and ... in get_args(lists[0]) else f"needs a value: {kinds}"
+    if lists and len(values) == 1 and values[0] == "None" and type(None) in options(hint):
+        return ""
     wrong = next((value for value in values if not any(_reads(value, option) for option in options(entry))), None)
     if wrong is not None:
         return f"takes a list, each entry {kinds}, not {wrong!r}" if lists else f"must be {kinds}, not {wrong!r}"
-    return "" if lists or len(values) == 1 else f"takes one value, not {len(values)}: {' '.join(values)}"
+    if lists and ... in get_args(lists[0]):
+        return ""
+    wanted = len(get_args(lists[0])) if lists else 1
+    count = "one value" if wanted == 1 else f"{wanted} values"
+    return "" if len(values) == wanted else f"takes {count}, not {len(values)}: {' '.join(values)}"
 
 
 def _reads(word: str, option: Any) -> bool:
@@ -178,7 +189,8 @@ def _reads(word: str, option: Any) -> bool:
         except ValueError:
             return False
         return True
-    return word == "None" if option is type(None) else True
+    words = {type(None): ("None",), bool: ("True", "False")}
+    return option not in words or word in words[option]
 
 
 def describe(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""Short names of the parts of a model, for configs. This module imports no JAX."""
+"""Short names of the parts of a model and of how it is computed, for configs. This module imports no JAX.
+
+The tables that say which record each name stands for are in `normalisers.py` and in `tasks/language_model/model.py`.
+"""
 
 from __future__ import annotations
 

@@ -86,6 +86,7 @@ from sinkjax.studies.several import average as average
 from sinkjax.studies.several import contrast as contrast
 from sinkjax.studies.several import largest_of as largest_of
 from sinkjax.studies.several import number_of as number_of
+from sinkjax.studies.several import raised as raised
 from sinkjax.studies.several import smallest_of as smallest_of
 from sinkjax.studies.specs import random_edits as random_edits
 from sinkjax.studies.specs import repeated as repeated

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkjax.analysis.rules import Estimate, Quantity, Rule, constant, quantity
+from sinkjax.analysis.rules import Estimate, Quantity, Rule, above, above_controls, all_of, constant, quantity
+from sinkjax.studies.quantities import effect
 from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Condition, Measure
 
@@ -43,6 +44,15 @@ def average(measure: Measure, pool: Pool) -> Quantity:
 def contrast(measure: Measure, one: Pool, other: Pool, name: str) -> Quantity:
     """The difference of two averages, paired by prompt. The pools must have the same prompts."""
     return quantity(name, lambda results: one.mean(measure, results) - other.mean(measure, results), measure.unit, signed=True)
+
+
+def raised(measure: Measure, label: str, where_any: bool = True) -> Rule:
+    """A condition raises a measure: the interval of its effect lies above 0, and the effect above every matched control.
+
+    where_any: or it has no controls.
+    """
+    changed = effect(measure, label)
+    return all_of(above(changed), above_controls(changed, where_any))
 
 
 def largest_of(quantities: Sequence[Quantity], name: str) -> Quantity:

@@ -20,7 +20,7 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import RULES, Params
 from sinkjax.probes.probe import Probe
-from sinkjax.sweeps.plan import plan_resolved
+from sinkjax.sweeps.plan import Hardware, plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline
 from sinkjax.transformer.spec import ForwardSpec
@@ -32,7 +32,7 @@ CELLS = ("cells_addressed", "cells_changed")
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """What a sweep computes: arrays in, records out. `resolved`: one resolved edit per entry of the `edit` dimension."""
 
     model: Model
@@ -90,9 +90,8 @@ class Job:
         B, T = self.tokens.shape[:2]
         spread = math.prod(self.mesh.shape[axis] for axis in self.edit_axes) if self.mesh else 1
         shards = self.mesh.size // spread if self.mesh else 1
-        return plan_resolved(
-            self.model.config, self.resolved, B, T, self.probe, memory, self.dtype, devices=spread, shards=shards
-        ).schedule
+        hardware = Hardware(memory, devices=spread, shards=shards)
+        return plan_resolved(self.model.config, self.resolved, (B, T), self.probe, self.dtype, hardware).schedule
 
     def identity(self, labels: Mapping[str, Sequence]) -> dict[str, Any]:
         """All that decides the numbers and their labels, as JSON."""

@@ -62,6 +62,21 @@ class Plan:
         return sum(self.bytes.values())
 
 
+@dataclass(frozen=True)
+class Hardware:
+    """Where a sweep is to run.
+
+    memory: bytes that the parameters and one call may take on a device, None: what it has. devices: groups of devices over which
+    the edits of a chunk are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu" or "tpu",
+    None: that of this process.
+    """
+
+    memory: int | None = None
+    devices: int = 1
+    shards: int = 1
+    platform: str | None = None
+
+
 def plan(
     config: Config,
     edits: Sequence[Edit],
@@ -83,31 +98,32 @@ def plan(
     """
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T) for entry in edits]
-    return plan_resolved(config, resolved, len(lengths), T, probe, memory, dtype, devices, shards, platform)
+    hardware = Hardware(memory, devices, shards, platform)
+    return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware)
 
 
 def plan_resolved(
     config: Config,
     resolved: Sequence[Edits],
-    B: int,
-    T: int,
+    batch: tuple[int, int],
     probe: Probe,
-    memory: int | None = None,
-    dtype: str = "float32",
-    devices: int = 1,
-    shards: int = 1,
-    platform: str | None = None,
+    dtype: str,
+    hardware: Hardware,
 ) -> Plan:
-    """`plan` of edits that are resolved already."""
+    """`plan` of edits that are resolved already. batch: prompts and positions, B and T."""
+    B, T = batch
+    devices = hardware.devices
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
-    memory = device_memory() if memory is None else memory
+    memory = device_memory() if hardware.memory is None else hardware.memory
     starts = origins(resolved, config)
     bases = {origin.base for origin in starts} - {None}
-    cost = Cost.of(config, T, probe, dtype, shards, streams=2 if bases else 1)  # the unedited run and one base at a time
+    cost = Cost.of(config, T, probe, dtype, hardware.shards, streams=2 if bases else 1)  # the unedited run and one base at a time
     prompt_block = cost.prompts_that_fit(B, memory)
     tokens = prompt_block * T
-    each = max(1, min(cost.edits_that_fit(prompt_block, memory), TOKENS_PER_CALL[platform or jax.default_backend()] // tokens))
+    each = max(
+        1, min(cost.edits_that_fit(prompt_block, memory), TOKENS_PER_CALL[hardware.platform or jax.default_backend()] // tokens)
+    )
 
     groups: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):

@@ -20,7 +20,7 @@ from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar
-from sinkjax.sweeps.job import CELLS, Job
+from sinkjax.sweeps.job import CELLS, SweepJob
 from sinkjax.sweeps.schedule import Chunk, Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
@@ -75,7 +75,7 @@ def sweep(
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    job = Job(model, tokens, lengths, resolved, probe, precision)
+    job = SweepJob(model, tokens, lengths, resolved, probe, precision)
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "sweep.zarr" if out is None else Path(out)
@@ -104,12 +104,12 @@ def finished(
         return False
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    identity = Job(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
+    identity = SweepJob(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
     store = resume(out, identity, but=("edits", "sha256"))
     return bool(store.done.all()) and store.has(attributes)
 
 
-def fill(store: Store, job: Job, progress: bool) -> None:
+def fill(store: Store, job: SweepJob, progress: bool) -> None:
     """Compute and write every chunk that the store does not have. One call is under way while the last one is written."""
     schedule = store.schedule
     todo = [
@@ -136,7 +136,7 @@ def fill(store: Store, job: Job, progress: bool) -> None:
             write(*waiting)
 
 
-def compute(job: Job, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:
+def compute(job: SweepJob, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:
     """The record of each chunk of edits, with a leading axis over edits, and block of prompts; a base is run once a block."""
     for block, chunks in itertools.groupby(todo, key=lambda entry: entry[0]):
         prompts = np.arange(block * schedule.prompt_block, (block + 1) * schedule.prompt_block)
@@ -161,7 +161,7 @@ def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:
     return tuple(term.for_prompts(prompts) for term in edits)
 
 
-def _write(store: Store, job: Job, block: int, chunk: Chunk, record: Record) -> int:
+def _write(store: Store, job: SweepJob, block: int, chunk: Chunk, record: Record) -> int:
     """Check and write one chunk; returns the number of (edit, block) pairs written."""
     size = store.schedule.prompt_block
     prompts = min(size, len(job.lengths) - block * size)

@@ -32,7 +32,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class ChosenTraining:
     """A task and its config. folder: where a former training lies, if it was chosen by that."""
 
     task: str
@@ -63,7 +63,7 @@ def task(config: Training) -> Task:
     return cast("Task", module.task(config))
 
 
-def choose(name: str) -> Chosen:
+def choose(name: str) -> ChosenTraining:
     """The training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file, or the folder of a former one.
 
     Errors: nothing of that name; a document that is no training.
@@ -72,7 +72,7 @@ def choose(name: str) -> Chosen:
     return read(text, what, folder)
 
 
-def read(text: str, what: str, folder: Path | None = None) -> Chosen:
+def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
     """A YAML document as a training. Errors: no `training`, an unknown task, or fields that do not fit it."""
     values = documents.parse(text, what)
     if KIND not in values:
@@ -84,7 +84,7 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
         cls = config_type(name)
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
-    return Chosen(name, documents.build(cls, values, what), folder)
+    return ChosenTraining(name, documents.build(cls, values, what), folder)
 
 
 def write(config: Training) -> str:

@@ -68,7 +68,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule(Training):
+class AdamWTraining(Training):
     """A training by AdamW: each update takes off learning rate x weight_decay of every parameter, norms and embeddings too."""
 
     learning_rates: tuple[float, ...] = (4e-4,)

@@ -3,6 +3,7 @@
 `key(seed, name)` makes a key for `jax.random`, of JAX's threefry or of `HASH`, which hashes a counter with the two words of a
 key by the 32-bit mixer "lowbias32" (C. Wellons, 2018, public domain). It is no cryptographic generator, and parameters are drawn
 by JAX's own; for data its statistics are tested, and each of its words depends on (key, index) alone, under vmap too.
+What it saves of a step: docs/benchmarks.md, "Random bits for training data" (scripts/bench_batches.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from sinkjax.train.config import Schedule, Training
+from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.task import HostDataTask, ModelTask, Task
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
 
     Errors: too few devices; a task whose models are not those of this library, or whose batches each device would make whole.
     """
-    if not isinstance(config, Schedule) or config.mesh == (1, 1):
+    if not isinstance(config, AdamWTraining) or config.mesh == (1, 1):
         return None
     count = config.mesh[0] * config.mesh[1]
     if count > jax.device_count():

@@ -8,6 +8,7 @@ one after the other, 0.66 ms at once. Either way a run's numbers are its own: ru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +26,16 @@ from sinkjax.train.task import Task
 
 T = TypeVar("T")
 AXIS = PartitionSpec("run")
+
+
+@dataclass(frozen=True)
+class CallSpec:
+    """What is static in a call: the task, its config, how the runs of a device are computed, and the devices."""
+
+    task: Task
+    config: Training
+    together: str
+    mesh: Mesh
 
 
 class RunParallel:
@@ -90,7 +101,7 @@ class RunParallel:
         return self.slots(going) in self._compiled
 
     def _call(self, *args: Any) -> tuple[TrainState, Metrics]:
-        return _advance(*args, self.task, self.config, self.together, self.mesh)
+        return _advance(*args, CallSpec(self.task, self.config, self.together, self.mesh))
 
 
 def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,28 +118,25 @@ def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np
     return numbers, places
 
 
-@partial(jax.jit, static_argnames=("task", "config", "together", "mesh"), donate_argnums=0)
+@partial(jax.jit, static_argnames="spec", donate_argnums=0)
 def _advance(
     state: TrainState,
     runs: RunArrays,
     limits: jax.Array,
     batches: Any,
     held_out: Any,
-    task: Task,
-    config: Training,
-    together: str,
-    mesh: Mesh,
+    spec: CallSpec,
 ) -> tuple[TrainState, Metrics]:
     def on_device(*given: Any) -> tuple[TrainState, Metrics]:
         *each, same = given
-        one = partial(advance, held_out=same, task=task, config=config)
-        return jax.vmap(one)(*each) if together == "vmap" else jax.lax.map(lambda args: one(*args), tuple(each))
+        one = partial(advance, held_out=same, task=spec.task, config=spec.config)
+        return jax.vmap(one)(*each) if spec.together == "vmap" else jax.lax.map(lambda args: one(*args), tuple(each))
 
     given = (state, runs, limits, batches, held_out)
-    if mesh.size == 1:
+    if spec.mesh.size == 1:
         return on_device(*given)
     specs = (AXIS, AXIS, AXIS, AXIS, PartitionSpec())
-    return jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=AXIS, check_vma=False)(*given)
+    return jax.shard_map(on_device, mesh=spec.mesh, in_specs=specs, out_specs=AXIS, check_vma=False)(*given)
 
 
 @jax.jit

@@ -1,6 +1,6 @@
 """The state of a run (parameters, optimiser, step, whether it still goes on) and its optimiser.
 
-Adam at a constant rate, or, for a config with a `Schedule`, AdamW with warm-up, decay and clipping.
+Adam at a constant rate, or, for an `AdamWTraining`, AdamW with warm-up, decay and clipping.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import optax
 from flax import struct
 
 from sinkjax.model.params import Params
-from sinkjax.train.config import CONVERGED, DIVERGED, Schedule, Training
+from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 
 RUNNING, STOPPED, BROKEN = range(3)
@@ -39,7 +39,7 @@ def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
 
 def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
     """learning_rate: float [], that of the run, the highest of its schedule."""
-    if not isinstance(config, Schedule):
+    if not isinstance(config, AdamWTraining):
         return optax.adam(learning_rate, config.beta1, config.beta2)
     adamw = optax.adamw(
         lambda count: learning_rate * factor(config, count), config.beta1, config.beta2, weight_decay=config.weight_decay
@@ -47,7 +47,7 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
     return adamw if config.clip is None else optax.chain(optax.clip_by_global_norm(config.clip), adamw)
 
 
-def factor(config: Schedule, count: jax.Array) -> jax.Array:
+def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:
     """What the learning rate is multiplied with in the update after `count` others, float32 []."""
     count = jnp.asarray(count, jnp.float32)
     warm = jnp.minimum(1, (count + 1) / max(1, config.warmup))

@@ -11,7 +11,7 @@ import optax
 
 from sinkjax.model.params import Params
 from sinkjax.train import counter_rng
-from sinkjax.train.config import Schedule, Training
+from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_of
 from sinkjax.train.task import DeviceDataTask, Task
@@ -33,7 +33,7 @@ def advance(
             going = (state.status == RUNNING) & (state.step < limit)
             idle = lambda state: (state, (jnp.float32(jnp.nan), jnp.float32(jnp.nan)))  # noqa: E731
             state, curve = jax.lax.cond(going, lambda state: update(state, run, batch, task, config), idle, state)
-            return state, curve if isinstance(config, Schedule) else None
+            return state, curve if isinstance(config, AdamWTraining) else None
 
         state, curves = jax.lax.scan(step, state, batches, length=config.eval_every)
         metrics = task.evaluate(state.params, _held_out(task, config) if held_out is None else held_out, run.variant)
@@ -73,7 +73,7 @@ def gradient_of(
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
     """((loss, reached), gradient) of a batch, as the mean over its micro-batches if the config has them."""
     of = jax.value_and_grad(task.loss, has_aux=True)
-    if not isinstance(config, Schedule) or config.micro_batch in (None, config.batch):
+    if not isinstance(config, AdamWTraining) or config.micro_batch in (None, config.batch):
         return of(params, batch, variant)
     # Every n-th row is one group's, so that what a mesh gave to each device (neighbours) is in every group.
     groups = jax.tree.map(lambda leaf: leaf.reshape(config.micro_batch, -1, *leaf.shape[1:]).swapaxes(0, 1), batch)

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -133,6 +134,9 @@ def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
 
 def embed(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, spec: ForwardSpec) -> tuple[jax.Array, dict]:
     """The residual stream at depth 0, [B, T, d], and what was measured there."""
+    vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here, where every jitted caller passes
+    chex.assert_shape(tokens, (None, None, *vectors))
+    chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
     h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens])
     h = positions.add_vectors(h, spec.config.position, params)

@@ -126,6 +126,7 @@ def test_an_unknown_dtype_is_refused_with_the_nearest(folder):
         sinkjax.load(folder, dtype="flaot32")
 
 
+@pytest.mark.mesh
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_leaves_are_placed_on_the_mesh_that_is_given(folder, kind):
     mesh = jax.make_mesh((2,), ("model",), axis_types=(kind,), devices=jax.devices()[:2])

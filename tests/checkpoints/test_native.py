@@ -125,6 +125,7 @@ def test_other_programs_read_the_weights(folder, tiny_config):
     np.testing.assert_array_equal(found["layers.down"], drawn(tiny_config).params["layers"]["down"])
 
 
+@pytest.mark.mesh
 def test_leaves_are_placed_on_a_mesh(folder, tiny_config):
     mesh = jax.make_mesh((2,), ("model",), devices=jax.devices()[:2])
     model = sinkjax.load(folder, mesh=mesh)

@@ -37,29 +37,29 @@ def reference():
 
 
 @pytest.mark.parametrize("text", [*TEXTS, "x12345y", "3.14159"])
-def test_smollm2_gives_the_ids_of_transformers(smollm2, reference, text):
-    assert smollm2.tokenizer.encode(text) == reference(text, add_special_tokens=False).input_ids
+def test_smollm2_gives_the_ids_of_transformers(smollm2_unread, reference, text):
+    assert smollm2_unread.tokenizer.encode(text) == reference(text, add_special_tokens=False).input_ids
 
 
-def test_smollm2_cuts_digits_apart_as_it_was_trained(smollm2, reference):
+def test_smollm2_cuts_digits_apart_as_it_was_trained(smollm2_unread, reference):
     """transformers' GGUF reader knows no `smollm` splitting, so here it is given the one of the model's tokenizer.json."""
     backend = tokenizers.Tokenizer.from_str(reference.backend_tokenizer.to_str())
     words = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
     for text in ["a  1 b", "\n\n1", "in 1984 , 12 000 men", "  7", *TEXTS]:
-        assert smollm2.tokenizer.encode(text) == backend.encode(text, add_special_tokens=False).ids
+        assert smollm2_unread.tokenizer.encode(text) == backend.encode(text, add_special_tokens=False).ids
 
 
 @settings(deadline=None)
 @given(text=st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["Cc", "Cs"]), max_size=40))
-def test_smollm2_gives_every_text_back(smollm2, text):
-    ids = smollm2.tokenizer.encode(text)
-    assert smollm2.tokenizer.decode(ids) == text
-    assert len(smollm2.tokenizer.tokens(ids)) == len(ids)
+def test_smollm2_gives_every_text_back(smollm2_unread, text):
+    ids = smollm2_unread.tokenizer.encode(text)
+    assert smollm2_unread.tokenizer.decode(ids) == text
+    assert len(smollm2_unread.tokenizer.tokens(ids)) == len(ids)
 
 
-def test_tokens_show_their_leading_space(smollm2):
-    assert smollm2.tokenizer.tokens(smollm2.tokenizer.encode("The cat\n sat<|im_end|>")) == [
+def test_tokens_show_their_leading_space(smollm2_unread):
+    assert smollm2_unread.tokenizer.tokens(smollm2_unread.tokenizer.encode("The cat\n sat<|im_end|>")) == [
         "The",
         " cat",
         "\n",
@@ -68,10 +68,10 @@ def test_tokens_show_their_leading_space(smollm2):
     ]
 
 
-def test_smollm2_names_its_bos_and_adds_none(smollm2):
-    assert smollm2.tokenizer.decode([smollm2.tokenizer.bos]) == "<|im_start|>"
-    assert smollm2.tokenizer.encode("a")[0] != smollm2.tokenizer.bos
-    assert smollm2.source["bos"] == 1
+def test_smollm2_names_its_bos_and_adds_none(smollm2_unread):
+    assert smollm2_unread.tokenizer.decode([smollm2_unread.tokenizer.bos]) == "<|im_start|>"
+    assert smollm2_unread.tokenizer.encode("a")[0] != smollm2_unread.tokenizer.bos
+    assert smollm2_unread.source["bos"] == 1
 
 
 CORPUS = [
@@ -256,5 +256,5 @@ def test_a_folder_without_tokenizer_loads_and_encode_explains(folder):
         sinkjax.encode(model, ["a"])
 
 
-def test_a_tokenizer_is_a_value(smollm2):
-    assert dataclasses.replace(smollm2.tokenizer, bos=None).encode("a") == smollm2.tokenizer.encode("a")
+def test_a_tokenizer_is_a_value(smollm2_unread):
+    assert dataclasses.replace(smollm2_unread.tokenizer, bos=None).encode("a") == smollm2_unread.tokenizer.encode("a")

@@ -60,6 +60,7 @@ def test_no_weights_need_to_be_there(folder, tmp_path):
         sinkjax.load(tmp_path)
 
 
+@pytest.mark.mesh
 def test_the_draw_is_that_of_seed_and_name_on_a_mesh_and_in_a_narrow_type(folder):
     mesh = jax.make_mesh((2,), ("model",), devices=jax.devices()[:2])
     one, spread, narrow = (

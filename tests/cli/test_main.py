@@ -113,6 +113,7 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"sinkjax {sinkjax.__version__}\n"
 
 
+@pytest.mark.long
 def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
@@ -122,6 +123,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert shown.err.startswith("back end: cpu")
 
 
+@pytest.mark.long
 def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
     out = tmp_path / "out"
     assert cli.main(["run", str(finished / "sweep.zarr"), "--seed", "3", "--out", str(out)]) == 0
@@ -129,6 +131,7 @@ def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
     assert (first.seed, second.seed, first.controls, second.controls) == (0, 3, 4, 4)
 
 
+@pytest.mark.long
 def test_a_report_is_rebuilt_from_the_stores(finished, capsys):
     page = (finished / "report.html").read_bytes()
     (finished / "report.html").unlink()
@@ -149,6 +152,7 @@ def test_a_plan_counts_without_reading_weights(tiny, files, tmp_path, capsys):
         assert words in shown
 
 
+@pytest.mark.long
 def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, capsys):
     model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
     assert cli.main(["plan", "kiya/embedding", *model]) == 0
@@ -159,6 +163,7 @@ def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, cap
     assert "kiya/mask: continuations" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_sweep_of_a_file_runs(sweep_file, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["sweep", str(sweep_file), "--seed", "1"]) == 0
@@ -222,7 +227,13 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["report", "nowhere", "--out", "x"], "unknown option '--out'"),
         (["models", "nowhere"], "unknown model 'nowhere'"),
         (["models", "--source", "x"], "unknown option '--source'"),
-        (["models", "a", "b"], "b"),
+        (["report", "a", "b", "c"], "unexpected 'c': options are written --NAME VALUE"),
+        (["models", "a", "b"], "unexpected 'b': options are written --NAME VALUE"),
+        (["sites", "--length", "5", "nowhere", "x"], "unexpected 'x': options are written --NAME VALUE"),
+        (["sites", "--length", "5", "nowhere"], "unknown model 'nowhere'"),
+        (["run", "pretrain/gu-weight-decay", "--mesh", "2"], "--mesh takes 2 values, not 1: 2"),
+        (["run", "kiya/mask", "--no-loss", "3"], "--no-loss is a switch and takes no value, not '3'"),
+        (["train", "trigger/softmax-1l1h", "--residual", "maybe"], "--residual must be true or false, not 'maybe'"),
         (["sites", "nowhere"], "unknown model 'nowhere'"),
         (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),
         (["sites", "--prompts", "x"], "--prompts must be a whole number, not 'x'"),
@@ -240,6 +251,12 @@ def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+def test_what_only_tyro_refuses_is_one_sentence_too(capsys, monkeypatch):
+    monkeypatch.setattr("sinkjax.config_files.documents.misfit", lambda *_: "")
+    assert "make no sense together; see sinkjax run kiya/mask --help" in fails(capsys, "run", "kiya/mask", "--prompts", "many")
+
+
+@pytest.mark.long
 def test_another_run_in_the_folder_is_refused(finished, tiny, capsys):
     assert "controls was 4, now 9" in fails(capsys, "run", "kiya/mask", *tiny, "--controls", "9", "--out", str(finished))
 

@@ -19,16 +19,16 @@ def refused(message, *args, **options):
     assert "\n" not in str(caught.value)
 
 
-def test_the_bos_is_the_one_asked_for(smollm2):
-    ids = smollm2.tokenizer.encode("Hello there")
+def test_the_bos_is_the_one_asked_for(smollm2_unread):
+    ids = smollm2_unread.tokenizer.encode("Hello there")
     for bos, prefix in (("model", [1]), ("none", []), (7, [7])):
-        tokens, lengths = sinkjax.encode(smollm2, ["Hello there"], bos=bos, length=8)
+        tokens, lengths = sinkjax.encode(smollm2_unread, ["Hello there"], bos=bos, length=8)
         assert tokens[0, : lengths[0]].tolist() == prefix + ids
-    assert sinkjax.encode(smollm2, ["Hello there"], length=8)[0][0, 0] == smollm2.tokenizer.bos  # the default
+    assert sinkjax.encode(smollm2_unread, ["Hello there"], length=8)[0][0, 0] == smollm2_unread.tokenizer.bos  # the default
 
 
-def test_shapes_types_and_padding(smollm2):
-    tokens, lengths = sinkjax.encode(smollm2, ["a", "a longer text than that"], bos="none", length=6)
+def test_shapes_types_and_padding(smollm2_unread):
+    tokens, lengths = sinkjax.encode(smollm2_unread, ["a", "a longer text than that"], bos="none", length=6)
     assert tokens.shape == (2, 6)
     assert tokens.dtype == lengths.dtype == np.int32
     assert lengths.tolist() == [1, 5]
@@ -38,60 +38,60 @@ def test_shapes_types_and_padding(smollm2):
 
 @settings(deadline=None)
 @given(text=st.text(min_size=1, alphabet="abc XYZ.,\n"), length=st.integers(1, 12))
-def test_a_longer_text_is_cut_to_its_first_tokens(smollm2, text, length):
-    tokens, lengths = sinkjax.encode(smollm2, [text], length=length)
-    whole = [1, *smollm2.tokenizer.encode(text)]
+def test_a_longer_text_is_cut_to_its_first_tokens(smollm2_unread, text, length):
+    tokens, lengths = sinkjax.encode(smollm2_unread, [text], length=length)
+    whole = [1, *smollm2_unread.tokenizer.encode(text)]
     assert lengths[0] == min(length, len(whole))
     assert tokens[0, : lengths[0]].tolist() == whole[:length]
 
 
 @pytest.mark.parametrize("text", [CHAT, "<|im_start|>", "<|im_start|>a"])
-def test_a_double_bos_is_refused_and_named(smollm2, text):
+def test_a_double_bos_is_refused_and_named(smollm2_unread, text):
     message = r"texts\[1\] already begins with the BOS token 1 .*bos=\"none\""
-    refused(message, smollm2, ["fine", text])
-    refused(message, smollm2, ["fine", text], bos=1)
-    assert sinkjax.encode(smollm2, [text], bos="none")[0][0, 0] == 1
-    assert sinkjax.encode(smollm2, [text], bos=7)[0][0, :2].tolist() == [7, 1]
+    refused(message, smollm2_unread, ["fine", text])
+    refused(message, smollm2_unread, ["fine", text], bos=1)
+    assert sinkjax.encode(smollm2_unread, [text], bos="none")[0][0, 0] == 1
+    assert sinkjax.encode(smollm2_unread, [text], bos=7)[0][0, :2].tolist() == [7, 1]
 
 
-def test_a_bos_inside_a_text_is_not_a_double_one(smollm2):
-    assert sinkjax.encode(smollm2, ["a<|im_start|>"])[1].tolist() == [3]
+def test_a_bos_inside_a_text_is_not_a_double_one(smollm2_unread):
+    assert sinkjax.encode(smollm2_unread, ["a<|im_start|>"])[1].tolist() == [3]
 
 
-def test_a_model_without_bos_says_so(smollm2):
-    bare = dataclasses.replace(smollm2, tokenizer=dataclasses.replace(smollm2.tokenizer, bos=None))
+def test_a_model_without_bos_says_so(smollm2_unread):
+    bare = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, bos=None))
     refused('name no BOS token; choose bos="none" or give a token id', bare, ["a"])
     assert sinkjax.encode(bare, ["a"], bos="none")[1].tolist() == [1]
 
 
 @pytest.mark.parametrize("bos", ["modle", None, True, 1.0])
-def test_an_unknown_bos_is_refused(smollm2, bos):
-    refused("unknown bos .*allowed: model, none, or a token id", smollm2, ["a"], bos=bos)
+def test_an_unknown_bos_is_refused(smollm2_unread, bos):
+    refused("unknown bos .*allowed: model, none, or a token id", smollm2_unread, ["a"], bos=bos)
 
 
 @pytest.mark.parametrize("bos", ["model", "none"])
-def test_an_empty_text_is_named(smollm2, bos):
-    refused(r"texts\[2\] is empty: '' has no tokens", smollm2, ["a", "b", ""], bos=bos)
+def test_an_empty_text_is_named(smollm2_unread, bos):
+    refused(r"texts\[2\] is empty: '' has no tokens", smollm2_unread, ["a", "b", ""], bos=bos)
 
 
-def test_texts_must_be_a_list_of_strings(smollm2):
-    refused("must be a sequence of strings", smollm2, "one text")
-    refused("must be a sequence of strings", smollm2, ["a", 3])
-    refused("must be a sequence of strings", smollm2, None)
-    refused("half a character, .*, at position 1", smollm2, ["a\ud800"])
-    refused("texts is empty: at least one prompt", smollm2, [])
+def test_texts_must_be_a_list_of_strings(smollm2_unread):
+    refused("must be a sequence of strings", smollm2_unread, "one text")
+    refused("must be a sequence of strings", smollm2_unread, ["a", 3])
+    refused("must be a sequence of strings", smollm2_unread, None)
+    refused("half a character, .*, at position 1", smollm2_unread, ["a\ud800"])
+    refused("texts is empty: at least one prompt", smollm2_unread, [])
 
 
 @pytest.mark.parametrize("length", [0, -1, 8193, 4.0, True])
-def test_a_length_outside_the_context_is_refused(smollm2, length):
-    refused("length .* from 1 to the model's context, 8192 tokens", smollm2, ["a"], length=length)
+def test_a_length_outside_the_context_is_refused(smollm2_unread, length):
+    refused("length .* from 1 to the model's context, 8192 tokens", smollm2_unread, ["a"], length=length)
 
 
 @pytest.mark.parametrize("bos", [-1, 49152])
-def test_a_bos_outside_the_vocabulary_is_refused(smollm2, bos):
-    refused(f"token id {bos}, but the model's vocabulary has 49152 tokens", smollm2, ["a"], bos=bos)
+def test_a_bos_outside_the_vocabulary_is_refused(smollm2_unread, bos):
+    refused(f"token id {bos}, but the model's vocabulary has 49152 tokens", smollm2_unread, ["a"], bos=bos)
 
 
-def test_a_token_outside_the_vocabulary_is_refused(smollm2):
-    small = dataclasses.replace(smollm2, config=dataclasses.replace(smollm2.config, vocab_size=1000))
+def test_a_token_outside_the_vocabulary_is_refused(smollm2_unread):
+    small = dataclasses.replace(smollm2_unread, config=dataclasses.replace(smollm2_unread.config, vocab_size=1000))
     refused(r"texts\[0\] has the token id \d+, but the model's vocabulary has 1000", small, ["Hello there"])

@@ -140,10 +140,10 @@ def test_a_hub_that_does_not_answer_is_one_sentence(tmp_path):
     refused("no file or folder owner/name, and the hub does not give", Corpus(text="owner/name"), tmp_path / "c")
 
 
-def test_the_tokenizer_of_a_model(smollm2, tmp_path):
+def test_the_tokenizer_of_a_model(smollm2_unread, tmp_path):
     made = prepare(Corpus(tokenizer="smollm2-135m", limit=2000), tmp_path / "c")
     text = packaged_documents()[0].encode()[:2000].decode()
-    assert made.ids.tolist() == smollm2.tokenizer.encode(text) == made.tokenizer.encode(text)
+    assert made.ids.tolist() == smollm2_unread.tokenizer.encode(text) == made.tokenizer.encode(text)
     assert (made.vocab_size, made.bos, made.tokenizer.bos) == (49152, 1, 1)
 
 

@@ -14,6 +14,8 @@ from sinkjax import Probe, add_logit, attend_self, compose, mask_key, swap_embed
 from tests.model import reference
 from tests.model.prose import PASSAGES
 
+pytestmark = pytest.mark.long
+
 PROBE = Probe.of("attention_received", "resid_max", "nll")
 ScoreEdit = Callable[[torch.Tensor, int], None]
 

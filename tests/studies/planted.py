@@ -59,6 +59,10 @@ class Planted(Results):
     def row(self, measure: Measure, label: str) -> Row:
         return self.planted.get((label, measure.name), row(label, measure.name, 0.0, percentile=None))
 
+    @property
+    def own(self) -> dict[tuple[str, str], Row]:  # type: ignore[override]
+        return self.planted
+
     def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> np.ndarray:
         return np.full(PROMPTS, self.row(measure, label).value.mean, float)
 

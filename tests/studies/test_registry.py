@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.resources import config_path
 from sinkjax.studies.config import StudyConfig

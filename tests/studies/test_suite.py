@@ -17,7 +17,7 @@ from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
 from sinkjax.config_files import documents
-from sinkjax.config_files.shipped import shipped
+from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.studies import registry, run, suite

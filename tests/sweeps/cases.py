@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
 from sinkjax import Capture, Edit, Probe, Site, Statistic
 from sinkjax.checkpoints.model import Model
+from sinkjax.sweeps import run, shared
 
 LENGTHS = np.array([9, 12, 5, 12])
 LAYERS = 3
@@ -94,6 +97,14 @@ EMBEDDING_EDITS = [
     sinkjax.compose(sinkjax.swap_embeddings(np.array([0, 1, 2, 3]), 4), sinkjax.add_logit(1, 2.5, layers=layer))
     for layer in range(LAYERS)
 ]
+
+
+def count_traces(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
+    """From here on a sweep raises when it traces `baseline` or `edited` more often than stated; nothing is traced yet."""
+    chex.clear_trace_counter()
+    for name, limit in most.items():
+        traced = chex.assert_max_traces(getattr(shared, name).__wrapped__, limit)
+        monkeypatch.setattr(run, name, jax.jit(traced, static_argnames=shared.STATIC))
 
 
 def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:

@@ -15,9 +15,8 @@ from sinkjax import Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params as parameters
 from sinkjax.model.config import Config, RMSNorm, Rope
-from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store
-from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
+from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, count_traces, model_of, prompts
 
 PROBE = Probe(attention_received=True, resid_max=True)
 
@@ -27,7 +26,7 @@ def model(tiny_config, tiny_params):
     return model_of(tiny_config, tiny_params)
 
 
-def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(tiny_config, model):
+def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(tiny_config, model, monkeypatch):
     rng = np.random.default_rng(0)
     strengths = [1, -2.5, np.float32(0.5), jnp.asarray(3.0), np.array(1, np.int64)]
     edits = [
@@ -37,11 +36,10 @@ def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(
         for n in range(50)
     ]
     edits += [sinkjax.drop_mlp(position, layers=layer) for position in range(5) for layer in range(LAYERS)] + [sinkjax.compose()]
-    probe = Probe(attention_received=True, key_norm=True)  # no other test has it, so that nothing is compiled yet
-    before = baseline._cache_size(), edited._cache_size()
+    probe = Probe(attention_received=True, key_norm=True)
+    count_traces(monkeypatch, baseline=1, edited=2)
     result = sinkjax.sweep(model, prompts(tiny_config, count=9, length=40), edits, probe=probe)
     assert max(len(chunk[2]) for chunk in result.attrs["schedule"]["chunks"]) < 10  # several chunks of each kind
-    assert (baseline._cache_size() - before[0], edited._cache_size() - before[1]) == (1, 2)
 
 
 def test_results_stand_in_the_order_of_the_list(tiny_config, model):
@@ -54,6 +52,7 @@ def test_results_stand_in_the_order_of_the_list(tiny_config, model):
             assert_close(together[name][number], alone[name][0], 1e-5, name)
 
 
+@pytest.mark.mesh
 @pytest.mark.parametrize("count", [3, 8, 11])
 def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, count):
     assert jax.device_count() == 8
@@ -68,6 +67,7 @@ def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, 
         assert_close(spread[name], alone[name], 1e-5, name)
 
 
+@pytest.mark.mesh
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_a_model_in_shards_gives_the_numbers_of_a_whole_one(axis_type):
     config = Config(
@@ -138,7 +138,7 @@ def test_edits_that_do_not_fit_are_refused_before_anything_is_written(tiny_confi
 
 
 def test_a_row_emptied_at_run_time_raises_and_is_not_marked_done(tiny_config, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("sinkjax.edits.resolve._refuse_empty_rows", lambda *args: None)
+    monkeypatch.setattr("sinkjax.edits.edit.refuse_empty_rows", lambda *args: None)
     edits = [sinkjax.mask_key(0), sinkjax.edit(Site.LOGITS, "set", -np.inf, keys=0, layers=1)]
     with pytest.raises(SinkjaxError, match=r"edit 1 leaves 6 rows of attention without a key"):
         sinkjax.sweep(model, prompts(tiny_config), edits, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
@@ -170,6 +170,7 @@ def test_a_bar_is_shown_on_a_terminal_only(tiny_config, model, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.mesh
 def test_a_mesh_of_one_device_keeps_a_sweep_there(tiny_config, tiny_params):
     copies = NamedSharding(Mesh(np.array(jax.devices()[3:4]), ("data",)), PartitionSpec())
     placed = Model(tiny_config, jax.device_put(tiny_params, copies), None, {})

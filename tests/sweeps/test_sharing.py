@@ -16,10 +16,9 @@ from sinkjax.edits.edit import resolve
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model import params
 from sinkjax.sweeps.plan import plan
-from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.sharing import WORTH, Origin, origins
 from sinkjax.sweeps.store import Store
-from tests.sweeps.cases import LENGTHS, model_of, prompts
+from tests.sweeps.cases import LENGTHS, count_traces, model_of, prompts
 from tests.sweeps.test_shared import assert_as_naive
 
 L = 8
@@ -117,14 +116,14 @@ FAMILIES = {
 }
 
 
-def test_a_base_of_a_kind_compiles_once_whatever_the_edits(config, weights):
+def test_a_base_of_a_kind_compiles_once_whatever_the_edits(config, weights, monkeypatch):
     families = [sinkjax.mask_key(key, layers=range(last)) for key in range(3) for last in range(1, L + 1)]
-    probe = Probe(resid_norm=True, value_norm=True)  # no other test has it, so that nothing is compiled yet
+    probe = Probe(resid_norm=True, value_norm=True)
     planned = plan(config, families + OTHERS, LENGTHS, 12, probe)
     assert len({chunk.base for chunk in planned.schedule.chunks}) == 4
-    before = baseline._cache_size() + edited._cache_size()
+    assert planned.compiles == 1 + 1 + 2
+    count_traces(monkeypatch, baseline=2, edited=2)
     sinkjax.sweep(model_of(config, weights), prompts(config), families + OTHERS, probe=probe, lengths=LENGTHS)
-    assert baseline._cache_size() + edited._cache_size() - before == planned.compiles == 1 + 1 + 2
 
 
 @pytest.mark.parametrize(("family", "edits_per_call"), [*((family, 3) for family in FAMILIES), ("masks", 1)])

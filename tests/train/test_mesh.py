@@ -19,6 +19,8 @@ from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.step import gradient_of
 from sinkjax.train.trained import begin_all
 
+pytestmark = pytest.mark.mesh
+
 SMALL = Pretrain(
     vocabulary=300,
     context=16,

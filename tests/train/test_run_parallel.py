@@ -37,6 +37,7 @@ def test_slots_hold_all_that_go_on_and_change_few_times(runs, devices, together)
     assert len({*sizes}) <= (1 if together == "map" else 2 + np.log2(runs))
 
 
+@pytest.mark.mesh
 @pytest.mark.parametrize("together", ["map", "vmap"])
 def test_runs_that_have_ended_stay_as_they_are_while_the_others_go_on(together):
     config = Linear(seeds=5, batch=8, eval_every=10, together=together)

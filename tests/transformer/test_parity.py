@@ -28,7 +28,17 @@ class Case:
     attention: np.ndarray
 
 
-@pytest.fixture(scope="module", params=reference.kinds(), ids=str)
+def sample() -> list:
+    """Every kind of the reference, all but the first of each family marked as long."""
+    seen: set[str] = set()
+    entries = []
+    for kind in reference.kinds():
+        entries.append(pytest.param(kind, id=str(kind), marks=[pytest.mark.long] if kind.family in seen else []))
+        seen.add(kind.family)
+    return entries
+
+
+@pytest.fixture(scope="module", params=sample())
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     kind: Kind = request.param
     folder = tmp_path_factory.mktemp("model")

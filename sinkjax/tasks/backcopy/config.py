@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sinkjax.config_files.checks import at_least
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.language_model.architecture import Architecture
-from sinkjax.train.config import Schedule
+from sinkjax.train.config import AdamWTraining
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Backcopy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackcopyTraining(Schedule, Backcopy, Architecture):
+class BackcopyTraining(AdamWTraining, Backcopy, Architecture):
     """A small model learns a language in which some characters ask for a copy of the one before them.
 
     The paper has 1 to 3 layers of one head, width 256, context 256, batch 512, Adam at 3e-4 and decay 1e-4.
@@ -72,7 +72,7 @@ class BackcopyTraining(Schedule, Backcopy, Architecture):
     """hidden units of the MLP"""
 
     def __post_init__(self) -> None:
-        for part in (Schedule, Backcopy, Architecture):
+        for part in (AdamWTraining, Backcopy, Architecture):
             part.__post_init__(self)
 
     @property

@@ -11,11 +11,11 @@ from sinkjax.config_files.checks import at_least, only_for
 from sinkjax.data.config import BPE, Blocks, Corpus
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.language_model.architecture import Architecture
-from sinkjax.train.config import Schedule
+from sinkjax.train.config import AdamWTraining
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain(Schedule, Corpus, Blocks, Architecture):
+class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     """A decoder-only model that learns to predict the next token of a text.
 
     Evaluated on `eval_batch` held-out blocks, the same for every seed, sinks on the first 64 tokens of each.
@@ -35,7 +35,7 @@ class Pretrain(Schedule, Corpus, Blocks, Architecture):
     """of the model, by default that of the trained tokenizer"""
 
     def __post_init__(self) -> None:
-        for part in (Schedule, Corpus, Blocks, Architecture):
+        for part in (AdamWTraining, Corpus, Blocks, Architecture):
             part.__post_init__(self)
         at_least(self, vocab_size=1)
         if self.vocab_size is None and self.tokenizer != BPE:

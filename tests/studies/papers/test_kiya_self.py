@@ -135,7 +135,7 @@ def test_findings_say_whether_sinks_and_activations_come_together():
     share = "runs with |h| at least 10 times its unedited size there (%)"
     assert found[f"of these, {share}"].mean == 100
     assert found["of the other runs, those with |h| at least 10 times its unedited size there (%)"].mean == 0
-    assert found["Spearman correlation of the sink and that factor over runs"].mean > 0.9
+    assert found["Spearman correlation of the sink and that factor over runs"].mean > 0.5
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.trigger.config import Trigger
 from sinkjax.tasks.trigger.data import sample, targets
+from sinkjax.train import counter_rng as bits
 
-KEY = jax.random.key(0)
+
+def stream(seed: int) -> jax.Array:
+    """A key of the generator that trainings use, which compiles in a fraction of the time of threefry."""
+    return bits.key(seed, "sequences", "hash")
+
+
+KEY = stream(0)
 KINDS = {
     "paper": Trigger(),
     "noisy": Trigger(bos="noisy"),
@@ -107,15 +114,15 @@ def test_nothing_after_the_trigger_matters(kind: str, later: float) -> None:
 
 def test_a_key_decides_everything_and_sampling_can_be_traced() -> None:
     trigger = Trigger()
-    first, again, other = (sample(jax.random.key(seed), trigger, 8) for seed in (3, 3, 4))
+    first, again, other = (sample(stream(seed), trigger, 8) for seed in (3, 3, 4))
     for a, b, c in zip(first, again, other, strict=True):
         np.testing.assert_array_equal(a, b)
         assert (np.asarray(a) != np.asarray(c)).any()
-    inside = jax.jit(lambda key: sample(key, trigger, 8))(jax.random.key(3))
-    stacked = jax.vmap(lambda key: sample(key, trigger, 8))(jax.random.split(jax.random.key(5), 3))
+    inside = jax.jit(lambda key: sample(key, trigger, 8))(stream(3))
+    stacked = jax.vmap(lambda key: sample(key, trigger, 8))(jax.random.split(stream(5), 3))
     for a, b in zip(first, inside, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
-    for a, b in zip(sample(jax.random.split(jax.random.key(5), 3)[1], trigger, 8), stacked, strict=True):
+    for a, b in zip(sample(jax.random.split(stream(5), 3)[1], trigger, 8), stacked, strict=True):
         np.testing.assert_allclose(a, b[1], rtol=0, atol=1e-7)
     assert [array.shape for array in stacked] == [(3, 8, 16, 16), (3, 8, 16, 16), (3, 8)]
 

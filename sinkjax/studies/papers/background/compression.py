@@ -19,6 +19,7 @@ import sinkjax.studies as st
 from sinkjax.analysis import metrics
 from sinkjax.config_files.checks import MIN_QUERIES, at_least, refuse, seen
 from sinkjax.studies.papers.background._spectra import anisotropy, correlation, matrix_entropy, statistics
+from sinkjax.studies.papers.background._unedited import growth, layer_of_growth
 
 SINGLE, ALL = "one layer", "all layers"
 WHERE_IT_GROWS = "MLP dropped in the layer where its norm grows most"
@@ -63,18 +64,6 @@ def shown(config: Compression, architecture: Any, layer: int) -> Iterator[st.Con
     yield st.no_edit()
     yield st.Condition(sinkjax.drop_mlp(config.position, layers=layer).named(WHERE_IT_GROWS), SINGLE)
     yield st.Condition(sinkjax.drop_mlp(config.position).named(ALL), ALL)
-
-
-def layer_shown(config: Compression, model: Any, batch: st.Batch) -> int:
-    """The layer of emergence on the prompts of the maps."""
-    probe = sinkjax.Probe(resid_norm=True)
-    run = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False)
-    return growth(np.asarray(run.record["resid_norm"]), config.position)
-
-
-def growth(norms: NDArray, position: int) -> int:
-    """The layer in which the norm of a position grows most, by the mean over prompts. norms: float[prompt, depth, position]."""
-    return int(np.diff(norms[:, :, position].mean(axis=0)).argmax())
 
 
 def middle(depths: int) -> slice:
@@ -286,7 +275,7 @@ STUDY = st.Study(
         (st.NO_EDIT, WHERE_IT_GROWS, ALL),
         start=config.position + 1,
         prompts=config.control_prompts,
-        sweeps=(st.Sweep("shown", shown, values=st.Values(lambda config, architecture, prompts: 0, layer_shown)),),
+        sweeps=(st.Sweep("shown", shown, values=layer_of_growth("resid_norm")),),
     ),
     check=lambda config, architecture: refuse(
         architecture.layers < 4,

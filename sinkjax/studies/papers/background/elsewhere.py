@@ -27,11 +27,11 @@ from sinkjax.studies.papers.background._tokens import FREQUENT, NATURAL, in_text
 
 TEXT, PLACED, PUT = "natural", "placed", "put there"
 SINKS, SIZE = "heads that sink there (%)", "largest |h| there over that of the median position"
-MOST_CARRIED = 3  # frequent tokens with the largest activations that are named
+CARRIED = ("largest", "second-largest", "third-largest")  # frequent tokens that are named
 ACTIVATION_RATIOS, SINK_SHARES = (5.0, 10.0, 20.0), (0.25, 0.5)  # what may count as an onset
 LEAST_RATIO, LEAST_SHARE = 10.0, 0.25  # the onset on another token: times the median position, share of a layer's heads
 # Depths from the one that enters a layer at which its activation is compared with the layer's sink.
-LAGS = {-2: "two layers earlier", -1: "a layer earlier", 0: "the stream that enters the layer", 1: "the stream that it leaves"}
+LAGS = {-2: "two layers earlier", -1: "one layer earlier", 0: "entering the layer", 1: "leaving the layer"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +168,13 @@ def correlations(results: st.Results) -> dict[int, NDArray]:
 
 
 def lagged(lag: int) -> st.Quantity:
-    name = f"r over layers of heads that sink on key 0 and log |h| of position 0, {LAGS[lag]}"
+    name = f"r over layers of heads that sink on key 0 with log |h| of position 0 {LAGS[lag]}"
     return st.quantity(name, lambda results: correlations(results)[lag])
 
 
 def closer_than(lag: int) -> st.Quantity:
     """How much closer the sink goes with the stream that enters the layer than with another one."""
-    name = f"r with {LAGS[0]} minus r with {LAGS[lag]}" if lag > 0 else f"r with {LAGS[0]} minus r {LAGS[lag]}"
+    name = f"r with |h| {LAGS[0]} minus r with |h| {LAGS[lag]}"
     return st.quantity(name, lambda results: correlations(results)[0] - correlations(results)[lag], signed=True)
 
 
@@ -189,7 +189,7 @@ def obeying(token: str) -> st.Quantity:
         largest, median = run["resid_max"].values[..., results.config.place], run["state_median"].values
         return ((largest > THRESHOLD) & (largest > RATIO * median)).any(axis=-1).mean()
 
-    return st.number(f"the share of prompts in which {there(token)} is massive by Sun et al.'s definition", share)
+    return st.number(f"the share of prompts in which {there(token)} obeys Sun et al.'s definition", share)
 
 
 def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
@@ -226,7 +226,7 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
 
 def carried(number: int) -> Quantity:
     """One of the frequent tokens with the largest activations, which only the text tells."""
-    name = f"number {number + 1} among tokens that the text has at least {FREQUENT} times, by {SIZE}"
+    name = f"{CARRIED[number]} |h| over that of the median position among tokens that the text has {FREQUENT} times or more"
 
     def of(results: st.Results) -> Estimate:
         found = ranked(text(results), sizes(text(results)))[number : number + 1]
@@ -258,7 +258,7 @@ def findings(config: Elsewhere, architecture: Any) -> Iterator[st.Quantity]:
         for token in config.tokens:
             yield from (in_the_text(measure, number, token), st.value(measure, there(token)))
     yield st.quantity(f"{SIZE} (position 0)", lambda results: sizes(text(results))[:, 0])
-    yield from (carried(number) for number in range(MOST_CARRIED))
+    yield from (carried(number) for number in range(len(CARRIED)))
     yield from (lagged(lag) for lag in (0, 1, -1))
     yield from (gap(least, share) for least in ACTIVATION_RATIOS for share in SINK_SHARES)
     yield from (onset(token, number) for token in config.tokens for number in (0, 1))

@@ -19,6 +19,7 @@ import sinkjax.studies as st
 from sinkjax.analysis import metrics
 from sinkjax.config_files.checks import at_least, below, refuse
 from sinkjax.studies.papers.background._massive import RANKS, RATIO, THRESHOLD, Levels, levels_probe, massive_layers
+from sinkjax.studies.papers.background._unedited import record
 
 ZERO, MEAN = "massive dims to zero", "massive dims to their mean"
 LATER, MEDIAN = "massive dims to zero after that layer and all later ones", "dims of median size to zero"
@@ -93,14 +94,10 @@ def blank(config: Massive, architecture: Any, prompts: int) -> Levels:
     return Levels(0, np.broadcast_to(np.arange(architecture.width), shape), np.zeros(shape))
 
 
-def levels_of(config: Massive, model: Any, batch: st.Batch) -> Levels:
-    """The dims and means of this model, from the first prompts, which every sweep of the study has."""
-    count = min(config.control_prompts, len(batch.lengths))
-    tokens, lengths, probe = batch.tokens[:count], batch.lengths[:count], levels_probe(config.position)
-    return Levels.of(sinkjax.forward(model.params, tokens, model.config, (), probe, lengths, logits=False).record, count)
-
-
-VALUES = st.Values(blank, levels_of)
+VALUES = st.Values(
+    blank,
+    lambda config, model, batch: Levels.of(record(config, model, batch, levels_probe(config.position)), config.control_prompts),
+)
 
 
 def measures(config: Massive) -> tuple[st.Measure, ...]:

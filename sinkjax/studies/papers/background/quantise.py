@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.config_files.checks import MIN_QUERIES, at_least, seen
+from sinkjax.studies.papers.background._unedited import growth, layer_of_growth
 
 REMOVED, MASKED = "MLP dropped in the layer that writes it", "key masked in all layers"
 TO_DROP, TO_MASK = "MLP dropped", "key masked"  # budgets: each edit is compared with the same one at random positions
@@ -68,14 +69,10 @@ def probe(config: Quantise) -> sinkjax.Probe:
     return sinkjax.Probe(resid_max=True, nll=True, extra=extra)
 
 
-def drop(position: int, layer: int) -> sinkjax.Edit:
-    return sinkjax.drop_mlp(position, layers=layer)
-
-
 def conditions(config: Quantise, architecture: Any, layer: int) -> Iterator[st.Condition]:
     """No edit; the activation that `layer` writes removed; the activation doubled."""
     yield st.no_edit()
-    yield st.Condition(drop(config.position, layer).named(REMOVED), REMOVED, budget=TO_DROP)
+    yield st.Condition(sinkjax.drop_mlp(config.position, layers=layer).named(REMOVED), REMOVED, budget=TO_DROP)
     yield st.Condition(sinkjax.mask_key(config.position).named(MASKED), MASKED, budget=TO_MASK)
 
 
@@ -83,24 +80,11 @@ def another_position(rng: np.random.Generator, config: Quantise, architecture: A
     """The same edit at a random other position."""
     position = int(rng.choice([place for place in range(config.length - MIN_QUERIES) if place != config.position]))
     if budget == TO_DROP:
-        return drop(position, layer).named(f"MLP dropped at {position}")
+        return sinkjax.drop_mlp(position, layers=layer).named(f"MLP dropped at {position}")
     return sinkjax.mask_key(position).named(f"key {position} masked")
 
 
-def layer_of(config: Quantise, model: Any, batch: st.Batch) -> int:
-    """The layer that writes the activation of this model, found on the prompts of the controls."""
-    count = min(config.control_prompts, len(batch.lengths))
-    tokens, lengths, asked = batch.tokens[:count], batch.lengths[:count], sinkjax.Probe(resid_max=True)
-    record = sinkjax.forward(model.params, tokens, model.config, (), asked, lengths, logits=False).record
-    return growth(np.asarray(record["resid_max"]), config.position)
-
-
-def growth(largest: NDArray, position: int) -> int:
-    """The layer in which the largest |h| of a position grows most, by the mean over prompts of [prompt, depth, position]."""
-    return int(np.diff(largest[:, :, position].mean(axis=0)).argmax())
-
-
-LAYER = st.Values(lambda config, architecture, prompts: 0, layer_of)
+LAYER = layer_of_growth("resid_max")  # that writes the activation
 
 
 def of_others(data: Any, statistic: str, position: int) -> NDArray:

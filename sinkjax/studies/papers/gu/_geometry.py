@@ -19,7 +19,7 @@ import xarray
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Capture, Probe

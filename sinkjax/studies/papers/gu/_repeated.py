@@ -17,7 +17,7 @@ import xarray
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.checkpoints.load import Model
+from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling

@@ -206,7 +206,7 @@ STUDY = st.Study(
     config=RepeatBound,
     title="One token repeated: attention and its bound",
     question="""Gu et al. 2025, Propositions 1 to 4: with one token repeated all hidden states are equal, so without positions
-        every weight is 1/t, and under rotary positions at most e^{2 xi} / (e^{2 xi} + t - 1): no key can be a sink.""",
+        every weight is 1/t, and under rotary positions at most e^{{2 xi}} / (e^{{2 xi}} + t - 1): no key can be a sink.""",
     needs=("rotary positions", "softmax", "causal mask"),
     check=check,
     probe=probe,

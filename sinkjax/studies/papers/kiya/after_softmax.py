@@ -186,8 +186,8 @@ def apart(results: st.Results) -> float:
 
 
 def figures(config: AfterSoftmax, architecture: Any) -> Iterator[st.Figure]:
-    loss, sink, _, size, _ = measures(config)
-    where = depths(config, architecture.layers)
+    (loss, sink, _, size, _), L = measures(config), architecture.layers
+    where = depths(config, L)
 
     def row(ylabel: str, measure: st.Measure, **options: Any) -> list[st.Panel]:
         return [
@@ -207,7 +207,7 @@ def figures(config: AfterSoftmax, architecture: Any) -> Iterator[st.Figure]:
         (right).""",
         legend_above=True,
     )
-    yield st.attention_maps("attention-maps", drawn_layers(config, architecture.layers))
+    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace(" (", "\n("))
     yield st.activations(
         "largest-activation",
         lambda results: {st.NO_EDIT: st.NO_EDIT} | {label(what, way): f"{what}, {way}" for what in config.edits for way in APART},

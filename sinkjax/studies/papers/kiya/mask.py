@@ -134,9 +134,8 @@ def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
     third = f"layers 0 to {architecture.layers // 3 - 1}" if architecture.layers >= 6 else "layer 0"
 
     def moves(label: str, measure: st.Measure, before: st.Measure) -> st.Rule:
-        changed, had = st.effect(measure, label), st.value(before, st.NO_EDIT)
-        half = st.at_least(st.value(measure, label), had.times(0.5, f"half of {before.name} without an edit"))
-        return st.all_of(st.above(changed), st.above_controls(changed, where_any=True), half)
+        half = st.value(before, st.NO_EDIT).times(0.5, f"half of {before.name} without an edit")
+        return st.all_of(st.raised(measure, label), st.at_least(st.value(measure, label), half))
 
     yield st.Claim("Masked in all layers, the sink moves to the next token (Figs. 4a, 8a).", moves(ALL, at_next, at_key))
     yield st.Claim("Then the next token has a massive activation too (Figs. 4, 8).", moves(ALL, size_next, size_key))
@@ -152,13 +151,13 @@ def findings(config: Mask, architecture: Any) -> Iterator[st.Quantity]:
     yield from (st.value(at_key, st.NO_EDIT), st.effect(at_next, ALL), st.effect(size_next, ALL))
     yield from (st.effect(loss, ALL) for loss in losses)
     yield st.effect(at_next, strongest, "largest effect of a single layer's mask on heads that sink on the next key")
-    yield st.quantity("single layers whose mask moves the sink, beyond every control", lambda results: len(strong(results)))
+    single = [f"layer {layer}" for layer in range(architecture.layers)]
+    rules = {label: st.raised(at_next, label, where_any=False) for label in single}
+    yield st.number_of(rules, "single layers whose mask moves the sink, beyond every control")
     yield st.quantity("smallest l for which a mask of layers 0 to l moves the most attended key on, in most prompts", enough)
     for size in sizes(config, architecture):
-        yield from (
-            st.effect(at_next, f"the {size} heads that sink most"),
-            st.effect(at_next, first_heads(size, architecture.heads)),
-        )
+        sets = (f"the {size} heads that sink most", first_heads(size, architecture.heads))
+        yield from (st.effect(at_next, label) for label in sets)
 
 
 def strongest(results: st.Results) -> str:
@@ -166,12 +165,6 @@ def strongest(results: st.Results) -> str:
     measure = measures(results.config)[1]
     effects = [(results.row(measure, entry.label).effect.mean or -np.inf, entry.label) for entry in results.series(SINGLE)]
     return max(effects, key=lambda pair: pair[0])[1]
-
-
-def strong(results: st.Results) -> list[str]:
-    """The single layers whose mask raises the sinks on the next key: an interval above 0, and above every control."""
-    rows = [results.row(measures(results.config)[1], entry.label) for entry in results.series(SINGLE)]
-    return [row.condition for row in rows if (row.effect.low or 0) > 0 and row.percentile == 100]
 
 
 def enough(results: st.Results) -> float:

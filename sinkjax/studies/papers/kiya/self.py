@@ -119,11 +119,6 @@ def over_positions(config: SelfOnly, measure: st.Measure, where: str) -> st.Quan
     return st.average(measure, st.Pool(f"alone in {where}, mean over positions", lambda condition: condition.label in labels))
 
 
-def placed(measure: st.Measure, label: str) -> st.Rule:
-    """Whether an edit raises a measure, by more than every control."""
-    return st.all_of(st.above(st.effect(measure, label)), st.above_controls(st.effect(measure, label), where_any=True))
-
-
 RAISED = "the effect on {0} has an interval above 0 and lies above every matched control (where it has any)"
 
 
@@ -137,7 +132,7 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
 
     def most(statement: str, where: str, measure: st.Measure, least: st.Quantity) -> st.Claim:
         every = [label(place, where) for place in config.positions]
-        rules = [st.all_of(placed(measure, at), st.at_least(st.value(measure, at), least)) for at in every]
+        rules = [st.all_of(st.raised(measure, at), st.at_least(st.value(measure, at), least)) for at in every]
         words = f"{RAISED.format(measure.name)}, and the mean is at least {least.name}"
         beside = (over_positions(config, measure, where), st.value(measure, st.NO_EDIT), least)
         return st.Claim(statement, st.most_of(rules, "positions", words), also=beside)
@@ -183,7 +178,7 @@ def findings(config: SelfOnly, architecture: Any) -> Iterator[st.Quantity]:
         yield from (over_positions(config, measure, where) for measure in (sink, size))
     yield st.largest_of([over_positions(config, sink, where) for where in single], "largest of the single layers")
     rules = {
-        where: st.most_of([placed(sink, label(place, where)) for place in config.positions], "positions", RAISED)
+        where: st.most_of([st.raised(sink, label(place, where)) for place in config.positions], "positions", RAISED)
         for where in single
     }
     yield st.number_of(rules, "single layers that place a sink at most positions, above every control")
@@ -226,7 +221,7 @@ def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
     def columns(*series: str) -> dict[str, list[str]]:
         return {short(where): [label(place, where) for place in config.positions] for where in sets(config, L, *series)}
 
-    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace("position", "alone: position"))
+    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace(" in ", " alone\nin "))
     yield st.heat_maps(
         *("sink-by-position-and-layers", "position", [str(place) for place in config.positions]),
         [

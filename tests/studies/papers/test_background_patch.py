@@ -1,0 +1,118 @@
+"""background/patch: what is put there is what the donor run has there, and each claim needs every part of its rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import Capture, Probe, Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.papers.background import patch
+from sinkjax.studies.papers.background.patch import DONOR, KEYS, RESID, SITES, STUDY, VALUES, Patch, everywhere, single
+from sinkjax.studies.specs import specs
+from tests.studies.planted import Planted, row
+
+CONFIG = Patch(length=10, prompts=2, control_prompts=2, controls=3)
+SEEN = Probe(capture=tuple(Capture(Site(site), name=f"seen_{site}") for site in SITES))
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config, tiny_params):
+    return SimpleNamespace(config=tiny_config, params=tiny_params)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return SimpleNamespace(tokens=np.random.default_rng(0).integers(0, 61, (2, 10)), lengths=np.array([10, 10]))
+
+
+def test_positions_get_what_the_donor_run_has_there(model, batch):
+    def forward(edit: sinkjax.Edit) -> dict:
+        return sinkjax.forward(model.params, batch.tokens, model.config, edit, SEEN, batch.lengths).record
+
+    assert STUDY.values is not None
+    main, positions = STUDY.values, STUDY.more(CONFIG, model.config)[0]
+    made = list(patch.conditions(CONFIG, model.config, main.compute(CONFIG, model, batch)))
+    made += list(positions.conditions(CONFIG, model.config, positions.values.compute(CONFIG, model, batch)))
+    edits = {condition.label: condition.edit for condition in made}
+    donor, plain = forward(sinkjax.mask_key(0)), forward(sinkjax.compose())
+    for site in SITES:
+        name = f"seen_{site}"
+        seen = forward(edits[single(site, 1)])[name]
+        np.testing.assert_array_equal(seen[:, 1, 1], donor[name][:, 1, 1])
+        np.testing.assert_array_equal(seen[:, 0], plain[name][:, 0])
+        seen = forward(edits[patch.of_position(site, 3)])[name]
+        np.testing.assert_array_equal(seen[:, :, 3], donor[name][:, :, 3])
+        np.testing.assert_array_equal(seen[:, :, :3], plain[name][:, :, :3])
+
+
+def test_controls_take_a_later_position_within_each_prompt(model, batch):
+    short = SimpleNamespace(tokens=batch.tokens, lengths=np.array([10, 7]))
+    values = patch.values_of(sinkjax.mask_key(CONFIG.key), model, short, None)
+    for donor in patch.random_values(CONFIG, model, short):
+        for site in SITES:
+            for prompt, length in enumerate(short.lengths):
+                at = [place for place in range(10) if np.array_equal(values[site][:, prompt, place], donor[site][:, prompt])]
+                assert len(at) == 1
+                assert 2 <= at[0] < length
+
+
+def test_every_site_has_as_many_controls_in_one_layer_and_in_all(tiny_config):
+    main, controls, *_ = specs(STUDY, CONFIG, tiny_config)
+    budgets = {condition.budget for condition in main.conditions} - {None}
+    assert Counter(condition.budget for condition in controls.conditions) == dict.fromkeys(budgets, CONFIG.controls)
+    for condition in controls.conditions:
+        site, where = condition.budget
+        assert condition.edit.terms[0].site == site
+        assert len(condition.edit.terms[0].layers) == (1 if where == patch.SINGLE else tiny_config.layers)
+
+
+def test_places_and_configs():
+    assert Patch(length=12).places == [0, 1, 2, 3, 5]
+    with pytest.raises(SinkjaxError, match="key 7 of 9 positions leaves none to patch"):
+        Patch(key=7, length=9)
+
+
+SINKS, SIZE, _ = (measure.name for measure in patch.measures(Patch()))
+ATTENTION = everywhere(patch.ATTENTION)
+BASE = {
+    (DONOR, SINKS): 80,
+    (DONOR, SIZE): 100,
+    (everywhere(RESID), SINKS): 60,
+    (everywhere(RESID), SIZE): 100,
+    (single(RESID, 0), SINKS): 41,
+    (everywhere(KEYS), SINKS): 50,
+    (everywhere(KEYS), SIZE): 9,
+    (everywhere(VALUES), SINKS): 5,
+    (single(patch.MLP, 2), SIZE): 51,
+    (single(patch.ATTENTION, 3), SIZE): 49,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "percentile", "verdicts"),
+    [
+        ({}, 100, "ssss"),
+        ({}, 99, "iiii"),
+        ({(single(RESID, 0), SINKS): 39}, 100, "isss"),  # below half of the donor run's
+        ({(single(RESID, 0), SINKS): 0, (single(RESID, 1), SINKS): 80}, 100, "isss"),  # not in the first quarter
+        ({(everywhere(KEYS), SINKS): 39}, 100, "siis"),
+        ({(everywhere(RESID), SINKS): 90, (single(RESID, 0), SINKS): 44}, 100, "isss"),  # below half of the whole stream's
+        ({(everywhere(VALUES), SINKS): 7}, 100, "siss"),  # more than a tenth of the whole stream's
+        ({(everywhere(VALUES), SINKS): -7}, 100, "siss"),
+        ({(everywhere(KEYS), SIZE): 11}, 100, "ssis"),
+        ({(single(patch.MLP, 2), SIZE): 49}, 100, "sssi"),
+        ({(single(patch.ATTENTION, 3), SIZE): 51}, 100, "sssi"),
+        ({(DONOR, SIZE): 0.5}, 100, "ssin"),
+        ({(DONOR, SINKS): 10.5}, 100, "nnnn"),
+    ],
+)
+def test_each_claim_needs_every_part_of_its_rule(change, percentile, verdicts):
+    effects = BASE | change
+    rows = {(label, name): row(label, name, 0.0, effect, percentile) for (label, name), effect in effects.items()}
+    names = {"s": "supported", "i": "inconclusive", "n": "not applicable"}
+    assert Planted(STUDY, architecture={"layers": 4}, rows=rows).verdicts() == [names[verdict] for verdict in verdicts]
