@@ -116,9 +116,9 @@ def above_mean(data: Any) -> float:
 
 
 def drift(data: Any) -> float:
-    """The largest change of a score when both indices move by one, as a part of the largest score."""
+    """The largest change of a score when both indices move by one, in millionths of the largest score."""
     scores = data["score"].values
-    return float(np.abs(scores[..., 1:, 1:] - scores[..., :-1, :-1]).max() / np.abs(scores).max())
+    return float(1e6 * np.abs(scores[..., 1:, 1:] - scores[..., :-1, :-1]).max() / np.abs(scores).max())
 
 
 def beside_even(data: Any) -> NDArray:
@@ -150,8 +150,8 @@ def findings(config: Rope, architecture: Any) -> Iterator[st.Quantity]:
 
     yield from ends("score over pairs with the key of BOS", lambda data: pairs(data)[0])
     yield from ends("score over pairs with a mean key", lambda data: pairs(data)[1])
-    change = "largest change of a score when both indices move by one, over the largest score"
-    yield st.number(change, lambda results: drift(results[GRID]))
+    change = "largest change of a score when both indices move by one"
+    yield st.number(change, lambda results: drift(results[GRID]), "millionths of the largest score")
     yield st.number("attention at index 0 if it were spread evenly (%)", lambda results: 100 * uniform(config.indices)[0])
     yield from ends("ratio, over indices, of what a mean key would receive to evenly spread attention", beside_even)
     yield from (st.listed(BOS, RECEIVED), st.listed(BOS, SINKS))
