@@ -14,7 +14,7 @@ HASTY  := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast coverage mesh check lint types format parity bench clean
+.PHONY: help demo test fast coverage mesh sizes check lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -37,6 +37,10 @@ coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test ru
 
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
 	JAX_NUM_CPU_DEVICES=8 $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
+
+sizes:  ## lines of the library by folder, and of each study
+	@for folder in sinkjax sinkjax/*/; do printf '%7d  %s\n' "$$(find $$folder -name '*.py' -exec cat {} + | wc -l)" "$$folder"; done
+	@wc -l sinkjax/studies/papers/*.py sinkjax/studies/papers/*/*.py
 
 check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs: under 8 minutes
 	$(PYTEST) -m "$(CHECKS)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -215,12 +216,13 @@ def equals(quantity: Quantity, bound: float) -> Rule:
     return _compared(quantity, bound, "{} is {}", lambda value, limit: value.mean == limit)
 
 
-def within(quantity: Quantity, low: float, high: float) -> Rule:
-    """The whole interval lies strictly between two bounds: an equivalence test with a stated margin."""
+def within(quantity: Quantity, low: float, high: float, ends: bool = False) -> Rule:
+    """The whole interval lies strictly between two bounds, an equivalence test with a stated margin. ends: or touches them."""
 
     def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
         found = quantity(results)
-        return _low(found.value) > low and _high(found.value) < high, (found,)
+        first, last = _low(found.value), _high(found.value)
+        return (low <= first and last <= high if ends else low < first and last < high), (found,)
 
     return Rule(f"the interval of {quantity.name} lies between {in_digits(low)} and {in_digits(high)}", test)
 
@@ -314,12 +316,22 @@ def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
 
 def some_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
     """At least one of some rules holds. what, words: as for `most_of`; what they look at is reported by the claim."""
+    return _counted(rules, what, f"at one or more of the {what}, {words}", lambda count: count > 0)
+
+
+def none_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
+    """None of some rules holds. what, words: as for `some_of`."""
+    return _counted(rules, what, f"at none of the {what}, {words}", lambda count: count == 0)
+
+
+def rising(quantities: Sequence[Quantity], what: str) -> Rule:
+    """The mean of each quantity lies above that of the one before it. what: they all are."""
 
     def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        count = sum(rule.test(results)[0] for rule in rules)
-        return count > 0, (Estimate(f"{what} at which it holds", constant(float(count)), f"of {len(rules)}"),)
+        found = tuple(quantity(results) for quantity in quantities)
+        return all(before.mean < after.mean for before, after in itertools.pairwise(found)), found
 
-    return Rule(f"at one or more of the {what}, {words}", test)
+    return Rule(f"the mean of {what} rises with every step", test)
 
 
 def never(words: str) -> Rule:
@@ -407,7 +419,7 @@ def in_words(value: Interval, signed: bool = False) -> str:
     if value.mean is None:
         return value.note
     sign = "+" if signed and value.mean > 0 else ""
-    if value.method == "none" and value.mean.is_integer():  # a count, a layer, ...
+    if value.method == "none" and not value.note and value.mean.is_integer():  # a count, a layer, ...
         return f"{sign}{value.mean:,.0f}"
     ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
     return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"
@@ -450,6 +462,14 @@ def _compared(quantity: Quantity, bound: float | Quantity, words: str, holds: Ca
 
 def _mean_of(quantity: Quantity) -> str:
     return quantity.name if quantity.exact else f"the mean of {quantity.name}"
+
+
+def _counted(rules: Sequence[Rule], what: str, words: str, holds: Callable[[int], bool]) -> Rule:
+    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+        count = sum(rule.test(results)[0] for rule in rules)
+        return holds(count), (Estimate(f"{what} at which it holds", constant(float(count)), f"of {len(rules)}"),)
+
+    return Rule(words, test)
 
 
 def _ranked(quantity: Quantity, percentile: float, words: str, where_any: bool) -> Rule:

@@ -29,10 +29,12 @@ from sinkjax.analysis.rules import mean_within as mean_within
 from sinkjax.analysis.rules import more_than as more_than
 from sinkjax.analysis.rules import most_of as most_of
 from sinkjax.analysis.rules import never as never
+from sinkjax.analysis.rules import none_of as none_of
 from sinkjax.analysis.rules import not_ as not_
 from sinkjax.analysis.rules import number as number
 from sinkjax.analysis.rules import quantity as quantity
 from sinkjax.analysis.rules import ranked_from as ranked_from
+from sinkjax.analysis.rules import rising as rising
 from sinkjax.analysis.rules import some_of as some_of
 from sinkjax.analysis.rules import within as within
 from sinkjax.analysis.summary import Row as Row
@@ -45,6 +47,7 @@ from sinkjax.studies.config import StudyConfig as StudyConfig
 from sinkjax.studies.figures import ALONG_LAYERS as ALONG_LAYERS
 from sinkjax.studies.figures import Figure as Figure
 from sinkjax.studies.figures import Panel as Panel
+from sinkjax.studies.figures import activation_view as activation_view
 from sinkjax.studies.figures import activations as activations
 from sinkjax.studies.figures import along as along
 from sinkjax.studies.figures import attention_maps as attention_maps
@@ -54,6 +57,7 @@ from sinkjax.studies.figures import dots as dots
 from sinkjax.studies.figures import drawn as drawn
 from sinkjax.studies.figures import exact as exact
 from sinkjax.studies.figures import lines as lines
+from sinkjax.studies.figures import panels as panels
 from sinkjax.studies.figures import points as points
 from sinkjax.studies.figures import ranges as ranges
 from sinkjax.studies.measures import at_places as at_places
@@ -71,14 +75,18 @@ from sinkjax.studies.plots import HeatMap as HeatMap
 from sinkjax.studies.plots import against as against
 from sinkjax.studies.plots import heat_maps as heat_maps
 from sinkjax.studies.plots import stacked as stacked
+from sinkjax.studies.quantities import control_effect as control_effect
+from sinkjax.studies.quantities import count as count
 from sinkjax.studies.quantities import difference as difference
 from sinkjax.studies.quantities import effect as effect
-from sinkjax.studies.quantities import largest_change as largest_change
 from sinkjax.studies.quantities import largest_effect as largest_effect
 from sinkjax.studies.quantities import listed as listed
 from sinkjax.studies.quantities import median as median
+from sinkjax.studies.quantities import noop_change as noop_change
 from sinkjax.studies.quantities import part_of as part_of
+from sinkjax.studies.quantities import passing as passing
 from sinkjax.studies.quantities import recovered as recovered
+from sinkjax.studies.quantities import smallest as smallest
 from sinkjax.studies.quantities import value as value
 from sinkjax.studies.results import Results as Results
 from sinkjax.studies.several import Pool as Pool
@@ -104,4 +112,5 @@ from sinkjax.studies.study import Study as Study
 from sinkjax.studies.study import Sweep as Sweep
 from sinkjax.studies.study import Values as Values
 from sinkjax.studies.study import control_prompts as control_prompts
+from sinkjax.studies.study import labels_of as labels_of
 from sinkjax.studies.study import no_edit as no_edit

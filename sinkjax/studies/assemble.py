@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
@@ -33,7 +34,9 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     """
     results = Results(study, config, stores)
     architecture = results.architecture
-    rows = [*results.table.values(), *results.own.values()]
+    names = study.names(results)
+    rows = [replace(row, condition=names.get(row.condition, row.condition)) for row in results.table.values()]
+    rows += results.own.values()
     findings = [*study.status(results)]
     findings += [f"{str(found).rstrip('.')}." for found in present(study.findings(config, architecture), results)]
     if NOOP in results:
@@ -48,7 +51,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         question=_line(study.question.format(**vars(config))),
         findings=tuple(findings),
         rows=tuple(rows),
-        featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
+        featured=tuple(dict.fromkeys(names.get(label, label) for label in featured))[: None if study.featured else MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),

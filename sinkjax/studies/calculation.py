@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Batch, Calculation
+from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.job import description, digest
 from sinkjax.sweeps.store import IDENTITY, refuse_other
 

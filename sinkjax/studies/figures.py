@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import present
 from sinkjax.analysis.summary import LEVEL
-from sinkjax.report.section import Drawing
+from sinkjax.report.section import Drawing, View
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
     from sinkjax.report.figures import layers
+    from sinkjax.report.figures.layers import Line
     from sinkjax.report.figures.points import Point
     from sinkjax.studies.results import Results
 
@@ -35,8 +36,9 @@ class Panel:
     """Axes of lines along the x of conditions.
 
     curves: name in the legend -> (measure, labels of conditions). title: above it. ylabel: shared along a row. effect: whether
-    effects are drawn instead of values. baseline: label of the condition drawn as a dashed line, "" for none. log: whether y is
-    logarithmic. published: name in the legend -> (x, numbers of a paper), drawn beside.
+    effects are drawn instead of values. baseline: label of the condition drawn as a dashed line, once for each measure, "" for
+    none. log: whether y is logarithmic. x: where the labels stand, None for the x of their conditions. published: name in the
+    legend -> (x, numbers of a paper), drawn beside.
     """
 
     ylabel: str
@@ -46,6 +48,15 @@ class Panel:
     baseline: str = ""
     log: bool = False
     published: Mapping[str, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
+    x: Sequence[float] | None = None
+
+
+def panels(ylabel: str, curves: Mapping[str, Measure], columns: Mapping[str, Sequence[str]], **options: Any) -> list[Panel]:
+    """A row of panels with the same curves, measure by name, over conditions of their own, labels by title."""
+    return [
+        Panel(ylabel, {name: (measure, labels) for name, measure in curves.items()}, title, **options)
+        for title, labels in columns.items()
+    ]
 
 
 def lines(
@@ -64,10 +75,7 @@ def lines(
     def axes(panel: Panel, results: Results) -> layers.Panel:
         from sinkjax.report.figures import layers
 
-        found = [
-            results.line(curve, measure, labels, panel.effect, panel.baseline)
-            for curve, (measure, labels) in panel.curves.items()
-        ]
+        found = _curves(results, panel)
         found += [layers.Line(curve, x, list(map(exact, values))) for curve, (x, values) in panel.published.items()]
         return layers.Panel(panel.title, panel.ylabel, found, panel.log, signed=panel.effect)
 
@@ -133,6 +141,17 @@ def ranges(name: str, x: Sequence[float], values: NDArray) -> layers.Line:
     values = np.asarray(values, np.float64)
     ends = zip(values.mean(axis=1).tolist(), values.min(axis=1).tolist(), values.max(axis=1).tolist(), strict=True)
     return layers.Line(name, x, [Interval(*row, values.shape[1], 0, 1.0, "range") for row in ends])
+
+
+def _curves(results: Results, panel: Panel) -> list[Line]:
+    """The lines of a panel; the baseline of a measure belongs to the first that shows it."""
+    dashed: set[str] = set()
+    found = []
+    for curve, (measure, labels) in panel.curves.items():
+        baseline = "" if measure.name in dashed else panel.baseline
+        found.append(results.line(curve, measure, labels, panel.effect, baseline, panel.x))
+        dashed.add(measure.name)
+    return found
 
 
 def along(
@@ -226,6 +245,18 @@ def activations(
         " prompts, one logarithmic colour scale."
     )
     return drawn(name, picture, caption, store, bands=False)
+
+
+def activation_view(name: str, labels: Callable[[Results], Sequence[str]]) -> Callable[[Results], list[View]]:
+    """The largest |h| of some conditions of the main sweep, prompt by prompt, beside the maps. labels: of the conditions."""
+
+    def views(results: Results) -> list[View]:
+        from sinkjax.studies.views import FEW_TOKENS, activation
+
+        about = f" {source(results.data, bands=False)}"
+        return [activation(name, results.data, {label: label for label in labels(results)}, FEW_TOKENS, about)]
+
+    return views
 
 
 def attention_maps(

@@ -14,8 +14,8 @@ from sinkjax.config_files import documents
 from sinkjax.data.corpora import passages
 from sinkjax.data.prompts import bos_ids
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import Batch, Inputs
 from sinkjax.studies.registry import Chosen
+from sinkjax.studies.study import Batch, Inputs
 
 FIRST_TOKENS = 4
 

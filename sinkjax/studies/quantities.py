@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, constant, number, quantity
-from sinkjax.studies.study import Measure
+from sinkjax.analysis.rules import Estimate, Quantity, Rule, above, constant, number, quantity
+from sinkjax.studies.specs import CONTROLS, SWEEP
+from sinkjax.studies.study import Condition, Measure
 
 if TYPE_CHECKING:
     from sinkjax.studies.results import Results
@@ -44,17 +45,6 @@ def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: b
     """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any."""
     said = name or f"{measure} ({_said(label)})"
     return quantity(said, lambda results: results.own_row(chosen(label, results), measure), unit, signed)
-
-
-def largest_change(label: str, store: str) -> Quantity:
-    """What a condition that must change nothing did to any statistic of its sweep, in the worst prompt."""
-
-    def of(results: Results) -> float:
-        from sinkjax.studies.noop import changes
-
-        return 1e6 * max(float(change.max()) for change in changes(results[store], [label]).values())
-
-    return quantity(f"largest change of any statistic ({label})", of, "millionths of its largest value")
 
 
 def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:
@@ -94,6 +84,47 @@ def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: 
         return results.interval(intervals.pseudo_values(values, part))
 
     return quantity(name, of)
+
+
+def control_effect(measure: Measure, budget: Hashable, name: str, *, controls: str = CONTROLS, store: str = SWEEP) -> Quantity:
+    """The mean effect of all controls of a budget, over their prompts."""
+
+    def of(results: Results) -> NDArray:
+        drawn = [entry.budget == budget for entry in results.conditions(controls)]
+        values = results.values(measure, controls)[drawn]
+        return (values - results.values(measure, store)[0, : values.shape[1]]).mean(axis=0)
+
+    return quantity(name, of, measure.unit, signed=True)
+
+
+def noop_change(*labels: str, store: str = SWEEP) -> Quantity:
+    """The largest change that no-op edits make where they are conditions of a sweep, for a study's findings."""
+
+    def largest(results: Results) -> float:
+        from sinkjax.studies.noop import changes  # imports JAX
+
+        return 1e6 * max(float(change.max()) for change in changes(results[store], labels).values())
+
+    name = f"largest change of any statistic by an edit that must change nothing ({'; '.join(labels)})"
+    return quantity(name, largest, "millionths of its largest value")
+
+
+# Searches along a series, for conditions whose effect passes a rule.
+
+
+def count(measure: Measure, series: str, name: str, rule: Callable[[Quantity], Rule] = above) -> Quantity:
+    """How many conditions of a series pass. rule: of an effect, by default that its interval lies above 0."""
+    return quantity(name, lambda results: len(passing(results, measure, series, rule)))
+
+
+def smallest(measure: Measure, series: str, name: str, rule: Callable[[Quantity], Rule] = above) -> Quantity:
+    """The smallest x of a series that passes, undefined where none does. rule: as for `count`."""
+    return quantity(name, lambda results: min((entry.x for entry in passing(results, measure, series, rule)), default=np.nan))
+
+
+def passing(results: Results, measure: Measure, series: str, rule: Callable[[Quantity], Rule] = above) -> list[Condition]:
+    """The conditions of a series that pass. rule: as for `count`."""
+    return [entry for entry in results.series(series) if rule(effect(measure, entry.label)).test(results)[0]]
 
 
 def median(measure: Measure, label: Label) -> Quantity:

@@ -18,44 +18,14 @@ from typing import Any, cast
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import document
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.experiments.base import Course, Recipe
 from sinkjax.studies.study import Study
 
 STORE_SUFFIX = ".zarr"
 
-# experiment of a config that runs all those of a family (`experiments/suite.py`) -> the name of its type
+# experiment of a config that runs all those of a family (`studies/suite.py`) -> the name of its type
 SUITES = {"all": "All", "all-trained": "AllTrained"}
 
 STUDY_FILE, HOME = ".py", "sinkjax.studies.papers"
-
-# studies that are not declarations yet -> (module and name of the config type, module of the recipe)
-EXPERIMENTS = {
-    "background/compression": (
-        "sinkjax.experiments.background.config",
-        "Compression",
-        "sinkjax.experiments.background.compression",
-    ),
-    "background/elsewhere": ("sinkjax.experiments.background.config", "Elsewhere", "sinkjax.experiments.background.elsewhere"),
-    "background/massive": ("sinkjax.experiments.background.config", "Massive", "sinkjax.experiments.background.massive"),
-    "background/patch": ("sinkjax.experiments.background.config", "Patch", "sinkjax.experiments.background.patch"),
-    "background/quantise": ("sinkjax.experiments.background.config", "Quantise", "sinkjax.experiments.background.quantise"),
-    "gu/angles": ("sinkjax.experiments.gu.config", "Angles", "sinkjax.experiments.gu.angles"),
-    "gu/norms": ("sinkjax.experiments.gu.config", "Norms", "sinkjax.experiments.gu.norms"),
-    "gu/repeat-bound": ("sinkjax.experiments.gu.config", "RepeatBound", "sinkjax.experiments.gu.repeat_bound"),
-    "gu/rope-positions": ("sinkjax.experiments.gu.config", "RopePositions", "sinkjax.experiments.gu.rope_positions"),
-    "gu/sink-rate": ("sinkjax.experiments.gu.config", "SinkRate", "sinkjax.experiments.gu.sink_rate"),
-    "kiya/after-softmax": ("sinkjax.experiments.kiya.config", "AfterSoftmax", "sinkjax.experiments.kiya.after_softmax"),
-    "kiya/baseline": ("sinkjax.experiments.kiya.config", "Baseline", "sinkjax.experiments.kiya.baseline"),
-    "kiya/bos-swap": ("sinkjax.experiments.kiya.config", "BosSwap", "sinkjax.experiments.kiya.bos_swap"),
-    "kiya/embedding": ("sinkjax.experiments.kiya.config", "Embedding", "sinkjax.experiments.kiya.embedding"),
-    "kiya/rope": ("sinkjax.experiments.kiya.config", "Rope", "sinkjax.experiments.kiya.rope"),
-    "kiya/self": ("sinkjax.experiments.kiya.config", "SelfOnly", "sinkjax.experiments.kiya.self_only"),
-    "li/amplify": ("sinkjax.experiments.li.config", "Amplify", "sinkjax.experiments.li.amplify"),
-    "li/dominance": ("sinkjax.experiments.li.config", "Dominance", "sinkjax.experiments.li.dominance"),
-    "li/isolate": ("sinkjax.experiments.li.config", "Isolate", "sinkjax.experiments.li.isolate"),
-    "li/super-neurons": ("sinkjax.experiments.li.config", "SuperNeurons", "sinkjax.experiments.li.super_neurons"),
-    "li/variance": ("sinkjax.experiments.li.config", "Variance", "sinkjax.experiments.li.variance"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +51,7 @@ def config_type(experiment: Any) -> type:
     """The dataclass of an experiment's config. Errors: an unknown experiment."""
     if isinstance(experiment, str) and experiment in SUITES:
         return cast(type, getattr(importlib.import_module("sinkjax.studies.config"), SUITES[experiment]))
-    if (found := find(experiment)) is not None:
-        return found.config
-    module, name, _ = _entry(experiment)
-    return cast(type, getattr(importlib.import_module(module), name))
+    return find(experiment).config
 
 
 def declared() -> dict[str, str]:
@@ -97,7 +64,7 @@ def declared() -> dict[str, str]:
 
 def studies() -> list[str]:
     """The names of all studies, sorted."""
-    return sorted({*declared(), *_registered, *EXPERIMENTS})
+    return sorted({*declared(), *_registered})
 
 
 _registered: dict[str, Study] = {}
@@ -108,15 +75,20 @@ def register(study: Study) -> None:
     _registered[study.name] = study
 
 
-def find(name: Any) -> Study | None:
-    """The study of a name, or the one in a Python file; None for what is no declaration. Errors: a file without one."""
-    if not isinstance(name, str):
-        return None
-    if name in _registered:
-        return _registered[name]
-    if name in (modules := declared()):
-        return cast(Study, importlib.import_module(modules[name]).STUDY)
-    return _own(Path(name)) if name.endswith(STUDY_FILE) else None
+def find(name: Any) -> Study:
+    """The study of a name, or the one in a Python file.
+
+    Raises:
+        SinkjaxError: there is no study of that name, or none in the file.
+    """
+    if isinstance(name, str):
+        if name in _registered:
+            return _registered[name]
+        if name in (modules := declared()):
+            return cast(Study, importlib.import_module(modules[name]).STUDY)
+        if name.endswith(STUDY_FILE):
+            return _own(Path(name))
+    raise unknown("experiment", name, studies())
 
 
 @functools.cache
@@ -128,7 +100,10 @@ def _own(path: Path) -> Study:
         raise SinkjaxError(f"there is no study file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses look the types of their fields up
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise SinkjaxError(f"{path} cannot be imported: {error}") from None
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study):
         raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.study.Study)")
@@ -139,16 +114,6 @@ def trains(experiment: str) -> bool:
     """Whether an experiment, or a suite, trains models of its own instead of taking one. Errors: an unknown experiment."""
     shared = importlib.import_module("sinkjax.studies.config")
     return issubclass(config_type(experiment), (shared.Trains, shared.AllTrained))
-
-
-def recipe(experiment: str) -> Recipe:
-    """The module that runs an experiment on a model. Errors: an unknown experiment."""
-    return cast(Recipe, importlib.import_module(_entry(experiment)[2]))
-
-
-def course(experiment: str) -> Course:
-    """The module that runs an experiment which trains its models. Errors: an unknown experiment."""
-    return cast(Course, importlib.import_module(_entry(experiment)[2]))
 
 
 def choose(name: str) -> Chosen:
@@ -168,9 +133,7 @@ def choose(name: str) -> Chosen:
 def _of_file(path: Path) -> Chosen:
     """A user's study with the defaults of its config."""
     name = str(path.resolve())
-    study = find(name)
-    assert study is not None
-    return Chosen(name, study.config())
+    return Chosen(name, find(name).config())
 
 
 def _of_store(path: Path) -> Chosen:
@@ -198,9 +161,3 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
     return Chosen(experiment, documents.build(cls, values, what), folder)
-
-
-def _entry(experiment: Any) -> tuple[str, str, str]:
-    if not isinstance(experiment, str) or experiment not in EXPERIMENTS:
-        raise unknown("experiment", experiment, studies())
-    return EXPERIMENTS[experiment]

@@ -177,16 +177,26 @@ class Results:
         """The rows that a study makes itself, by (label, name of the measure)."""
         return {(row.condition, row.measure): row for row in (self.study.rows(self) if self.study.rows else ())}
 
-    def line(self, name: str, measure: Measure, labels: Sequence[str], effect: bool = False, baseline: str = "") -> Line:
+    def line(
+        self,
+        name: str,
+        measure: Measure,
+        labels: Sequence[str],
+        effect: bool = False,
+        baseline: str = "",
+        x: Sequence[float] | None = None,
+    ) -> Line:
         """A measure along some conditions, for a figure: its values or effects over their x.
 
-        baseline: label of the condition whose value is drawn as a dashed line, "" for none.
+        baseline: label of the condition whose value is drawn as a dashed line, "" for none. x: instead of that of the conditions.
         """
-        sweeps = self.sweeps.items()
-        places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
+        if x is None:
+            sweeps = self.sweeps.items()
+            places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
+            x = [places[label] for label in labels]
         rows = [self.row(measure, label) for label in labels]
         reference = self._baseline_row(measure, labels[0], baseline).value.mean if baseline else None
-        return Line(name, [places[label] for label in labels], [row.effect if effect else row.value for row in rows], reference)
+        return Line(name, x, [row.effect if effect else row.value for row in rows], reference)
 
     def panel(
         self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any

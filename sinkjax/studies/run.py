@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments import recipes
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
 from sinkjax.report.section import Section
@@ -23,7 +22,7 @@ from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
-from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, course, find, trains
+from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, find
 from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
@@ -64,8 +63,8 @@ def carry_out(
     for _ in plans(chosen, memory, weights=True):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
-    if trains(chosen.experiment):
-        train_all(_trainings(chosen), chosen, out, log, functools.partial(build, chosen, out))
+    if trainings := find(chosen.experiment).trainings:
+        train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, memory, log, load or sinkjax.load)
     log("summary, figures and page")
@@ -78,7 +77,7 @@ def _sweep(chosen: Chosen, out: Path, memory: int | None, log: Callable[[str], N
     log(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    for spec in _specs(chosen, model.config):
+    for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
         edits = "" if isinstance(spec, Calculation) else f"{len(spec.edits)} edits x "
         log(f"{spec.name}: {edits}{spec.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
@@ -101,15 +100,13 @@ def work(
     """Every spec or training of an experiment in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
-    if trains(chosen.experiment):
-        for training in _trainings(chosen):
-            if training.wanted:
-                yield training, training.architecture, None
+    if trainings := find(chosen.experiment).trainings:
+        yield from ((training, training.architecture, None) for training in trainings(config) if training.wanted)
         return
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
-    for spec in _specs(chosen, architecture):
+    for spec in specs(find(chosen.experiment), config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
             continue
@@ -155,15 +152,9 @@ def build(chosen: Chosen, folder: Path) -> Section:
 
 def section_of(chosen: Chosen, folder: Path) -> Section:
     """What a run found, from its stores; nothing is written. Errors: a store that must be there and is not."""
-    if trains(chosen.experiment):
-        study = find(chosen.experiment)
-        if study is not None:
-            return assemble(study, chosen.config, stores_of(_trainings(chosen), folder))
-        lab = course(chosen.experiment)
-        return recipes.converted(lab.section(chosen.config, stores_of(_trainings(chosen), folder)))
     study = find(chosen.experiment)
-    if study is None:
-        return recipes.section(chosen, folder)
+    if study.trainings is not None:
+        return assemble(study, chosen.config, stores_of(study.trainings(chosen.config), folder))
     if chosen.store is not None:
         data = results.open_store(chosen.store)
         return assemble(study, _config_of(data), {SWEEP: data})
@@ -179,23 +170,6 @@ def _config_of(data: xarray.Dataset) -> Any:
     labels = [str(label) for label in data["edit"].values]
     edits = tuple({"compose": [], "label": label} for label in labels)
     return Sweep(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
-
-
-def _trainings(chosen: Chosen) -> Sequence[TrainingSpec]:
-    """What a study trains."""
-    study = find(chosen.experiment)
-    if study is None:
-        return course(chosen.experiment).lessons(chosen.config)
-    assert study.trainings is not None
-    return study.trainings(chosen.config)
-
-
-def _specs(chosen: Chosen, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
-    """What a study runs on a model."""
-    study = find(chosen.experiment)
-    if study is None:
-        return recipes.specs(chosen, architecture)
-    return specs(study, chosen.config, architecture)
 
 
 def _stores(study: Study, chosen: Chosen, folder: Path) -> dict[str, xarray.Dataset]:

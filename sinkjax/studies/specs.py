@@ -200,7 +200,8 @@ def random_edits(
 
     Args:
         stream: name of the random numbers, which depend on (seed, name) alone.
-        draw: (random numbers, config, architecture, budget) -> one random edit of the budget, labelled with what it does.
+        draw: (random numbers, config, architecture, budget) -> one random edit of the budget, labelled with what it does; with
+            `values`, these come last.
         budgets: (config, architecture) -> the budgets that have controls.
         name: of the store.
         probe, prompts, when, optional: as for `Sweep`.

@@ -60,6 +60,11 @@ def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
     return Condition(compose(label=label), label, at=at)
 
 
+def labels_of(conditions: Iterable[Condition], *series: str) -> list[str]:
+    """The labels of the conditions of some series, in their order."""
+    return [condition.label for condition in conditions if condition.series in series]
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What a sweep runs on.
@@ -225,7 +230,7 @@ class Shown:
     their own. texts: whether there are continuations, of the prompts of the last sweep that runs.
     """
 
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = ()
     layers: tuple[int, ...] | None = None
     start: int = 0
     prompts: int = 3
@@ -248,10 +253,11 @@ class Study:
     beside the claims. featured: results -> labels of the short table. figures: functions of the results. noop: what it does, in
     words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
     shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
-    rows: results -> further rows of the summary. check: raises where a config does not fit a model. views: results -> further
-    maps to step through. provenance: results -> how the numbers were made, in place of the usual facts. status: results ->
-    sentences on runs that are missing or unfinished. noop_values: of the no-op's edits, where these hold other values than the
-    conditions. over: what means and intervals are over. subject: what a condition is.
+    rows: results -> further rows of the summary. names: results -> label of a condition -> its name for readers, where only the
+    results tell what it is. check: raises where a config does not fit a model. views: results -> further maps to step through.
+    provenance: results -> how the numbers were made, in place of the usual facts. status: results -> sentences on runs that are
+    missing or unfinished. noop_values: of the no-op's edits, where these hold other values than the conditions. over: what means
+    and intervals are over. subject: what a condition is.
     """
 
     name: str
@@ -277,6 +283,7 @@ class Study:
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
     rows: Callable[[Results], Iterable[Row]] | None = None
+    names: Callable[[Results], Mapping[str, str]] = lambda results: {}
     check: Callable[[Any, Config], None] = lambda config, architecture: None
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     provenance: Callable[[Results], Mapping[str, Any]] | None = None

@@ -57,7 +57,7 @@ def test_its_weights_are_looked_for_on_the_hub(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
-    from sinkjax.experiments.kiya.config import Mask
+    from sinkjax.studies.papers.kiya.mask import Mask
 
     planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), memory=DEVICE))
     assert {job.name for job, _, _ in planned} >= {"sweep", "controls", "maps"}
@@ -66,7 +66,7 @@ def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
 
 
 def test_a_device_that_is_too_small_is_refused():
-    from sinkjax.experiments.kiya.config import Mask
+    from sinkjax.studies.papers.kiya.mask import Mask
 
     with pytest.raises(SinkjaxError, match="needs about 6"):
         list(run.plans(Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16")), memory=4 * 10**9))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.kiya.config import Mask
+from sinkjax.studies.papers.kiya.mask import Mask
 from sinkjax.studies.papers.sweep import Sweep
 from sinkjax.studies.registry import Chosen, read
 

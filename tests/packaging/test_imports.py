@@ -28,7 +28,7 @@ LAYERS = (
     ("train",),
     ("tasks",),
     ("report",),
-    ("studies", "experiments"),
+    ("studies",),
     ("cli", "__main__"),
 )
 

@@ -10,9 +10,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.experiments.base import Claim, Drawing, Sample, Section
-from sinkjax.experiments.summary import Row
+from sinkjax.analysis.rules import Judgement
+from sinkjax.analysis.summary import Row
 from sinkjax.report.page import page
+from sinkjax.report.section import Drawing, Sample, Section
 from sinkjax.report.table import cell, interval, number, table, verdicts
 from sinkjax.report.terminal import in_words, show_section
 
@@ -34,9 +35,9 @@ def section() -> Section:
     rows[2] = row("<b>edit</b>", "rate (%)", 12_345.6, percentile=97.5)
     drawing = Drawing("picture", Figure(figsize=(2, 1)), "A caption with <angle> & ampersand")
     return Section(
-        experiment="paper/name",
+        study="paper/name",
         title="A title",
-        claim="A claim.",
+        question="A claim.",
         findings=("A finding [in brackets].",),
         rows=tuple(rows),
         featured=("none", "<b>edit</b>"),
@@ -44,9 +45,9 @@ def section() -> Section:
         notes=("A note.",),
         provenance={"text": "<script>alert(1)</script>"},
         claims=(
-            Claim("The <sink> moves (Fig. 4).", "confirmed", "73.9 % [72.0, 75.8] & more", "95 %"),
-            Claim("It does not come back.", "not confirmed", "4 of 8 prompts"),
-            Claim("The gate is shut.", "not applicable", "there is no gate"),
+            Judgement("The <sink> moves (Fig. 4).", "supported", "73.9 % [72.0, 75.8] & more", paper="95 %"),
+            Judgement("It does not come back.", "inconclusive", "4 of 8 prompts"),
+            Judgement("The gate is shut.", "not applicable", "there is no gate"),
         ),
     )
 
@@ -102,13 +103,13 @@ def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
     text = page([section], "All")
     for words in (
         "The &lt;sink&gt; moves (Fig. 4).",
-        '<td class="confirmed">confirmed</td>',
+        '<td class="supported">supported</td>',
         "73.9 % [72.0, 75.8] &amp; more",
         "95 %",
     ):
         assert words in text
-    assert '<td class="not-confirmed">not confirmed</td>' in text
-    assert verdicts(section.claims) == "1 confirmed, 1 not confirmed, 1 not applicable"
+    assert '<td class="inconclusive">inconclusive</td>' in text
+    assert verdicts(section.claims) == "1 supported, 1 inconclusive, 1 not applicable"
     assert "What the paper states" not in page([dataclasses.replace(section, claims=())], "All")
 
 
@@ -125,11 +126,11 @@ def test_texts_stand_under_their_prompt(section):
     assert "(the text ends here)" in text
 
 
-def test_a_page_of_several_experiments_has_contents_and_names_those_without_a_section(section):
+def test_a_page_of_several_studies_has_contents_and_names_those_without_a_section(section):
     text = page([section], "All", {"paper/<other>": "the model has no <gate>"})
     Tags(text)
     assert text.index('<a href="#paper/name">') < text.index('<section id="paper/name">')
-    assert "1 confirmed, 1 not confirmed, 1 not applicable" in text
+    assert "1 supported, 1 inconclusive, 1 not applicable" in text
     assert "paper/&lt;other&gt;" in text
     assert "not run: the model has no &lt;gate&gt;" in text
     assert "<nav" not in page([section], "All")
@@ -144,7 +145,7 @@ def test_an_arm_may_lack_a_measure_and_a_section_all_rows(section):
 
 
 def test_the_summary_explains_only_what_its_cells_hold(section):
-    alone = tuple(Row(row.arm, row.group, row.measure, row.value) for row in section.rows)
+    alone = tuple(Row(row.condition, row.series, row.measure, row.value) for row in section.rows)
     assert "Δ" in page([section], "All")
     text = page([dataclasses.replace(section, rows=alone)], "All")
     assert "In each cell: the mean over prompts and its 95 % interval." in text
@@ -160,7 +161,7 @@ def test_the_first_arm_has_no_effect(section):
 def test_the_terminal_shows_the_featured_arms_and_the_findings(section, capsys):
     show_section(section)
     out = capsys.readouterr().out
-    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 of 20", "A finding [in brackets].", "not confirmed", "4 of 8"):
+    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 of 20", "A finding [in brackets].", "inconclusive", "4 of 8"):
         assert words in out
     assert "third" not in out
 

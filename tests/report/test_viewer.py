@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.experiments.base import View
 from sinkjax.report import viewer
 from sinkjax.report.page import page
+from sinkjax.report.section import View
 from tests.report.views import EDITS, TOKENS, activations, attention, section
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sinkjax.experiments.base import Section, View
+from sinkjax.report.section import Section, View
 
 EDITS, PROMPTS, LAYERS, HEADS, T = ("no edit", "<b>masked</b>"), 2, 3, 2, 6
 TOKENS = (["It", " was", " the", "\n", " <b>best", "</script>"], ["She", " wrote", " to", " her", " & ", "'q'"])

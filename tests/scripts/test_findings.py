@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax.experiments.base import Claim, Section
+from sinkjax.analysis.rules import Judgement
+from sinkjax.report.section import Section
 from sinkjax.studies import run
 from tests.studies.tiny import study, write_both
 
@@ -20,12 +21,12 @@ def script() -> dict:
     return runpy.run_path(str(SCRIPT))
 
 
-def section(*claims: Claim) -> Section:
+def section(*claims: Judgement) -> Section:
     return Section("kiya/mask", "A title", "A claim.", ("Found nothing to judge.",), (), (), (), claims=claims)
 
 
-MOVES = Claim("The sink moves.", "confirmed", "in 9 of 10 |prompts|", "95 %")
-STAYS = Claim("The activation stays.", "not confirmed", "0.1 [0.0, 0.2]")
+MOVES = Judgement("The sink moves.", "supported", "in 9 of 10 |prompts|", paper="95 %")
+STAYS = Judgement("The activation stays.", "inconclusive", "0.1 [0.0, 0.2]")
 
 
 def rows(text: str) -> list[list[str]]:
@@ -36,11 +37,11 @@ def test_a_row_is_a_claim_and_a_column_a_model(script):
     columns = {"trained": {"kiya/mask": section(MOVES, STAYS)}, "random": {"kiya/mask": section(STAYS)}}
     text = script["page"](columns, [Path("results/all")])
     _, _, overview, head, _, *claims = rows(text)
-    assert overview == ["[kiya/mask](#kiyamask)", "1 confirmed, 1 not confirmed", "1 not confirmed"]
+    assert overview == ["[kiya/mask](#kiyamask)", "1 supported, 1 inconclusive", "1 inconclusive"]
     assert head == ["claim", "the paper's number", "trained", "random"]
     assert claims == [
-        ["The sink moves.", "95 %", "**confirmed**: in 9 of 10 \\|prompts\\|", "-"],
-        ["The activation stays.", "", *["**not confirmed**: 0.1 [0.0, 0.2]"] * 2],
+        ["The sink moves.", "95 %", "**supported**: Rule: in 9 of 10 \\|prompts\\|.", "-"],
+        ["The activation stays.", "", *["**inconclusive**: Rule: 0.1 [0.0, 0.2]."] * 2],
     ]
     assert "## kiya/mask" in text
     assert "findings.py results/all" in text

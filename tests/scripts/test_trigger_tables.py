@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from sinkjax.analysis import intervals
-from sinkjax.experiments.base import Claim, Section
-from sinkjax.experiments.summary import Row
-from sinkjax.studies.registry import EXPERIMENTS
+from sinkjax.analysis.rules import Judgement
+from sinkjax.analysis.summary import Row
+from sinkjax.report.section import Section
+from sinkjax.studies.registry import studies
 
 ROOT = Path(__file__).parents[2]
-CLAIM = Claim("It sinks.", "confirmed", "in 3 of 3 | runs")
+CLAIM = Judgement("It sinks.", "supported", "in 3 of 3 | runs")
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_table_has_a_line_a_model_with_intervals_and_the_verdicts(script):
     assert "| model | weight |" in text
     assert "| softmax | 0.200 [" in text
     assert "seed 0" not in text
-    assert "| It sinks. | confirmed | in 3 of 3 / runs |" in text
+    assert "| It sinks. | supported | Rule: in 3 of 3 / runs. |" in text
 
 
 def test_the_page_is_written_between_markers_and_a_second_time_alike(script, tmp_path, monkeypatch):
@@ -60,6 +61,6 @@ def test_what_is_no_run_is_refused(script, tmp_path, monkeypatch, capsys):
 
 def test_the_page_has_a_place_for_every_experiment_of_the_lab():
     page = (ROOT / "docs" / "trigger.md").read_text(encoding="utf-8")
-    for name in EXPERIMENTS:
+    for name in studies():
         if name.startswith("trigger/"):
             assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1

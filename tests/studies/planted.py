@@ -48,7 +48,6 @@ class Planted(Results):
         stores: Mapping[str, xarray.Dataset] | None = None,
     ):
         found = find(study) if isinstance(study, str) else study
-        assert found is not None
         config = found.config() if config is None else config
         shape = {"layers": 6, "heads": 4, "kv_heads": 2, "width": 32, "head_dim": 8, **(architecture or {})}
         attributes = {"sweep": {"config": shape}}

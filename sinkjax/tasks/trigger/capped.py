@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import sinkjax
-from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.edit import Edit, compose, edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import per_prompt
 from sinkjax.model.config import Config
@@ -31,10 +30,10 @@ def held(mass: Any, queries: Any) -> Edit:
     mass: from 0 to 1, a number or float []. queries: rows but the first, as `sinkjax.edit` takes them. A row whose weights but
     BOS's are all 0 has nothing to rescale, and keeps 0 there.
     """
-    return sinkjax.compose(
-        sinkjax.edit(Site.WEIGHTS, "set", 0.0, queries=queries, keys=0, renormalise=True),
-        sinkjax.edit(Site.WEIGHTS, "scale", 1 - mass, queries=queries),
-        sinkjax.edit(Site.WEIGHTS, "set", mass, queries=queries, keys=0),
+    return compose(
+        edit(Site.WEIGHTS, "set", 0.0, queries=queries, keys=0, renormalise=True),
+        edit(Site.WEIGHTS, "scale", 1 - mass, queries=queries),
+        edit(Site.WEIGHTS, "set", mass, queries=queries, keys=0),
     )
 
 
@@ -45,20 +44,20 @@ def other_rows(triggers: Sequence[int], length: int) -> Any:
 
 def shifted(value: Any, queries: Any) -> Edit:
     """`value` added to BOS's logit in some rows, as `sinkjax.edit` takes them."""
-    return sinkjax.edit(Site.LOGITS, "add", value, queries=queries, keys=0)
+    return edit(Site.LOGITS, "add", value, queries=queries, keys=0)
 
 
 def run_others(
-    params: Params, x: jax.Array, j: jax.Array, edit: Callable[[Any, Any], Edit], value: jax.Array, config: Config, probe: Probe
+    params: Params, x: jax.Array, j: jax.Array, change: Callable[[Any, Any], Edit], value: jax.Array, config: Config, probe: Probe
 ) -> tuple[jax.Array, Record]:
-    """Outputs [B, L, n] of a model under `held` or `shifted` at all rows but BOS's and the trigger's.
+    """Outputs [B, L, n] of a model under `held` or `shifted` (change) at all rows but BOS's and the trigger's.
 
     x: [B, L, n]. j: int [B]. value: float [], of the edit. May be traced in all of them, as an edit of stated rows may not.
     """
     count, T = x.shape[:2]
     row = jnp.arange(T)
     others = (row > 0) & (row != j[:, None])
-    checked = resolve(edit(value, slice(1, T)), config, np.full(count, T), T)
+    checked = resolve(change(value, slice(1, T)), config, np.full(count, T), T)
     edits = tuple(dataclasses.replace(term, query=others) for term in checked)
     lengths = jnp.full(count, T, jnp.int32)
     out = run(params, x, lengths, edits, spec=ForwardSpec(config=config, probe=probe))

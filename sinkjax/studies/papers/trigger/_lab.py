@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from sinkjax.analysis.summary import LEVEL, Row
 from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.config import Trains
-from sinkjax.studies.study import TrainingSpec
 from sinkjax.tasks.trigger.config import TriggerTraining
 
 TRIGGER, OTHERS, EVERY = "trigger", "others", "every"  # rows of attention, and of a loss
@@ -123,16 +121,6 @@ def training(config: Trials, changes: Mapping[str, Any]) -> TriggerTraining:
     }
     stated |= {"learning_rates": (config.rate,), "eval_every": config.evaluate_every, "shared_data": config.shared_data}
     return TriggerTraining(**{**stated, **changes})
-
-
-def training_spec(config: Lab, form: Model, moves: Sequence[int] = ()) -> TrainingSpec:
-    """The training of one model and what is measured on it; with `moves`, under edits too (`_measure.edits`)."""
-    from sinkjax.studies.papers.trigger._measure import measure
-    from sinkjax.tasks.trigger.task import model
-
-    stated = training(config, form.changes)
-    stated.data.check_position(config.trigger_position)
-    return TrainingSpec(form.name, stated, model(stated), partial(measure, config, tuple(moves)))
 
 
 DONE = "converged"  # the outcome of a run that met the stopping rule

@@ -23,8 +23,9 @@ from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._lab import DIVERGED, EVERY, IDENTITY, OTHERS, TRIGGER, Lab
-from sinkjax.studies.study import NO_EDIT
+from sinkjax.studies.study import NO_EDIT, TrainingSpec
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
@@ -248,3 +249,10 @@ def _moved_targets(y: jax.Array, edit: Edit) -> jax.Array:
             i, j = (int(place) for place in term.value)
             y = y.at[:, jnp.array([i, j])].set(y[:, jnp.array([j, i])])
     return y
+
+
+def training_spec(config: Lab, form: lab.Model, moves: Sequence[int] = ()) -> TrainingSpec:
+    """The training of one model and what is measured on it; with `moves`, under edits too (`edits`)."""
+    stated = lab.training(config, form.changes)
+    stated.data.check_position(config.trigger_position)
+    return TrainingSpec(form.name, stated, model(stated), partial(measure, config, tuple(moves)))

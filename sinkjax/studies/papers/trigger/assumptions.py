@@ -17,6 +17,7 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._figures import many_maps
 from sinkjax.studies.papers.trigger._lab import Judged, Model
+from sinkjax.studies.study import TrainingSpec
 
 DATA, PLACES, NORMALISERS = "data", "somewhere else to put weight", "normaliser"
 GROUPS = {  # what is changed -> the models in which it is
@@ -163,13 +164,19 @@ def by_model(
     return Drawing(name, points(columns, xlabel, least=least), f"{' '.join(caption.split())} {end}")
 
 
+def trainings(config: Any) -> list[TrainingSpec]:
+    from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
+
+    return [training_spec(config, form) for form in FORMS]
+
+
 STUDY = st.Study(
     name="trigger/assumptions",
     config=Assumptions,
     title="Which assumption carries the sink",
     question="""Ran-Milo 2026 proves a sink for a softmax layer with a BOS that no other token is like, and says (footnote 1) that
         gated attention is not covered: which assumption carries the sink.""",
-    trainings=lambda config: [lab.training_spec(config, form) for form in FORMS],
+    trainings=trainings,
     rows=rows,
     claims=claims,
     findings=findings,

@@ -22,6 +22,7 @@ from sinkjax.studies.papers.trigger import _figures as figures
 from sinkjax.studies.papers.trigger import _heads_figures as heads_figures
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, OTHERS, RELU, SOFTMAX, Edited, Judged, Model
+from sinkjax.studies.study import TrainingSpec
 
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 MEASURES = (
@@ -208,13 +209,19 @@ def drawings(config: Heads, architecture: Any) -> Iterator[st.Figure]:
     yield lambda results: figures.edited_losses(config, results.trained, labels)
 
 
+def trainings(config: Any) -> list[TrainingSpec]:
+    from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
+
+    return [training_spec(config, form, config.moves) for form in forms(config)]
+
+
 STUDY = st.Study(
     name="trigger/heads",
     config=Heads,
     title="Several layers and heads: how many sink",
     question="""Ran-Milo 2026, Theorem 2, Figs. 4 to 8: with several layers and heads, some heads of a softmax model must sink on
         BOS, not all; ReLU attention needs none.""",
-    trainings=lambda config: [lab.training_spec(config, form, config.moves) for form in forms(config)],
+    trainings=trainings,
     rows=rows,
     claims=claims,
     findings=findings,

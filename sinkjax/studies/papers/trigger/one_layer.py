@@ -13,6 +13,7 @@ import sinkjax.studies as st
 from sinkjax.studies.papers.trigger import _figures as figures
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, OTHERS, RELU, SOFTMAX, TRIGGER, Edited, Model
+from sinkjax.studies.study import TrainingSpec
 
 FORMS = tuple(Model(name, label, NORMALISERS[name]) for name, label in LABELS.items())
 MEASURES = (
@@ -104,13 +105,19 @@ def findings(config: OneLayer, architecture: Any) -> Iterator[st.Quantity]:
     yield figures.noop(tuple(LABELS))
 
 
+def trainings(config: Any) -> list[TrainingSpec]:
+    from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
+
+    return [training_spec(config, form, config.moves) for form in FORMS]
+
+
 STUDY = st.Study(
     name="trigger/one-layer",
     config=OneLayer,
     title="One layer, one head: a sink for softmax, none for ReLU",
     question="""Ran-Milo 2026, Theorems 1 and 3, Fig. 3: to copy the mean of earlier tokens at a trigger and to be silent
         elsewhere, a softmax layer puts its attention on BOS at every other row; a ReLU layer needs no such sink.""",
-    trainings=lambda config: [lab.training_spec(config, form, config.moves) for form in FORMS],
+    trainings=trainings,
     rows=rows,
     claims=claims,
     findings=findings,

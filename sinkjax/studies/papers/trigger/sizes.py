@@ -12,6 +12,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, SMALLEST, Lab, Model
+from sinkjax.studies.study import TrainingSpec
 
 FORMS = {name: (LABELS[name], NORMALISERS[name]) for name in LABELS}
 BASE = "1 layer, 1 head"
@@ -106,12 +107,18 @@ def masses(results: st.Results) -> Drawing:
     return Drawing("sizes", figure, caption)
 
 
+def trainings(config: Any) -> list[TrainingSpec]:
+    from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
+
+    return [training_spec(config, form) for form in forms(config)]
+
+
 STUDY = st.Study(
     name="trigger/sizes",
     config=Sizes,
     title="Depth, heads, width, length, BOS and scale, one at a time",
     question="Which of depth, heads, width, length, BOS and the scale of scores decides whether a trained model sinks on BOS.",
-    trainings=lambda config: [lab.training_spec(config, form) for form in forms(config)],
+    trainings=trainings,
     rows=lambda results: lab.rows(results.trained, labels(results.config), MEASURES, results.config.seed),
     findings=findings,
     featured=lambda results: tuple(labels(results.config).values()),

@@ -13,7 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies import run, training
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger import _measure as measure
-from sinkjax.studies.papers.trigger._lab import IDENTITY, LABELS, OTHERS, TRIGGER, Model, training_spec
+from sinkjax.studies.papers.trigger._lab import IDENTITY, LABELS, OTHERS, TRIGGER, Model
 from sinkjax.studies.papers.trigger.one_layer import STUDY, OneLayer
 from sinkjax.studies.registry import Chosen, choose
 from sinkjax.studies.results import Results
@@ -139,7 +139,7 @@ def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
     config = OneLayer(trigger_position=2)
     with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
-        training_spec(config, Model("both", "both", {"second_anchor": True, "zero_token": True}))
+        measure.training_spec(config, Model("both", "both", {"second_anchor": True, "zero_token": True}))
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):
         OneLayer(trigger_position=16)
 

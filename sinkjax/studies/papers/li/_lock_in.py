@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.experiments.base import Batch
+    from sinkjax.studies.study import Batch
 
 PER_PROMPT = ("before", "after", "top", "mean", "dim", "held", "key_0", "positive", "received")
 SUMS = ("gram", "queries", "keys", "count")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,9 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-    from sinkjax.experiments.base import Batch
 
 AXES = ("layer", "neuron")
 PLACES = 16  # positions of a prompt that are looked at, the first among them
-
-
-class Neuron(NamedTuple):
-    """A neuron's layer and number, both 0-based."""
-
-    layer: int
-    number: int
-
-    def __str__(self) -> str:
-        return f"layer {self.layer}, neuron {self.number}"
 
 
 @jax.jit
@@ -50,17 +39,6 @@ def sizes(model: Model) -> tuple[NDArray, NDArray]:
     """Norms of gate and up vectors over the median of their layer, float[layer, neuron] each; a neuron's size is the product."""
     gate, up = (np.asarray(norm) for norm in norms(model.params["layers"]["gate"], model.params["layers"]["up"]))
     return gate / np.median(gate, axis=1, keepdims=True), up / np.median(up, axis=1, keepdims=True)
-
-
-def largest(values: NDArray, count: int) -> tuple[Neuron, ...]:
-    """The neurons with the largest of float[layer, neuron], in falling order."""
-    order = np.argsort(-values, axis=None, kind="stable")[:count]
-    return tuple(Neuron(int(layer), int(number)) for layer, number in zip(*np.unravel_index(order, values.shape), strict=True))
-
-
-def of_batch(model: Model, batch: Batch) -> xarray.Dataset:
-    """How large every neuron's vectors are, what drives it and what it writes."""
-    return survey(model, batch.tokens, batch.lengths)
 
 
 def survey(model: Model, tokens: NDArray, lengths: NDArray) -> xarray.Dataset:

@@ -1,0 +1,77 @@
+"""The first block's head outputs: how far they deviate from their mean over prompts, under two kinds of attention."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import xarray
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.studies.study import Batch
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
+
+MODEL, EVEN = "the model's attention", "even attention"
+BLOCK = 32  # prompts of one forward
+
+
+def _squares(weights: jax.Array, view: Any) -> jax.Array:
+    return (weights * weights).sum(axis=-1)
+
+
+SITES = (sinkjax.Site.HEAD_OUT, sinkjax.Site.ATTN_OUT)
+SQUARES = sinkjax.Statistic("squared_weights", sinkjax.Site.WEIGHTS, _squares, ("prompt", "layer", "head", "query"))
+PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site in SITES), extra=(SQUARES,))
+
+
+def compute(model: Model, batch: Batch) -> xarray.Dataset:
+    """Deviations from the mean over prompts, under the model's attention and under even attention.
+
+    deviation [attention, prompt, head, position]: squared, averaged over a head's dims, times N / (N - 1), so that its mean over
+    prompts is the variance. after: the same of the attention output, behind W_O. squared_weights [attention, head, position]:
+    mean sum of squared weights of a query. std [attention, head, head_dim]: standard deviation of each dim, positions pooled.
+    row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
+    """
+    even = sinkjax.edit("logits", "set", 0.0, label=EVEN)
+    parts = [_measure(model, batch, edits) for edits in ((), (even,))]
+    stacked = {name: (("attention", *parts[0][name][0]), np.stack([part[name][1] for part in parts])) for name in parts[0]}
+    rows = np.linalg.norm(np.asarray(model.params["layers"]["o"][0], np.float32), axis=-1)
+    return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
+
+
+def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:
+    params, config = first_block(model)
+    records = [
+        sinkjax.forward(
+            params, batch.tokens[at], config, edits=edits, probe=PROBE, lengths=batch.lengths[at], logits=False
+        ).record
+        for at in (slice(start, start + BLOCK) for start in range(0, len(batch.lengths), BLOCK))
+    ]
+    heads, out, weights = (
+        np.concatenate([np.asarray(record[name], np.float32)[:, 0] for record in records])
+        for name in ("head_out", "attn_out", "squared_weights")
+    )
+    heads, out = _squared_deviations(heads), _squared_deviations(out)
+    return {
+        "deviation": (("prompt", "head", "position"), heads.mean(-1).swapaxes(1, 2)),
+        "after": (("prompt", "position"), out.mean(-1)),
+        "squared_weights": (("head", "position"), weights.mean(0)),
+        "std": (("head", "head_dim"), np.sqrt(heads.mean(axis=(0, 1)))),
+    }
+
+
+def first_block(model: Model) -> tuple[dict[str, Any], Any]:
+    """The parameters and the architecture of a model cut after its first block."""
+    windows = model.config.windows
+    config = dataclasses.replace(model.config, layers=1, windows=windows and windows[:1])
+    return {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], model.params["layers"])}, config
+
+
+def _squared_deviations(values: NDArray) -> NDArray:
+    """(x - mean over prompts)^2 N / (N - 1), of float[prompt, ...]."""
+    return np.square(values - values.mean(0)) * (len(values) / (len(values) - 1))

@@ -1,0 +1,367 @@
+"""li/dominance: one dim rules the first token's hidden state, the norm keeps it, and keys lock in on it (Li et al. 2026).
+
+Nothing is edited. The controls of the first position are others of the first half of a prompt, which many queries see; those of
+a row of W_K are the rows of all other dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax.studies as st
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.rules import constant
+from sinkjax.config_files.checks import at_least, share
+
+if TYPE_CHECKING:
+    import xarray
+
+STORE = "dominance"
+BEFORE, AFTER = "dominance ratio at position 0, before the norm", "dominance ratio at position 0, after the norm"
+ALIGNED, POSITIVE = "cos(u_1, k_0), mean over heads", "queries with a positive score of key 0 (%)"
+ROW = "|cos| of k_0 and the dominant dim's row of W_K"
+NEARLY_ALL, SAME, HELD = 95, 0.9, 80  # bounds of the verdicts
+POSITIONS = 24  # drawn of each prompt, so that a column is visible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dominance(st.StudyConfig):
+    """How far one dim of the first token's hidden state dominates, and how keys lock in on it.
+
+    Chosen here: u_1 of a head is the first right singular vector of its rotated queries, those of position 0 left out, all
+    prompts stacked and not centred, with the sign that makes the mean query positive along it.
+    """
+
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    ratio: float = 200.0
+    """dominance ratio that the paper reports to be exceeded in shallow layers"""
+    aligned: float = 0.7
+    """cosine from which a head counts as well aligned"""
+    controls: int = 20
+    """other keys, drawn at random, whose alignment is compared with that of key 0"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, controls=1, length=4)
+        share(self, "eps")
+        share(self, "aligned")
+
+
+def measured(model: Any, batch: st.Batch) -> xarray.Dataset:
+    from sinkjax.studies.papers.li._lock_in import measure
+
+    return measure(model, batch)
+
+
+def others(results: st.Results) -> list[int]:
+    """The positions that position 0 is compared with, drawn at random."""
+    places = np.arange(1, results.size("position", STORE) // 2 + 1)
+    rng = intervals.generator(results.config.seed, "li/dominance controls")
+    return sorted(rng.choice(places, min(results.config.controls, len(places)), replace=False).tolist())
+
+
+def others_before(results: st.Results) -> NDArray:
+    """Their dominance ratio before the norm, mean over prompts: float[depth, position]."""
+    return np.nanmean(results[STORE]["before"].values[..., others(results)], axis=0)
+
+
+def dims(results: st.Results) -> NDArray:
+    """The dim that dominates the first token after the norm, in most prompts: int[depth]."""
+    return np.array([np.bincount(column).argmax() for column in results[STORE]["dim"].values.T])
+
+
+def row_cosines(results: st.Results) -> NDArray:
+    """|cosine| of k_0 and that dim's row of W_K: float[layer, kv_head]."""
+    values = results[STORE]["row_cosine"].values
+    return np.take_along_axis(values, dims(results)[: len(values), None, None], axis=2)[..., 0]
+
+
+def state(depth: int, L: int) -> str:
+    """What a depth is called: by the layer that reads it."""
+    return f"layer {depth}" if depth < L else "final norm"
+
+
+def rows(results: st.Results) -> Iterator[st.Row]:
+    """One row for each state and number, layer by layer; the last state has no layer that reads it."""
+    data, L, places = results[STORE], results.size("layer", STORE), others(results)
+    positive, aligned = 100 * data["positive"].mean("head").values, data["key_alignment"].mean("head").values
+    of_prompts = {
+        BEFORE: data["before"].values,
+        AFTER: data["after"].values,
+        ALIGNED: data["alignment"].mean("head").values,
+        POSITIVE: positive,
+    }
+    for name, values in of_prompts.items():
+        first = values if name == ALIGNED else values[..., 0]
+        random = aligned[:, places] if name == ALIGNED else np.nanmean(values[..., places], axis=0)
+        ranks = intervals.percentile_among(first.mean(0), random)
+        for depth, mean in enumerate(intervals.intervals(first, axis=0, seed=results.config.seed)):
+            yield row_of(depth, L, name, mean, ranks[depth], len(places))
+    among = data["row_cosine"].mean("kv_head").values
+    for layer, value in enumerate(row_cosines(results).mean(axis=1)):
+        rank = intervals.percentile_among(value, np.delete(among[layer], dims(results)[layer]))
+        yield row_of(layer, L, ROW, constant(float(value)), rank, among.shape[1] - 1)
+
+
+def row_of(depth: int, L: int, name: str, value: Interval, rank: Any, controls: int) -> st.Row:
+    return st.Row(state(depth, L), "state that a layer reads", name, value, percentile=float(rank), controls=controls)
+
+
+def column(results: st.Results, name: str) -> list[st.Row]:
+    """The rows of a number, in the order of the layers."""
+    return [row for row in results.own.values() if row.measure == name]
+
+
+def peak(results: st.Results, name: str, count: int | None = None) -> int:
+    """Where a number is largest, of the first `count` states."""
+    found = column(results, name)[:count]
+    return max(range(len(found)), key=lambda place: found[place].value.mean or 0)
+
+
+def at_peak(name: str, of: str, count: int | None = None, where: str = "") -> st.Quantity:
+    """A number in the state in which `of`, the same or another one, is largest."""
+
+    def found(results: st.Results) -> st.Estimate:
+        row = column(results, name)[peak(results, of, count)]
+        return st.Estimate(
+            f"{name} ({row.condition}, the peak{where})", row.value, percentile=row.percentile, controls=row.controls
+        )
+
+    return st.Quantity(f"{name}, at the peak{where}", found)
+
+
+class Heads(NamedTuple):
+    """What the statements on heads are judged by: float or bool[layer, head].
+
+    cosine: cos(u_1, k_0). share: queries with a positive score of key 0 (%). received: attention to it. sinks, aligned: whether
+    it is the head's sink; whether the cosine is large.
+    """
+
+    cosine: NDArray
+    share: NDArray
+    received: NDArray
+    sinks: NDArray
+    aligned: NDArray
+
+
+def of_heads(name: str, of: Callable[[Heads], Any]) -> st.Quantity:
+    def found(results: st.Results) -> Any:
+        data, config = results[STORE], results.config
+        cosine, received = (data[name].mean("prompt").values for name in ("alignment", "received"))
+        share = 100 * data["positive"].isel(key=0).mean("prompt").values
+        return of(Heads(cosine, share, received, received > config.eps, cosine >= config.aligned))
+
+    return st.quantity(name, found)
+
+
+def ruled(results: st.Results) -> NDArray:
+    """The layers in which one dim holds most of the squared norm: bool[layer]."""
+    return results[STORE]["held"].mean("prompt").values[:-1] >= HELD / 100
+
+
+def over(of: Callable[[NDArray], Any], values: NDArray) -> float:
+    """A mean, median, ... of some numbers, undefined where there are none."""
+    return float(of(values)) if values.size else np.nan
+
+
+def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
+    first_third = architecture.layers // 3 + 1, " in the first third of layers"
+    before, after = at_peak(BEFORE, BEFORE, *first_third), at_peak(AFTER, BEFORE, *first_third)
+
+    def of_prompts(name: str, which: str) -> st.Quantity:
+        what = f"{which} |x| after the norm, at that peak"
+        return st.quantity(what, lambda results: results[STORE][name].values[:, peak(results, BEFORE, first_third[0])])
+
+    yield st.Claim(
+        f"The dominance ratio of the first token's hidden state exceeds {config.ratio:g} in shallow layers.",
+        st.above(before, config.ratio),
+        also=(at_peak(BEFORE, BEFORE),),
+        paper="above 200 in shallow layers of Llama-2-7B (width 4096)",
+    )
+    yield st.Claim(
+        "RMSNorm keeps the dominance of the first token.",
+        st.all_of(st.above(after, before.times(0.5, "half of the ratio before it")), st.above_controls(after)),
+        also=(before, of_prompts("top", "largest"), of_prompts("mean", "mean"), at_peak(BEFORE, BEFORE), at_peak(AFTER, BEFORE)),
+        paper="262.88 after the norm of the second layer of Llama-2-7B: |x| of dim 2533 is 1.2568, the mean 0.0048",
+    )
+    layers = st.quantity(
+        f"layers in which one dim holds at least {HELD} % of the squared norm", lambda results: ruled(results).sum()
+    )
+    median = st.quantity(
+        f"{ROW}, median over the key heads of these layers",
+        lambda results: over(np.median, row_cosines(results)[ruled(results)]),
+    )
+    yield st.Claim(
+        "Then the key of the first token is, but for its length and sign, the dominant dim's row of W_K.",
+        st.at_least(median, SAME),
+        given=st.at_least(layers, 1),
+        also=(layers,),
+    )
+    aligned = of_heads(f"heads with a cosine of at least {config.aligned:g}", lambda heads: heads.aligned.sum())
+    among = of_heads(
+        "share of such heads among those that sink on key 0, or among all if none does (%)",
+        lambda heads: 100 * heads.aligned[heads.sinks if heads.sinks.any() else ~heads.sinks].mean(),
+    )
+    yield st.Claim(
+        "The queries' first singular direction points along the first token's key (lock-in).",
+        st.all_of(st.more_than(among, 50), st.above_controls(at_peak(ALIGNED, ALIGNED))),
+        also=(aligned, of_heads("heads that sink on key 0", lambda heads: heads.sinks.sum())),
+    )
+    yield st.Claim(
+        "In well-aligned heads, nearly all queries have a positive score with key 0.",
+        st.at_least(of_heads(f"{POSITIVE} in such heads", lambda heads: over(np.mean, heads.share[heads.aligned])), NEARLY_ALL),
+        given=st.at_least(aligned, 1),
+        also=(aligned, of_heads(f"{POSITIVE} in all heads", lambda heads: heads.share.mean())),
+        paper="nearly 100 %",
+    )
+
+
+def findings(config: Dominance, architecture: Any) -> Iterator[st.Quantity]:
+    yield from (at_peak(BEFORE, BEFORE), at_peak(AFTER, AFTER), at_peak(ALIGNED, ALIGNED), at_peak(POSITIVE, ALIGNED))
+    what = "dominance ratio before the norm at the other positions, at any depth"
+    yield st.quantity(f"smallest {what}", lambda results: others_before(results).min())
+    yield st.quantity(f"largest {what}", lambda results: others_before(results).max())
+    yield st.Quantity("layers whose input one dim dominates", commonest)
+    yield of_heads("mean cosine of heads that sink on key 0", lambda heads: over(np.mean, heads.cosine[heads.sinks]))
+    yield of_heads("mean cosine of all other heads", lambda heads: over(np.mean, heads.cosine[~heads.sinks]))
+    yield of_heads("rank correlation (Spearman) of cosine and attention to key 0 over all heads", correlation)
+    yield st.quantity(f"{ROW}, median over layers and key heads", lambda results: np.median(row_cosines(results)))
+    yield st.quantity(f"{ROW}, largest of all", lambda results: row_cosines(results).max())
+
+
+def commonest(results: st.Results) -> st.Estimate:
+    found = dims(results)[:-1]
+    dim = int(np.bincount(found).argmax())
+    count = constant(float((found == dim).sum()))
+    return st.Estimate(f"layers whose normalised input dim {dim} dominates, the commonest", count, f"of {len(found)}")
+
+
+def correlation(heads: Heads) -> float:
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(heads.cosine.ravel(), heads.received.ravel()).statistic)
+
+
+def featured(results: st.Results) -> list[str]:
+    L = results.size("layer", STORE)
+    return [state(depth, L) for depth in sorted({0, 1, 2, L // 3, peak(results, AFTER), 2 * L // 3, L - 1, L}) if depth <= L]
+
+
+def figures(config: Dominance, architecture: Any) -> Iterator[st.Figure]:
+    yield st.drawn(
+        *("dominance-by-position", by_position),
+        f"""Dominance ratio, the largest |x| over the mean |x|, by depth and position, of the hidden state (left) and of what the
+        next layer's norm makes of it (right), mean over prompts, first {POSITIONS} positions at most, one logarithmic colour
+        scale; it is at most {architecture.width}, the width.""",
+        *(STORE, False),
+    )
+    yield st.drawn(
+        *("dominance-by-layer", by_layer),
+        f"""Dominance ratio by the layer that reads the state ({architecture.layers}: the final norm). The band of other positions
+        is their range.""",
+        store=STORE,
+    )
+    yield st.drawn(
+        *("lock-in-by-layer", lock_in_by_layer),
+        """Cosines of the first token's key with the queries' first singular direction u_1 and with the dominant dim's row of W_K,
+        means over heads. The band of other keys is their range.""",
+        store=STORE,
+    )
+    yield st.drawn(
+        *("lock-in-by-head", lock_in_by_head),
+        """Each dot is a head: cosine of a key with the first singular direction of the head's queries, and the share of later
+        queries with a positive score, for key 0 and for another key.""",
+        *(STORE, False),
+    )
+
+
+def by_position(results: st.Results) -> Any:
+    from sinkjax.report.figures import grid
+
+    both = [results[STORE][name].mean("prompt").values[:, :POSITIONS] for name in ("before", "after")]
+    places, depths = ([str(place) for place in range(size)] for size in reversed(both[0].shape))
+    columns = [grid.Column(title, places, "position") for title in ("hidden state", "after the norm that reads it")]
+    limits = float(np.nanmin(both)), float(np.nanmax(both))
+    row = grid.Row([values.T for values in both], "max |x| / mean |x| (log scale)", limits, log=True)
+    return grid.grids(columns, [row], depths, "depth (0: embedding, l + 1: after layer l)", height=3.6)
+
+
+def by_layer(results: st.Results) -> Any:
+    curves = {f"position 0, {when} the norm": values(results, name) for when, name in (("before", BEFORE), ("after", AFTER))}
+    curves["other positions, before the norm"] = ranges(others_before(results))
+    xlabel = f"layer that reads the state (0-based; {results.size('layer', STORE)}: final norm)"
+    return panel(curves, xlabel, "max |x| / mean |x|", log=True)
+
+
+def lock_in_by_layer(results: st.Results) -> Any:
+    random = results[STORE]["key_alignment"].mean("head").values[:, others(results)]
+    curves = {"cos(u_1, k_0)": values(results, ALIGNED), "cos(u_1, k_j) of other keys": ranges(random), ROW: values(results, ROW)}
+    return panel(curves, "layer (0-based)", "cosine", signed=True)
+
+
+def values(results: st.Results, name: str) -> list[Interval]:
+    return [row.value for row in column(results, name)]
+
+
+def ranges(found: NDArray) -> list[Interval]:
+    """Mean and range over the last axis, to be drawn as a band."""
+    return [Interval(float(row.mean()), float(row.min()), float(row.max()), len(row), 0, 1.0, "range") for row in found]
+
+
+def panel(curves: dict[str, list[Interval]], xlabel: str, ylabel: str, **options: bool) -> Any:
+    from sinkjax.report.figures import layers
+
+    lines = [layers.Line(name, range(len(found)), found) for name, found in curves.items()]
+    return layers.lines([[layers.Panel("", ylabel, lines, **options)]], xlabel, legend_above=True)
+
+
+def lock_in_by_head(results: st.Results) -> Any:
+    from sinkjax.report.figures import scatter
+
+    data, other = results[STORE], others(results)[len(others(results)) // 2]
+    share = 100 * data["positive"].mean("prompt").values
+    clouds = [
+        scatter.Cloud("key 0", data["alignment"].mean("prompt").values.ravel(), share[..., 0].ravel()),
+        scatter.Cloud(f"key {other}, a control", data["key_alignment"].values[..., other].ravel(), share[..., other].ravel()),
+    ]
+    limits = ((-1.02, 1.02), (-3, 103))
+    return scatter.scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=limits)
+
+
+STUDY = st.Study(
+    name="li/dominance",
+    config=Dominance,
+    title="The dominant dim of the first token, and the lock-in on its key",
+    question="""Li et al. 2026: one dim of the first token's hidden state is hundreds of times the mean, before and after RMSNorm,
+        so that its key is a row of W_K. Queries point along it, and nearly all have a positive score with key 0.""",
+    needs=(
+        *("norm", "pre-norm", "embedding without positions", "scores without positions", "scores without a kernel"),
+        "keys without a norm",
+    ),
+    more=lambda config, architecture: (st.Calculation(STORE, measured, config.prompts),),
+    rows=rows,
+    claims=claims,
+    findings=findings,
+    featured=featured,
+    figures=figures,
+    shown=lambda config, architecture: st.Shown((st.NO_EDIT,), texts=False),
+    notes=lambda config, results: (
+        f"""Values are means over {config.prompts} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples). The
+        dominance ratio is max |x_j| over mean |x_j|; after the norm its gain is in. It is at most the width.""",
+        f"""Percentiles are among {len(others(results))} other positions of the first half of a prompt, drawn at random: their
+        dominance, the alignment of their keys and their positive shares. That of a row of W_K is among all other dims. Nothing is
+        edited, so there is no edit that must change nothing.""",
+        """u_1 is the first right singular vector of a head's rotated queries, those of position 0 left out, all prompts stacked
+        and not centred, with the sign that makes the mean query positive along it. Shares count the queries after the key.""",
+        """Two statements were made not applicable where what they start from is missing, after a first look at SmolLM2 and random
+        weights. On reading the rules again, shallow became the first third of layers instead of the first half, the norm is
+        judged where the ratio before it is largest, and alignment is asked of heads that sink instead of one layer.""",
+    ),
+)

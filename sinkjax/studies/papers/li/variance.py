@@ -1,0 +1,257 @@
+"""li/variance: the first token's head outputs vary most, for they are no average (Li et al. 2026, variance discrepancy).
+
+On sequences of random tokens, position i of the first block averages i + 1 values, so that the variance of its output falls as
+1 / (i + 1) if attention is even. The control has exactly even attention: every score set to 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+import sinkjax.studies as st
+from sinkjax.analysis import intervals
+from sinkjax.analysis.rules import constant
+from sinkjax.config_files.checks import at_least, refuse
+
+if TYPE_CHECKING:
+    import xarray
+
+STORE = "variance"
+MODEL, EVEN = "the model's attention", "even attention"  # names of the two in the store
+EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
+LAW, MONOTONE, RANK = (-1.2, -0.8), -0.8, 97.5  # bounds of the verdicts
+RANDOM = st.Inputs(kind="random")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variance(st.StudyConfig):
+    """The variance of the first block's head outputs by position, on random tokens.
+
+    Chosen here: 256 prompts; the variance of each dim over the prompts, averaged over dims; the structure of W_O is the L2 norm
+    of each of its rows, one for each dim of a head, whose rank correlation (Kendall's tau-b) with the standard deviation of that
+    dim is taken in each head.
+    """
+
+    prompts: int = 256
+    """sequences of random tokens"""
+    permutations: int = 200
+    """random pairings of the dims of a head with the rows of W_O, the controls of the rank correlation"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, prompts=3, permutations=20, length=8)
+        why = "with a BOS before every sequence nothing varies at position 0, with which all is compared"
+        refuse(self.bos != "none", f'bos must be "none": {why}')
+
+
+def deviations(model: Any, batch: st.Batch) -> xarray.Dataset:
+    from sinkjax.studies.papers.li import _first_block
+
+    return _first_block.compute(model, batch)
+
+
+def probe(config: Variance) -> sinkjax.Probe:
+    from sinkjax.studies.papers.li import _first_block
+
+    return _first_block.PROBE
+
+
+def relative(data: xarray.Dataset, name: str) -> NDArray:
+    """Deviations over the variance at position 0, which is the same under both attentions: float[attention, prompt, position]."""
+    values = data[name].mean("head").values if name == "deviation" else data[name].values
+    return values / values[0, :, 0].mean()
+
+
+def exponents(values: NDArray) -> NDArray:
+    """The slope of log variance over log (i + 1), of deviations float[prompt, position]: its pseudo-values, float[prompt]."""
+    places = np.log(np.arange(1, values.shape[1] + 1))
+    places -= places.mean()
+    return intervals.pseudo_values(values, lambda means: np.log(means) @ places / np.square(places).sum())
+
+
+def taus(data: xarray.Dataset, row_norm: NDArray) -> NDArray:
+    """Kendall's tau-b of a dim's standard deviation and the norm of its row of W_O: float[attention, head]."""
+    return np.array([[intervals.kendall_tau(*pair) for pair in zip(std, row_norm, strict=True)] for std in data["std"].values])
+
+
+def shuffled_taus(config: Variance, data: xarray.Dataset) -> NDArray:
+    """Mean over heads of the same with the dims paired at random: float[attention, permutation]."""
+    rng = intervals.generator(config.seed, "li/variance permutations")
+    drawn = [rng.permuted(data["row_norm"].values, axis=1) for _ in range(config.permutations)]
+    return np.stack([taus(data, row_norm).mean(axis=1) for row_norm in drawn], axis=1)
+
+
+def rows(results: st.Results) -> Iterator[st.Row]:
+    """One row for each attention and number."""
+    data, config = results[STORE], results.config
+    heads, after = relative(data, "deviation"), relative(data, "after")
+    last = heads.shape[-1] - 1
+    tau, shuffled = taus(data, data["row_norm"].values), shuffled_taus(config, data)
+    for place, attention in enumerate((MODEL, EVEN)):
+        found = {share_at(position): heads[place, :, position] for position in (0, 1, 7, last)}
+        found |= {f"after W_O: {share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place]), TAU: tau[place]}
+        for name, values in found.items():
+            row = st.Row(attention, "attention of the first block", name, results.interval(values))
+            if name == TAU:
+                rank = float(intervals.percentile_among(tau[place].mean(), shuffled[place]))
+                row = dataclasses.replace(row, percentile=rank, controls=config.permutations)
+            yield row
+
+
+def share_at(position: int) -> str:
+    return f"variance at position {position} (share of position 0's)"
+
+
+def along_positions(results: st.Results, name: str) -> list[intervals.Interval]:
+    """The variance under the model's attention at each position."""
+    found: list[intervals.Interval] = intervals.intervals(relative(results[STORE], name)[0], 0, seed=results.config.seed).tolist()
+    return found
+
+
+def largest_first(name: str, what: str) -> st.Rule:
+    """The variance at position 0 lies above that at every other position. name: of the array."""
+
+    def highest(results: st.Results) -> intervals.Interval:
+        return max(along_positions(results, name)[1:], key=lambda value: value.high or 0)
+
+    first = st.quantity(f"{what} at position 0", lambda results: along_positions(results, name)[0])
+    return st.above_all_of(first, st.quantity(f"{what} at the other position whose interval reaches highest", highest))
+
+
+def order(results: st.Results) -> float:
+    means = relative(results[STORE], "deviation")[0].mean(axis=0)
+    return intervals.kendall_tau(np.arange(len(means)), means)
+
+
+def claims(config: Variance, architecture: Any) -> Iterator[st.Claim]:
+    tau = st.listed(MODEL, TAU, "Kendall's tau, mean over heads")
+    yield st.Claim(
+        "On random tokens, the variance of the first block's head outputs is largest at position 0 (variance discrepancy).",
+        largest_first("deviation", "variance"),
+    )
+    yield st.Claim(
+        "That variance decays monotonically with the position.",
+        st.at_most(st.quantity("Kendall's tau of position and variance", order), MONOTONE),
+    )
+    yield st.Claim(
+        "Position i averages i + 1 values, so its variance is 1 / (i + 1) of that of position 0.",
+        st.within(st.listed(MODEL, EXPONENT), *LAW, ends=True),
+        also=(st.listed(EVEN, EXPONENT),),
+    )
+    yield st.Claim(
+        "W_O keeps the discrepancy: the attention output varies most at position 0.",
+        largest_first("after", "variance behind W_O"),
+    )
+    yield st.Claim(
+        "The dims of a head that vary most meet the larger rows of W_O (mean Kendall tau).",
+        st.all_of(st.above(tau), st.ranked_from(tau, RANK)),
+        paper="0.32 (Llama-2-7B, mean over heads; which statistic of W_O is not known)",
+    )
+
+
+def findings(config: Variance, architecture: Any) -> Iterator[st.Quantity]:
+    last = config.length - 1
+    yield from (st.listed(MODEL, share_at(1)), st.listed(MODEL, share_at(last)), st.listed(EVEN, share_at(last)))
+    yield st.quantity(f"1 / (i + 1) at position {last}", lambda results: 1 / (last + 1))
+    name = f"values over which even attention would average as much as position {last} does"
+    yield st.quantity(f"{name} (mean over heads)", lambda results: evenly(results).mean())
+    yield st.quantity(f"{name} (fewest of any head)", lambda results: evenly(results).min())
+    yield st.quantity(f"{name} (most of any head)", lambda results: evenly(results).max())
+    yield st.listed(MODEL, f"after W_O: {share_at(last)}")
+
+
+def evenly(results: st.Results) -> NDArray:
+    """How many equal weights have the last query's sum of squared weights: float[head]."""
+    return 1 / results[STORE]["squared_weights"].values[0, :, -1]
+
+
+def figures(config: Variance, architecture: Any) -> Iterator[st.Figure]:
+    yield st.drawn(
+        *("variance-by-position", by_position),
+        """Variance over prompts of the first block's head outputs (left) and of its attention output (right), mean over dims, in
+        units of its value at position 0, whose query sees one value only. Even attention follows the averaging law; a curve above
+        it comes from attention that is not spread evenly, as the sum of each query's squared weights tells.""",
+        store=STORE,
+    )
+    yield st.drawn(
+        *("variance-and-output-matrix", structure),
+        """Standard deviation of each dim of each head of the first block against the L2 norm of the row of W_O that reads it;
+        both axes are logarithmic.""",
+        *(STORE, False),
+    )
+
+
+def by_position(results: st.Results) -> Any:
+    """Variance against position, before and behind W_O, beside the averaging law."""
+    from sinkjax.report.figures import layers
+
+    data = results[STORE]
+    places = range(1, data.sizes["position"] + 1)
+    own = data["deviation"].mean("prompt").values[0, :, :1]
+    law = "averaging law 1 / (i + 1)", 1 / np.array(places)
+    squares = "sum of squared weights", (data["squared_weights"].values[0] * own).sum(0) / own.sum()
+
+    def panel(title: str, name: str, *expected: tuple[str, NDArray]) -> layers.Panel:
+        found = [results.curve(*pair) for pair in zip((MODEL, EVEN), (places, places), relative(data, name), strict=True)]
+        exact = [layers.Line(what, places, [constant(value) for value in values]) for what, values in expected]
+        return layers.Panel(title, "variance (share of position 0's)", found + exact, log=True)
+
+    panels = [panel("head outputs", "deviation", law, squares), panel("attention output, behind W_O", "after", law)]
+    return layers.lines([panels], "tokens that the query sees, i + 1", legend_above=True, log_x=True)
+
+
+def structure(results: st.Results) -> Any:
+    """Each dim's standard deviation against the norm of its row of W_O."""
+    from sinkjax.report.figures import scatter
+
+    data = results[STORE]
+    norms = data["row_norm"].values.ravel()
+    clouds = {
+        attention: [scatter.Cloud("a dim of a head", data["std"].values[place].ravel(), norms)]
+        for place, attention in enumerate((MODEL, EVEN))
+    }
+    return scatter.scatter(clouds, "standard deviation of the dim", "L2 norm of its row of W_O", log=True)
+
+
+def shown(config: Any, architecture: Any) -> tuple[st.Condition, ...]:
+    return st.no_edit(), st.Condition(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
+
+
+STUDY = st.Study(
+    name="li/variance",
+    config=Variance,
+    title="The variance of the first block's head outputs by position",
+    question="""Li et al. 2026: on random tokens, the head outputs of the first block vary most at position 0, whose query sees
+        one value only; position i averages i + 1 values, and its variance decays like 1 / (i + 1). W_O keeps the discrepancy.""",
+    needs=("softmax", "causal mask", "concatenated heads"),
+    probe=probe,
+    inputs=lambda config: RANDOM,
+    more=lambda config, architecture: (st.Calculation(STORE, deviations, config.prompts, RANDOM),),
+    rows=rows,
+    claims=claims,
+    findings=findings,
+    featured=lambda results: (MODEL, EVEN),
+    figures=figures,
+    noop=lambda config, architecture: {"0 added to every logit of layer 0": sinkjax.edit("logits", "add", 0.0, layers=0)},
+    shown=lambda config, architecture: st.Shown(
+        (st.NO_EDIT, f"{EVEN} in layer 0"),
+        sweeps=(st.Sweep("shown", shown),),
+        texts=False,
+    ),
+    notes=lambda config, results: (
+        f"""{config.prompts} sequences of random tokens; the variance of each dim over them, averaged over the dims of a head and
+        over heads, in units of its value at position 0. Intervals: bootstrap 95 % over prompts (BCa, 2,000 resamples); that of
+        the exponent is over jackknife pseudo-values, and that of tau over heads.""",
+        "Even attention is the control: all scores of the first block are 0, so that position i weighs i + 1 values alike.",
+        f"""Kendall's tau-b in each head, of two numbers for each of its dims: the standard deviation over prompts and positions,
+        and the L2 norm of the row of W_O that reads the dim. Controls: {config.permutations} random pairings of the same numbers.
+        Which statistic of W_O the paper took is not known.""",
+    ),
+)

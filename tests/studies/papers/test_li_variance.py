@@ -1,0 +1,120 @@
+"""li/variance: the variance, its decay and its rank correlation are what they are called, and the rules at their bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.analysis.rules import judge
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.papers.li import _first_block, variance
+from sinkjax.studies.papers.li.variance import EVEN, EXPONENT, MODEL, STORE, STUDY, TAU, Variance
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import Batch
+from tests.studies.tiny import write_both
+
+T = 16
+CONFIG = Variance(permutations=20)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory):
+    return sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
+
+
+def random_tokens(model, prompts: int) -> Batch:
+    tokens = np.random.default_rng(0).integers(1, model.config.vocab_size, (prompts, T)).astype(np.int32)
+    return Batch(tokens, np.full(prompts, T, np.int32), {})
+
+
+def decaying(power: float, turned: bool = False, late: float = 0.0, **other: np.ndarray) -> Results:
+    """Results whose deviations fall with (i + 1) to a power, and are `late` more at the last position; a dim's deviation rises
+    with its row of W_O, or falls where `turned`. other: arrays instead of these."""
+    rng = np.random.default_rng(1)
+    deviation = rng.exponential(size=(20, 4, 1)) * np.arange(1.0, T + 1) ** power
+    deviation[..., -1] += late
+    row_norm = rng.random((4, 12))
+    arrays = {
+        "deviation": (("prompt", "head", "position"), deviation),
+        "after": (("prompt", "position"), deviation.mean(1)),
+        "squared_weights": (("head", "position"), np.full((4, T), 0.5)),
+        "std": (("head", "head_dim"), (1 - row_norm if turned else row_norm) ** 3),
+    }
+    both: dict[str, Any] = {
+        name: (("attention", *axes), np.stack([other.get(name, values)] * 2)) for name, (axes, values) in arrays.items()
+    }
+    data = xarray.Dataset(
+        both | {"row_norm": (("head", "head_dim"), row_norm)}, {"attention": [MODEL, EVEN]}, {"sweep": {"config": {"layers": 3}}}
+    )
+    return Results(STUDY, CONFIG, {STORE: data})
+
+
+def verdicts(results: Results) -> list[str]:
+    return [judge(claim, results).verdict for claim in STUDY.claims(CONFIG, results.architecture)]
+
+
+def test_even_attention_follows_the_averaging_law_and_position_0_is_no_average(model):
+    data = _first_block.compute(model, random_tokens(model, 400))
+    heads = variance.relative(data, "deviation")
+    np.testing.assert_allclose(heads[:, :, 0].mean(1), 1)
+    np.testing.assert_allclose(heads[1].mean(0) * np.arange(1, T + 1), 1, atol=0.35)
+    np.testing.assert_allclose(data["squared_weights"].values[1], np.tile(1 / np.arange(1, T + 1), (4, 1)), rtol=1e-5)
+    assert variance.exponents(heads[1]).mean() == pytest.approx(-1, abs=0.1)
+
+
+def test_deviations_are_those_of_the_whole_model(model):
+    batch = random_tokens(model, 40)  # more than one block
+    probe = sinkjax.Probe(capture=(sinkjax.Capture("head_out", layers=(0,)), sinkjax.Capture("attn_out", layers=(0,))))
+    record = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe).record
+    data = _first_block.compute(model, batch)
+    expected = np.var(record["head_out"][:, 0], axis=0, ddof=1).mean(-1).T
+    np.testing.assert_allclose(data["deviation"][0].mean("prompt"), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        data["after"][0].mean("prompt"), np.var(record["attn_out"][:, 0], axis=0, ddof=1).mean(-1), rtol=1e-4
+    )
+    np.testing.assert_allclose(data["row_norm"], np.linalg.norm(model.params["layers"]["o"][0], axis=-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(-1.0, "supported"), (-0.5, "inconclusive"), (-1.5, "inconclusive")])
+def test_the_exponent_decides_about_the_averaging_law(power, verdict):
+    results = decaying(power)
+    exponents = [row.value.mean for row in results.calculated if row.measure == EXPONENT]
+    assert exponents == pytest.approx([power, power])
+    found = verdicts(results)
+    assert found[2] == verdict
+    assert found[1] == found[4] == "supported"
+
+
+def test_numbers_that_follow_the_law_support_every_claim():
+    assert verdicts(decaying(-1.0)) == ["supported"] * 5
+
+
+def test_each_part_of_the_other_rules_counts():
+    assert verdicts(decaying(-1.0, late=2.0))[0] == "inconclusive"  # not largest at position 0
+    assert verdicts(decaying(1.0))[1] == "inconclusive"  # it grows
+    behind = np.random.default_rng(2).exponential(size=(20, T))
+    assert verdicts(decaying(-1.0, after=behind))[3] == "inconclusive"
+    assert verdicts(decaying(-1.0, turned=True))[4] == "inconclusive"
+    assert verdicts(decaying(-1.0, std=np.random.default_rng(3).random((4, 12))))[4] == "inconclusive"
+
+
+def test_tau_is_1_where_ranks_agree_and_no_random_pairing_comes_near():
+    results = decaying(-1.0)
+    data = results[STORE]
+    np.testing.assert_allclose(variance.taus(data, data["row_norm"].values), 1)
+    assert np.abs(variance.shuffled_taus(CONFIG, data)).max() < 0.6
+    rows = [row for row in results.calculated if row.measure == TAU]
+    assert {(row.percentile, row.controls) for row in rows} == {(100, 20)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [({"bos": "model"}, "nothing varies at position 0"), ({"permutations": 19}, "at least 20"), ({"prompts": 2}, "at least 3")],
+)
+def test_configs_that_say_nothing_are_refused(fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        Variance(**fields)
