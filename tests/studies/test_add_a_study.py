@@ -1,4 +1,4 @@
-"""docs/add-a-study.md: its example runs from a file outside the package, is reported from its folder, and is refused if it is none."""
+"""docs/add-a-study.md: its example runs from a file outside the package and is rebuilt; a file that is no study is refused."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_more_than_half_of_the_heads_that_sink_must_be_aligned(row, verdict):
 
 def test_the_rows_are_those_of_every_state_and_ranked_among_other_positions():
     results = planted()
-    rows = results.calculated
+    rows = results.own.values()
     assert {row.condition for row in rows} == {f"layer {layer}" for layer in range(L)} | {"final norm"}
     peak = next(row for row in rows if (row.condition, row.measure) == ("layer 1", BEFORE))
     assert (peak.value.mean, peak.percentile, peak.controls) == (250, 100, 4)

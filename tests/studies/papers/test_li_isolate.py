@@ -83,7 +83,7 @@ def verdicts(sinks: float = 41, size: float = 500, even: float = 20, other: floa
         (ALL, at_token): (size, size - 40),
         (EVENLY, on_token): (even, even),
     }
-    rows = {(label, measure.name): row(label, measure.name, *entry) for (label, measure), entry in values.items()}
+    rows = {(label, measure.name): row(label, measure.name, *map(float, entry)) for (label, measure), entry in values.items()}
     labels = [entry.label for entry in STUDY.controls[0].conditions(CONFIG, MODEL)]
     stores = {CONTROLS: xarray.Dataset(coords={"edit": labels})}
     results: Any = Planted(STUDY, CONFIG, {"layers": L}, rows, stores)

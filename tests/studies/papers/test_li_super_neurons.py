@@ -189,6 +189,6 @@ def test_without_a_large_neuron_there_is_nothing_to_say_about_them():
 def test_neurons_are_named_once_the_model_is_known():
     found = results()
     assert STUDY.names(found)[rank(0)] == str(LARGE[0]) == "layer 0, neuron 1"
-    described = {entry.condition for entry in found.calculated}
+    described = {entry.condition for entry in STUDY.rows(found)}
     assert described == set(STUDY.names(found).values())
     assert list(STUDY.featured(found))[-2:] == [f"{together(4)}, at {where}" for where in PARTS]

@@ -82,7 +82,7 @@ def test_deviations_are_those_of_the_whole_model(model):
 @pytest.mark.parametrize(("power", "verdict"), [(-1.0, "supported"), (-0.5, "inconclusive"), (-1.5, "inconclusive")])
 def test_the_exponent_decides_about_the_averaging_law(power, verdict):
     results = decaying(power)
-    exponents = [row.value.mean for row in results.calculated if row.measure == EXPONENT]
+    exponents = [row.value.mean for row in results.own.values() if row.measure == EXPONENT]
     assert exponents == pytest.approx([power, power])
     found = verdicts(results)
     assert found[2] == verdict
@@ -107,7 +107,7 @@ def test_tau_is_1_where_ranks_agree_and_no_random_pairing_comes_near():
     data = results[STORE]
     np.testing.assert_allclose(variance.taus(data, data["row_norm"].values), 1)
     assert np.abs(variance.shuffled_taus(CONFIG, data)).max() < 0.6
-    rows = [row for row in results.calculated if row.measure == TAU]
+    rows = [row for row in results.own.values() if row.measure == TAU]
     assert {(row.percentile, row.controls) for row in rows} == {(100, 20)}
 
 
