@@ -68,9 +68,9 @@ def test_both_definitions_of_massive_are_asked_for_the_order_and_for_the_activat
     later = results(record(3, 2, by_sun_from=4))
     assert verdicts(later) == ["supported", "supported", "supported", "inconclusive"]
     *_, order = STUDY.claims(later.config, later.architecture)
-    evidence = judge(order, later).evidence
-    assert "(without BOS, 10 times a typical position): +1;" in evidence
-    assert "(without BOS, Sun et al.): -1;" in evidence
+    layers = {entry.name: entry.mean for entry in judge(order, later).estimates if entry.name.startswith("the layers")}
+    assert list(layers.values()) == [1, -1]
+    assert [name.rpartition(", ")[2] for name in layers] == ["10 times a typical position)", "Sun et al.)"]
     assert verdicts(results(record(3, 2, by_sun_from=6))) == ["supported", "inconclusive", "supported", "supported"]
 
 
