@@ -136,9 +136,9 @@ def median(measure: Measure, label: Label) -> Quantity:
         values = results.per_prompt(measure, found)
         defined = values[np.isfinite(values)]
         middle = float(np.median(defined)) if defined.size else float("nan")
-        return Estimate(f"{name} ({found})", constant(middle), f"in {defined.size} of {values.size} prompts")
+        return Estimate(f"{name} ({found})", constant(middle), f"({defined.size} of {values.size} prompts have one)")
 
-    return Quantity(name, of)
+    return Quantity(name, of, exact=True)
 
 
 def largest_effect(measure: Measure, labels: Sequence[str], said: str, lowest: bool = False) -> Callable[[Results], str]:

@@ -12,6 +12,7 @@ import pytest
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import (
+    Absent,
     Claim,
     Estimate,
     Quantity,
@@ -19,12 +20,14 @@ from sinkjax.analysis.rules import (
     above,
     above_controls,
     all_of,
+    all_present,
     any_of,
     at_least,
     at_most,
     below,
     below_controls,
     constant,
+    equals,
     in_digits,
     judge,
     less_than,
@@ -120,6 +123,26 @@ def test_evidence_states_each_estimate_once_with_its_rank_and_the_rule():
         "It: 1.00 [0.510, 2.00] nats, percentile 100 among 20 controls. Rule: the interval of it lies above 0, and it lies above"
         " every matched control."
     )
+
+
+def test_a_claim_on_what_was_not_measured_is_not_applicable_and_says_why():
+    def absent(results: object) -> Estimate:
+        raise Absent("the model has no BOS")
+
+    missing, there = above(Quantity("that", absent)), above(fixed(0.51, 1, 2), 0.5)
+    found = judge(Claim("one", all_of(there, missing)), RESULTS)
+    assert (found.verdict, found.reason, found.estimates) == ("not applicable", "the model has no BOS", ())
+    assert judge(Claim("one", there, also=(Quantity("that", absent),)), RESULTS).verdict == "supported"
+    assert holds(all_present([missing, there], "in every run"))
+    assert not holds(all_present([missing, there, FALSE], "in every run"))
+    assert all_present([there, missing], "in every run").words == "in every run, the interval of it lies above 0.500"
+    assert judge(Claim("one", all_present([missing, missing], "in every run")), RESULTS).reason == "the model has no BOS"
+
+
+def test_a_number_without_an_interval_is_exactly_the_bound_or_not():
+    assert holds(equals(fixed(None, 1, None), 1))
+    assert not holds(equals(fixed(None, 1.5, None), 1))
+    assert not holds(equals(fixed(None, None, None), 1))
 
 
 def test_a_quantity_takes_numbers_intervals_rows_and_samples():

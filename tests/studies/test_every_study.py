@@ -47,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", run.section_of)
-    fields = {"controls": 2, "control_prompts": 2} if hasattr(find(name).config, "controls") else {}
+    fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).config, field)}
     chosen = study(name, files, length=T, model=str(files / "four"), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}

@@ -106,11 +106,14 @@ def runs(results: st.Results) -> dict[str, xarray.Dataset]:
 
 
 def number(
-    run: str, name: str, values: Callable[[Any], Any], unit: str = "", signed: bool = False, detail: str = ""
+    run: str, name: str, values: Callable[[Any], Any], unit: str = "", signed: bool = False, exact: bool = False, detail: str = ""
 ) -> st.Quantity:
-    """A number of one run, from its store. An estimate says of which run, and what `detail` adds; the words of rules do not."""
+    """A number of one run, from its store. An estimate says of which run, and what `detail` adds; the words of rules do not.
+
+    exact: whether it is no mean over prompts. The rest is as for `studies.quantity`.
+    """
     found = st.quantity(f"{name} ({run}{detail})", lambda results: values(results[STORES[run]]), unit, signed)
-    return dataclasses.replace(found, name=name)
+    return dataclasses.replace(found, name=name, exact=exact)
 
 
 def in_every_run(rule: Callable[[Callable[..., st.Quantity]], st.Rule]) -> st.Rule:

@@ -79,6 +79,11 @@ def layer_by_sun(data: Any) -> float:
     return float(share.argmax()) if share.any() else float("nan")
 
 
+def over_median(data: Any) -> NDArray:
+    """|h| at position 0 over its median, at the depth where this is largest: float[condition, prompt]."""
+    return np.nanmax(metrics.top1_over_median(data, 0), axis=-1)
+
+
 def sink_onset(config: Baseline, data: Any) -> NDArray:
     """The first layer in which enough heads sink on position 0: float[prompt], inf if none."""
     return metrics.sink_onset(data, 0, config.eps, share=config.onset)[0]
@@ -113,12 +118,7 @@ def measures(config: Baseline) -> tuple[tuple[st.Measure, Callable[[int], st.Mea
         (st.Measure("heads that sink on the strongest other key (%)", partial(strongest_other, config)), None),
         (largest(0), largest),
         (st.largest_elsewhere(0), None),
-        (
-            st.Measure(
-                "largest |h| / median |h| at position 0", lambda data: np.nanmax(metrics.top1_over_median(data, 0), axis=-1)
-            ),
-            None,
-        ),
+        (st.Measure("largest |h| / median |h| at position 0", over_median), None),
         (st.Measure("layer of the sink's onset", lambda data: sink_onset(config, data)[None]), None),
         (st.Measure("layer of the massive activation's onset", lambda data: massive_onset(config, data)[None]), None),
         (st.loss(), None),
@@ -158,13 +158,11 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
         "Without an edit the massive activation is on the first token (Figs. 1a and 6).",
         in_every_run(
             lambda of: st.all_of(
-                st.above(
-                    of("the largest |h| after any layer", lambda data: times_typical(data).max(axis=-1), TIMES), config.massive
-                ),
-                st.more_than(of(sun, lambda data: by_sun(data).mean(axis=0).max()), 0.5),
+                st.above(of("the largest |h|", lambda data: times_typical(data).max(axis=-1), TIMES), config.massive),
+                st.more_than(of(sun, lambda data: by_sun(data).mean(axis=0).max(), exact=True), 0.5),
             )
         ),
-        also=tuple(_bos.number(run, "the layer with most of these prompts", layer_by_sun) for run in STORES),
+        also=tuple(_bos.number(run, "the layer with most of these prompts", layer_by_sun, exact=True) for run in STORES),
     )
     yield st.Claim(
         "The first layer has neither sink nor massive activation, and both grow with depth (Fig. 6, Llama-2-7B).",
@@ -172,8 +170,8 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
             lambda of: st.all_of(
                 st.below(of("the share of heads that sink in layer 0 (%)", lambda data: rate(data)[:, 0]), 100 * config.onset),
                 st.below(of("|h| after layer 0", lambda data: times_typical(data)[:, 0], TIMES), config.massive),
-                st.above(of("the same share in the second half of layers minus that", deeper(rate), POINTS, True)),
-                st.above(of("|h| in the second half of layers minus that", deeper(times_typical), TIMES, True)),
+                st.above(of("the growth of that share from layer 0 to the second half of layers", deeper(rate), POINTS, True)),
+                st.above(of("the growth of |h| from layer 0 to the second half of layers", deeper(times_typical), TIMES, True)),
             )
         ),
     )
@@ -190,9 +188,9 @@ def order(config: Baseline, lags: Sequence[int]) -> st.Claim:
     def judged(run: str, how: str) -> tuple[st.Rule, list[st.Quantity]]:
         of, gap = partial(_bos.number, run, detail=f", {how}"), partial(lead, config, definitions[how])
         mean = of("the layers from the onset of the activation to that of the sink", gap, signed=True)
-        middle = of("their median", lambda data: np.median(gap(data)))
-        once = of("the share of prompts with exactly one layer", lambda data: (gap(data) == 1).mean())
-        agreeing = (of(f"agreement at k = {lag}", partial(agreement, config, definitions[how], lag)) for lag in lags)
+        middle = of("their median", lambda data: np.median(gap(data)), exact=True)
+        once = of("the share of prompts with exactly one layer", lambda data: (gap(data) == 1).mean(), exact=True)
+        agreeing = (of(f"agreement at k = {lag}", partial(agreement, config, definitions[how], lag), exact=True) for lag in lags)
         return st.all_of(st.above(mean), st.equals(middle, 1)), [once, *agreeing]
 
     found = [judged(run, how) for run in STORES for how in definitions]

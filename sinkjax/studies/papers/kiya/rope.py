@@ -116,9 +116,9 @@ def above_mean(data: Any) -> float:
 
 
 def drift(data: Any) -> float:
-    """The largest change of a score when both indices move by one, as a part of the largest score."""
+    """The largest change of a score when both indices move by one, in millionths of the largest score."""
     scores = data["score"].values
-    return float(np.abs(scores[..., 1:, 1:] - scores[..., :-1, :-1]).max() / np.abs(scores).max())
+    return float(1e6 * np.abs(scores[..., 1:, 1:] - scores[..., :-1, :-1]).max() / np.abs(scores).max())
 
 
 def beside_even(data: Any) -> NDArray:
@@ -127,13 +127,10 @@ def beside_even(data: Any) -> NDArray:
     return every / uniform(data.sizes["key"])[: every.size]
 
 
-def number(name: str, values: Callable[[Any], Any], unit: str = "") -> st.Quantity:
-    return st.quantity(name, lambda results: values(results[GRID]), unit)
-
-
 def claims(config: Rope, architecture: Any) -> Iterator[st.Claim]:
     """The paper's two statements."""
-    share = number("the share of pairs with key <= query in which BOS scores above a mean key", above_mean)
+    name = "the share of pairs with key <= query in which BOS scores above a mean key"
+    share = st.number(name, lambda results: above_mean(results[GRID]))
     yield st.Claim(
         "In the first layer the score of BOS's key is high at all rotary indices (Fig. 3a).",
         st.all_of(st.at_least(share, MOST), st.ranked_from(st.listed(BOS, SCORE), 100 * MOST)),
@@ -148,13 +145,14 @@ def claims(config: Rope, architecture: Any) -> Iterator[st.Claim]:
 
 def findings(config: Rope, architecture: Any) -> Iterator[st.Quantity]:
     def ends(what: str, values: Callable[[Any], NDArray]) -> Iterator[st.Quantity]:
-        yield number(f"smallest {what}", lambda data: values(data).min())
-        yield number(f"largest {what}", lambda data: values(data).max())
+        yield st.number(f"smallest {what}", lambda results: values(results[GRID]).min())
+        yield st.number(f"largest {what}", lambda results: values(results[GRID]).max())
 
     yield from ends("score over pairs with the key of BOS", lambda data: pairs(data)[0])
     yield from ends("score over pairs with a mean key", lambda data: pairs(data)[1])
-    yield number("largest change of a score when both indices move by one, over the largest score", drift)
-    yield number("attention at index 0 if it were spread evenly (%)", lambda data: 100 * uniform(data.sizes["key"])[0])
+    change = "largest change of a score when both indices move by one"
+    yield st.number(change, lambda results: drift(results[GRID]), "millionths of the largest score")
+    yield st.number("attention at index 0 if it were spread evenly (%)", lambda results: 100 * uniform(config.indices)[0])
     yield from ends("ratio, over indices, of what a mean key would receive to evenly spread attention", beside_even)
     yield from (st.listed(BOS, RECEIVED), st.listed(BOS, SINKS))
 

@@ -1,0 +1,165 @@
+"""kiya/baseline: two runs of the same text, onsets as defined, ranks among the other positions, and verdicts by their rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.analysis.rules import judge
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.assemble import standard_notes
+from sinkjax.studies.papers.kiya import _bos, baseline
+from sinkjax.studies.papers.kiya.baseline import STUDY, Baseline
+from sinkjax.studies.results import Results
+from sinkjax.studies.specs import ABSENT, specs
+from tests.studies.tiny import LAYERS, study, write_both
+
+T = 20
+WHY = "the files of m name no BOS token; give a token id as bos"
+
+
+def record(sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int = 6, prompts: int = 3) -> xarray.Dataset:
+    """A run whose key 0 is every head's sink from one layer on, and whose |h| at position 0 is 100 after another one, and 2,000
+    after a third one, if that comes later."""
+    received = np.full((1, prompts, layers, 2, T), 0.01)
+    received[:, :, sink_from:, :, 0] = 0.9
+    largest = np.ones((1, prompts, layers + 1, T))
+    largest[:, :, massive_from + 1 :, 0] = 100
+    largest[:, :, max(massive_from, by_sun_from) + 1 :, 0] = 2000
+    return xarray.Dataset(
+        {
+            "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
+            "resid_max": (("edit", "prompt", "depth", "position"), largest),
+            "resid_median": (("edit", "prompt", "depth", "position"), np.ones_like(largest)),
+            "nll": (("edit", "prompt", "position"), np.ones((1, prompts, T))),
+        },
+        {"edit": ["no edit"]},
+    )
+
+
+def results(plain: xarray.Dataset, bos: xarray.Dataset | None = None) -> Results:
+    """Both runs; without `bos` the model has none."""
+    stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: WHY}) if bos is None else bos}
+    attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}}}
+    return Results(STUDY, Baseline(length=T), {name: store.assign_attrs(attributes) for name, store in stores.items()})
+
+
+def verdicts(found: Results) -> list[str]:
+    return [judge(claim, found).verdict for claim in STUDY.claims(found.config, found.architecture)]
+
+
+@pytest.mark.parametrize(
+    ("sink", "massive", "verdict"), [(3, 2, "supported"), (2, 2, "inconclusive"), (4, 2, "inconclusive"), (1, 3, "inconclusive")]
+)
+def test_the_order_of_onsets_decides_the_claim_on_order(sink, massive, verdict):
+    data, config = record(sink, massive), Baseline()
+    assert baseline.sink_onset(config, data).tolist() == [sink] * 3
+    assert baseline.massive_onset(config, data).tolist() == [massive] * 3
+    assert verdicts(results(data)) == ["supported", "supported", "supported", verdict]
+
+
+def test_both_definitions_of_massive_are_asked_for_the_order_and_for_the_activation():
+    later = results(record(3, 2, by_sun_from=4))
+    assert verdicts(later) == ["supported", "supported", "supported", "inconclusive"]
+    *_, order = STUDY.claims(later.config, later.architecture)
+    layers = {entry.name: entry.mean for entry in judge(order, later).estimates if entry.name.startswith("the layers")}
+    assert list(layers.values()) == [1, -1]
+    assert [name.rpartition(", ")[2] for name in layers] == ["10 times a typical position)", "Sun et al.)"]
+    assert verdicts(results(record(3, 2, by_sun_from=6))) == ["supported", "inconclusive", "supported", "supported"]
+
+
+def test_without_sink_or_massive_activation_nothing_is_supported_and_their_order_is_no_question():
+    assert verdicts(results(record(sink_from=6, massive_from=6))) == ["inconclusive"] * 3 + ["not applicable"]
+
+
+@pytest.mark.parametrize(
+    ("bos", "expected"),
+    [
+        (record(3, 4), ["supported", "supported", "supported", "inconclusive"]),
+        (record(6, 2), ["inconclusive", "supported", "inconclusive", "supported"]),  # the order is judged where there is one
+        (record(3, 6), ["supported", "inconclusive", "inconclusive", "supported"]),
+        (record(0, 0), ["supported", "supported", "inconclusive", "inconclusive"]),
+    ],
+)
+def test_a_rule_must_hold_in_every_run(bos, expected):
+    assert verdicts(results(record(3, 2), bos)) == expected
+
+
+def test_a_second_massive_position_does_not_hide_the_first():
+    data = record(3, 2)
+    data["resid_max"][:, :, 1:, 5] = 90
+    np.testing.assert_allclose(_bos.prominence(data, 0)[0, :, -1], 2000)
+
+
+def test_position_0_is_ranked_among_all_other_positions_that_enough_queries_see():
+    plain, bos = record(3, 2), record(4, 2)
+    bos["resid_max"][..., 3:6] = 5000
+    found = results(plain, bos)
+    row = found.own["with BOS", "largest |h| at position 0"]
+    assert (row.series, row.controls) == ("no edit", T - 8)
+    assert row.percentile == pytest.approx(100 * (T - 8 - 3) / (T - 8))
+    assert row.effect.mean == 0
+    sinks = found.own["with BOS", "heads that sink on key 0 (%)"]
+    assert sinks.effect.mean == pytest.approx(100 * (2 - 3) / 6)
+    assert found.own["with BOS", "loss (nats per token)"].controls == 0
+    assert [row.condition for row in baseline.rows(found)] == ["without BOS"] * 8 + ["with BOS"] * 8
+
+
+def test_a_model_without_bos_runs_without_one_and_says_so():
+    found = results(record(3, 2))
+    assert {row.condition for row in found.own.values()} == {"without BOS"}
+    assert f"Some runs are missing: {WHY}." in standard_notes(found)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+def inputs(folder: Path, **fields: object) -> dict[str, object]:
+    config = study("kiya/baseline", folder, length=T, **fields).config
+    return {spec.name: spec.inputs.bos for spec in specs(STUDY, config, open_checkpoint(config.model).config)}
+
+
+def test_the_second_run_has_the_models_bos_or_the_token_id_that_is_asked_for(files):
+    expected = {"plain": "none", "bos": 0, "maps": "none", "maps-bos": 0}
+    assert inputs(files) == expected
+    assert inputs(files, bos=7) == expected | {"bos": 7, "maps-bos": 7}
+
+
+def test_the_store_of_a_run_without_a_bos_says_why(files, tmp_path):
+    (tmp_path / "model").mkdir()
+    for file in (files / "model").iterdir():
+        (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"bos_token": None}))
+    assert inputs(tmp_path) == {"plain": "none", "bos": "none", "maps": "none"}
+    config = study("kiya/baseline", tmp_path, length=T).config
+    (reason,) = (spec for spec in specs(STUDY, config, open_checkpoint(config.model).config) if spec.name == "bos")
+    assert "name no BOS token; give a token id as bos" in reason.compute(None, None).attrs[ABSENT]
+
+
+def test_a_layer_that_the_model_lacks_is_refused(files):
+    architecture = open_checkpoint(str(files / "model")).config
+    for layer, sentence in ((LAYERS, f"the model has {LAYERS}, 0 to {LAYERS - 1}"), (-1, "negative layer -1")):
+        config = dataclasses.replace(study("kiya/baseline", files, length=T).config, map_layers=(layer,))
+        with pytest.raises(SinkjaxError, match=sentence):
+            specs(STUDY, config, architecture)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"massive": 1.0}, "massive must be above 1"),
+        ({"onset": 1.0}, "onset must lie between 0 and 1"),
+        ({"length": 8}, "length"),
+    ],
+)
+def test_wrong_settings_are_refused(fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        Baseline(**fields)
