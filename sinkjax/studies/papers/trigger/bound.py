@@ -168,13 +168,15 @@ def findings(config: Bound, architecture: Any) -> Iterator[st.Quantity]:
 def ratio(results: st.Results, name: str, pick: Any) -> float:
     """The smallest or largest ratio, over masses below 1, of the best loss with the mass held to a bound."""
     config = results.config
-    return float(pick((best(results) / bounds(config, config.caps)[name])[np.array(config.caps) < 1]))
+    inner = np.array(config.caps) < 1  # with all the mass on BOS the bound is 0
+    return float(pick(best(results)[inner] / bounds(config, config.caps)[name][inner]))
 
 
 def held(results: st.Results) -> float:
     """Median over masses of the median loss with the mass held after training, over the best one learned with it held."""
+    inner = np.array(results.config.caps) < 1
     after = np.nanmedian(results[FREE]["held_loss"].values, axis=0)
-    return float(np.nanmedian((after / best(results))[np.array(results.config.caps) < 1]))
+    return float(np.nanmedian(after[inner] / best(results)[inner]))
 
 
 def claims(config: Bound, architecture: Any) -> Iterator[st.Claim]:
