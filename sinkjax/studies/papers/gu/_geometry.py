@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -24,6 +24,9 @@ from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def angle_sums(scores: jax.Array, view: PairView) -> jax.Array:
@@ -114,6 +117,8 @@ def keys_across_prompts(model: Model, tokens: NDArray, lengths: NDArray, positio
 
     Errors: a prompt too short to have the positions.
     """
+    import xarray
+
     if positions[-1] >= lengths.min():
         raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
     captured = Probe(capture=(Capture(Site.KEY, positions=positions),))

@@ -10,10 +10,10 @@ The closed form is in float64, with NumPy. Shape suffixes: D head width, N token
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
@@ -22,6 +22,9 @@ from sinkjax.edits.site import Site
 from sinkjax.model import rope
 from sinkjax.model.config import Config, DynamicScaling
 from sinkjax.probes.probe import Capture, Probe
+
+if TYPE_CHECKING:
+    import xarray
 
 Floats = NDArray[np.float64]
 BLOCK = 2  # prompts whose attention maps of all layers are held at a time
@@ -108,6 +111,8 @@ def measured(model: Model, prompts: NDArray, tokens: NDArray) -> xarray.Dataset:
 
     prompts: int[prompt, T], each of one token. tokens: lengths for which the closed form is computed.
     """
+    import xarray
+
     blocks = [slice(start, start + BLOCK) for start in range(0, len(prompts), BLOCK)]
     parts = [_block(model, prompts[block], tokens) for block in blocks]
     heads = ("prompt", "layer", "head")

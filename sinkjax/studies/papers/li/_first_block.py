@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import xarray
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.studies.study import Batch
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.model import Model
 
 MODEL, EVEN = "the model's attention", "even attention"
@@ -37,6 +38,8 @@ def compute(model: Model, batch: Batch) -> xarray.Dataset:
     mean sum of squared weights of a query. std [attention, head, head_dim]: standard deviation of each dim, positions pooled.
     row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
     """
+    import xarray
+
     even = sinkjax.edit("logits", "set", 0.0, label=EVEN)
     parts = [_measure(model, batch, edits) for edits in ((), (even,))]
     stacked = {name: (("attention", *parts[0][name][0]), np.stack([part[name][1] for part in parts])) for name in parts[0]}
