@@ -98,6 +98,5 @@ def drawn_layers(config: Any, L: int) -> tuple[int, ...]:
     """The layers of `config.map_layers`, by default an early, a middle and a late one. Errors: one that the model lacks."""
     if config.map_layers is None:
         return tuple(sorted({0, L // 3, 2 * L // 3}))
-    layers_from_0(config, "map_layers")
     layers_below(config, "map_layers", L)
     return tuple(config.map_layers)

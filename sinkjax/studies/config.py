@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sinkjax.config_files.checks import at_least, share
+from sinkjax.config_files.checks import at_least, layers_from_0, share
 from sinkjax.model.names import Dtype
 
 
@@ -36,6 +36,8 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         at_least(self, prompts=1, length=2, seed=0)
+        if getattr(self, "map_layers", None):  # of the studies that draw attention maps
+            layers_from_0(self, "map_layers")
 
 
 @dataclass(frozen=True, kw_only=True)

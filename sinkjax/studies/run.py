@@ -106,7 +106,10 @@ def work(
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     if config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
-    for spec in specs(find(chosen.experiment), config, architecture):
+    study = find(chosen.experiment)
+    for declared in (study.findings, study.claims, study.figures):  # what they cannot take is refused before hours of a run
+        list(declared(config, architecture))
+    for spec in specs(study, config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
             continue
