@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kill
 ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys
-from sinkjax.train import train
+from sinkjax.tasks import train
 from sinkjax.tasks.language_model.config import Pretrain
 from tests.train import linear
 
