@@ -364,11 +364,11 @@ def source(
 
     others: further stores that are drawn. text: whether the numbers depend on a text. over: dimension that intervals are over.
     """
-    made, study = data.attrs["sweep"], data.attrs["study"]
+    made, study = data.attrs["sweep"], data.attrs.get("study", {})  # a store that Python made states no study
     counts = dict.fromkeys(str(one.sizes[over]) for one in (data, *others) if over in one.sizes)
-    texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others))
-    bos = f", BOS {study['bos']}" if all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
+    texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others) if "study" in one.attrs)
+    bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
     prompts = f"{' or '.join(counts)} {over}s"
     said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
-    read = f"{bos}, {'; '.join(texts)}" if text else ""
+    read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
     return f"{said}{made['model']['name']} in {made['dtype']}{read}."

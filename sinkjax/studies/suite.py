@@ -39,7 +39,7 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
     values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
-    if "map_layers" in values:
+    if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
     built: Any = documents.build(config_type(name), values, name)
     return Chosen(name, built)

@@ -141,7 +141,7 @@ def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
     report = suite.build(chosen, tmp_path)
     assert [section.study for section in report.sections] == ["made-up/sweep"]
     assert "its turn has not come" in report.skipped["made-up/gated"]
-    assert "there is no store" in report.skipped["made-up/late"]
+    assert "holds no results yet" in report.skipped["made-up/late"]
 
 
 def test_another_suite_in_the_folder_is_refused(chosen, tmp_path):
