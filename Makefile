@@ -9,7 +9,7 @@ DEMO   := results/demo
 CHECKS := kill or notebook or page or rows or wheel
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line. XLA optimises little there, as
 # nearly all of the time is compilation; `make test` compiles as users do.
-FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/model/test_forward.py tests/model/test_parity.py
+FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
 HASTY  := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 

@@ -104,7 +104,7 @@ def count_traces(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
     chex.clear_trace_counter()
     for name, limit in most.items():
         traced = chex.assert_max_traces(getattr(shared, name).__wrapped__, limit)
-        monkeypatch.setattr(run, name, jax.jit(traced, static_argnames=shared.STATIC))
+        monkeypatch.setattr(run, name, jax.jit(traced, static_argnames="spec"))
 
 
 def assert_close(got: Any, want: Any, tolerance: float, what: str = "") -> None:

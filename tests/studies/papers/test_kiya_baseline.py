@@ -147,9 +147,8 @@ def test_the_store_of_a_run_without_a_bos_says_why(files, tmp_path):
 def test_a_layer_that_the_model_lacks_is_refused(files):
     architecture = open_checkpoint(str(files / "model")).config
     for layer, sentence in ((LAYERS, f"the model has {LAYERS}, 0 to {LAYERS - 1}"), (-1, "negative layer -1")):
-        config = dataclasses.replace(study("kiya/baseline", files, length=T).config, map_layers=(layer,))
         with pytest.raises(SinkjaxError, match=sentence):
-            specs(STUDY, config, architecture)
+            specs(STUDY, dataclasses.replace(study("kiya/baseline", files, length=T).config, map_layers=(layer,)), architecture)
 
 
 @pytest.mark.parametrize(
