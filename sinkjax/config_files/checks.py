@@ -54,7 +54,7 @@ def each_once(config: Any, name: str) -> None:
 
 def layers_from_0(config: Any, name: str) -> None:
     """Raise an error that names a negative layer of a field."""
-    for layer in getattr(config, name):
+    for layer in getattr(config, name) or ():
         if layer < 0:
             raise SinkjaxError(f"{name} has the negative layer {layer}; layers count from 0")
 
@@ -92,11 +92,3 @@ def positions_seen(config: Any, last: int, queries: str) -> None:
         refuse(wrong, f"positions has {place}, but must lie in 1 to {last}: a sink needs {MIN_QUERIES} {queries}")
     listed = ", ".join(map(str, config.positions))
     refuse(config.shown not in config.positions, f"shown must be one of positions ({listed}), not {config.shown}")
-
-
-def drawn_layers(config: Any, L: int) -> tuple[int, ...]:
-    """The layers of `config.map_layers`, by default an early, a middle and a late one. Errors: one that the model lacks."""
-    if config.map_layers is None:
-        return tuple(sorted({0, L // 3, 2 * L // 3}))
-    layers_below(config, "map_layers", L)
-    return tuple(config.map_layers)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sinkjax.config_files.checks import at_least, layers_from_0, share
+from sinkjax.config_files.checks import at_least, layers_below, layers_from_0, share
 from sinkjax.model.names import Dtype
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig:
-    """What every experiment on a trained model and natural text has to state."""
+    """What every study on a trained model and natural text has to state."""
 
     model: str = "smollm2-135m"
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:", for random weights"""
@@ -36,8 +36,25 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         at_least(self, prompts=1, length=2, seed=0)
-        if getattr(self, "map_layers", None):  # of the studies that draw attention maps
-            layers_from_0(self, "map_layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapped(StudyConfig):
+    """A study that draws attention maps."""
+
+    map_layers: tuple[int, ...] | None = None
+    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        layers_from_0(self, "map_layers")
+
+    def drawn_layers(self, L: int) -> tuple[int, ...]:
+        """The layers of the maps in a model of `L` layers. Raises `SinkjaxError` for one that it lacks."""
+        if self.map_layers is None:
+            return tuple(sorted({0, L // 3, 2 * L // 3}))
+        layers_below(self, "map_layers", L)
+        return tuple(self.map_layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +85,7 @@ class ControlledSinks(Controlled):
 
 @dataclass(frozen=True, kw_only=True)
 class Trains:
-    """What every experiment that trains its own models has to state."""
+    """What every study that trains its own models has to state."""
 
     seeds: int = 8
     """runs of each model, each with an initialisation and data of its own"""
@@ -83,10 +100,10 @@ class Trains:
 
 @dataclass(frozen=True, kw_only=True)
 class All:
-    """Every experiment of one paper, or of all papers, on one model: one report."""
+    """Every study of one paper, or of all papers, on one model: one report."""
 
     family: str = ""
-    """whose experiments, as the first part of their names ("kiya"); "" for every family"""
+    """whose studies, as the first part of their names ("kiya"); "" for every family"""
     model: str = "smollm2-135m"
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:" """
     revision: str | None = None
@@ -94,7 +111,7 @@ class All:
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     text: str | None = None
-    """text, prompts, length, BOS and seed of all experiments, instead of those that their own configs state"""
+    """text, prompts, length, BOS and seed of all studies, instead of those that their own configs state"""
     prompts: int | None = None
     """passages of text"""
     length: int | None = None
@@ -110,14 +127,14 @@ class All:
 
 @dataclass(frozen=True, kw_only=True)
 class AllTrained:
-    """Every experiment of one lab that trains its own models: one report."""
+    """Every study of one lab that trains its own models: one report."""
 
     family: str = ""
-    """whose experiments, as the first part of their names ("trigger"); "" for every lab"""
+    """whose studies, as the first part of their names ("trigger"); "" for every lab"""
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     seeds: int | None = None
-    """runs, steps and seed of all experiments, instead of those that their own configs state"""
+    """runs, steps and seed of all studies, instead of those that their own configs state"""
     steps: int | None = None
     """of a run, unless it is done before"""
     seed: int | None = None

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import present
-from sinkjax.analysis.summary import LEVEL
+from sinkjax.analysis.rules import constant, present
 from sinkjax.report.section import Drawing, View
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
@@ -76,7 +75,7 @@ def lines(
         from sinkjax.report.figures import layers
 
         found = _curves(results, panel)
-        found += [layers.Line(curve, x, list(map(exact, values))) for curve, (x, values) in panel.published.items()]
+        found += [layers.Line(curve, x, list(map(constant, values))) for curve, (x, values) in panel.published.items()]
         return layers.Panel(panel.title, panel.ylabel, found, panel.log, signed=panel.effect)
 
     def picture(results: Results) -> Picture:
@@ -129,11 +128,6 @@ def points(
     return drawn(name, picture, caption, store)
 
 
-def exact(value: float) -> Interval:
-    """A number without an interval, e.g. one that a paper gives."""
-    return Interval(float(value), None, None, 1, 0, LEVEL, "none")
-
-
 def ranges(name: str, x: Sequence[float], values: NDArray) -> layers.Line:
     """float[x, control] as a line of means, whose band is the range of the controls."""
     from sinkjax.report.figures import layers
@@ -152,47 +146,6 @@ def _curves(results: Results, panel: Panel) -> list[Line]:
         found.append(results.line(curve, measure, labels, panel.effect, baseline, panel.x))
         dashed.add(measure.name)
     return found
-
-
-def along(
-    name: str,
-    xlabel: str,
-    ylabel: str,
-    values: Callable[[xarray.Dataset], NDArray],
-    curves: Mapping[str, str],
-    caption: str,
-    *,
-    baseline: str = "",
-    bins: int = 1,
-    store: str = SWEEP,
-) -> Figure:
-    """A quantity along an axis of a store (layers, depths, positions), one line with its interval for each condition.
-
-    Args:
-        name: of the figure.
-        xlabel: the axis, which counts from 0.
-        ylabel: the quantity, with its unit.
-        values: dataset -> float[condition, prompt, x].
-        curves: name in the legend -> label of the condition.
-        caption: what is drawn.
-        baseline: label of the condition that is subtracted, prompt by prompt; "" for none.
-        bins: entries of x that share a point; those of the last, incomplete bin are left out.
-        store: which sweep.
-    """
-
-    def picture(results: Results) -> Picture:
-        from sinkjax.report.figures import layers
-
-        found, labels = values(results[store]), results.labels(store)
-        if baseline:
-            found = found - found[labels.index(baseline)]
-        count = found.shape[-1] // bins
-        found = found[..., : count * bins].reshape(*found.shape[:2], count, bins).mean(axis=-1)
-        x = (np.arange(count) * bins + (bins - 1) / 2).tolist() if bins > 1 else list(range(count))
-        drawn_curves = [results.curve(curve, x, found[labels.index(label)]) for curve, label in curves.items()]
-        return layers.lines([[layers.Panel("", ylabel, drawn_curves, signed=bool(baseline))]], xlabel)
-
-    return drawn(name, picture, caption, store)
 
 
 def drawn(

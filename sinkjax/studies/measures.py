@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,22 +42,6 @@ def largest_elsewhere(position: int) -> Measure:
     return Measure(
         f"largest |h| elsewhere than {position}", lambda data: np.nanmax(np.delete(_largest(data), position, -1), axis=-1)
     )
-
-
-def at_places(
-    name: str, places: Mapping[str, Sequence[int]], values: Callable[[xarray.Dataset], NDArray], unit: str = ""
-) -> Measure:
-    """A number at places of each edit's own (its mean over them), compared with the first edit's at the same places.
-
-    places: label of an edit -> positions. values: dataset -> float[edit, prompt, position].
-    """
-
-    def at(data: xarray.Dataset, edited: bool) -> NDArray:
-        found = values(data)
-        labels = [str(label) for label in data["edit"].values]
-        return np.stack([found[row if edited else 0][:, list(places[label])].mean(axis=-1) for row, label in enumerate(labels)])
-
-    return Measure(name, lambda data: at(data, True), unit=unit, baseline=lambda data: at(data, False))
 
 
 def heads_on(data: xarray.Dataset) -> NDArray:

@@ -1,8 +1,8 @@
-"""Further figures that studies share: heat maps over two choices, one measure against another, curves along an axis."""
+"""Further figures that studies share: heat maps over two choices, one measure against another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.studies.figures import Figure, drawn
-from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -92,36 +91,3 @@ def against(
         return scatter({"": found}, x.name, y.name, log="y" if log_y else False, limits=((-0.03 * top, top), None))
 
     return drawn(name, picture, caption, bands=False)
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A panel of curves. values: results -> float[condition, prompt, x]. log: whether y is logarithmic."""
-
-    ylabel: str
-    values: Callable[[Results], NDArray]
-    log: bool = False
-
-
-def stacked(
-    name: str, xlabel: str, panels: Sequence[Curves], curves: Mapping[str, Sequence[str]], caption: str, store: str = SWEEP
-) -> Figure:
-    """Quantities along an axis of a store that counts from 0 (layers, depths), below each other.
-
-    curves: name in the legend -> labels of the conditions over which a curve is the mean.
-    """
-
-    def picture(results: Results) -> Picture:
-        from sinkjax.report.figures import layers
-
-        labels, grid = results.labels(store), []
-        for panel in panels:
-            values = panel.values(results)
-            means = {
-                curve: np.mean([values[labels.index(label)] for label in chosen], axis=0) for curve, chosen in curves.items()
-            }
-            found = [results.curve(curve, range(values.shape[-1]), mean) for curve, mean in means.items()]
-            grid.append([layers.Panel("", panel.ylabel, found, panel.log)])
-        return layers.lines(grid, xlabel, legend_above=True)
-
-    return drawn(name, picture, caption, store)

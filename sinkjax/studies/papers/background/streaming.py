@@ -19,6 +19,7 @@ from sinkjax.config_files.checks import at_least, refuse, without_repeats
 
 DAMAGE, RECOVERED = 0.5, 0.9  # nats per token that count as damage; the part of it that must be undone for a recovery
 ALL_KEYS, LOST = "all keys", "loss above that\nwith all keys (nats)"
+BIN = 8  # positions that share a point of a curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +124,19 @@ def claims(config: Streaming, architecture: Any) -> Iterator[st.Claim]:
 
 
 def figures(config: Streaming, architecture: Any) -> Iterator[st.Figure]:
-    yield st.along(
-        *("loss-by-position", "position of the query (0-based)", LOST, lambda data: data["nll"].values[..., :-1]),
-        curves={f"{first} first kept": label(config.cache, first) for first in config.first},
-        caption=f"Loss above that with all keys, along the text, with a cache of {config.cache} keys, in bins of 8 positions.",
-        baseline=ALL_KEYS,
-        bins=8,
+    def by_position(results: st.Results) -> list[list[Any]]:
+        nll, labels = results.data["nll"].values[..., :-1], results.labels()
+        lost = nll[..., : nll.shape[-1] // BIN * BIN] - nll[labels.index(ALL_KEYS), :, : nll.shape[-1] // BIN * BIN]
+        binned = lost.reshape(*lost.shape[:2], -1, BIN).mean(axis=-1)
+        middles = [BIN * number + (BIN - 1) / 2 for number in range(binned.shape[-1])]
+        curves = {f"{first} first kept": binned[labels.index(label(config.cache, first))] for first in config.first}
+        return [[results.panel("", LOST, curves, middles, signed=True)]]
+
+    yield st.curves(
+        "loss-by-position",
+        "position of the query (0-based)",
+        by_position,
+        f"Loss above that with all keys, along the text, with a cache of {config.cache} keys, in bins of {BIN} positions.",
     )
     by_cache = {f"cache of {cache}": [label(cache, first) for first in config.first] for cache in config.caches}
     yield st.lines(

@@ -66,6 +66,6 @@ def beside(
 ) -> Panel:
     """Axes of the first position and the range of the others. first: float[prompt, x], or float[x]. others: float[x, control]."""
     x = range(len(others)) if x is None else x
-    lone = st.Line("position 0", x, [st.exact(value) for value in first]) if first.ndim == 1 else first
+    lone = st.Line("position 0", x, [st.constant(value) for value in first]) if first.ndim == 1 else first
     curves = {"position 0": lone, "other positions": st.ranges("other positions", x, others)}
     return results.panel(title, ylabel, curves, x, **options)

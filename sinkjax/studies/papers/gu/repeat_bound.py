@@ -158,7 +158,7 @@ def figures(config: RepeatBound, architecture: Any) -> Iterator[st.Figure]:
 
     def by_length(results: st.Results) -> Any:
         tokens = results["bound"]["tokens"].values.tolist()
-        equal = st.Line("even attention", tokens, [st.exact(even(size)) for size in tokens])
+        equal = st.Line("even attention", tokens, [st.constant(even(size)) for size in tokens])
         heads = ("layer", "head")
         return [
             [

@@ -133,7 +133,9 @@ def figures(config: SinkRate, architecture: Any) -> Iterator[st.Figure]:
         for store, kind in KINDS.items():
             for eps in config.thresholds:
                 papers = config.published_at(store, eps)
-                others = [st.Point(entry["model"], st.exact(entry["rate"]), f"published ({entry['source']})") for entry in papers]
+                others = [
+                    st.Point(entry["model"], st.constant(entry["rate"]), f"published ({entry['source']})") for entry in papers
+                ]
                 if papers or eps == config.eps:
                     columns[f"{kind}\neps {eps:g}"] = [st.Point(model, results.own[kind, measure(eps)].value, "here"), *others]
         return columns

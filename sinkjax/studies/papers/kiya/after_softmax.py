@@ -18,7 +18,7 @@ import numpy as np
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis.intervals import generator
-from sinkjax.config_files.checks import MIN_QUERIES, at_least, drawn_layers, refuse
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, refuse
 from sinkjax.studies.specs import CONTROLS
 from sinkjax.studies.study import control_prompts
 
@@ -38,7 +38,7 @@ APART = (BEFORE, AFTER)  # weights renormalised are those of the edited logits; 
 
 
 @dataclass(frozen=True, kw_only=True)
-class AfterSoftmax(st.ControlledSinks):
+class AfterSoftmax(st.ControlledSinks, st.Mapped):
     """The edits of kiya/mask and kiya/self on the weights after the softmax, with and without renormalising (footnote 8)."""
 
     key: int = 0
@@ -51,8 +51,6 @@ class AfterSoftmax(st.ControlledSinks):
     """share of attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
     controls: int = 20
     """random controls for each edit and way: another key, or a query that sees one other key instead of itself, in all layers"""
-    map_layers: tuple[int, ...] | None = None
-    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,7 +205,7 @@ def figures(config: AfterSoftmax, architecture: Any) -> Iterator[st.Figure]:
         (right).""",
         legend_above=True,
     )
-    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace(" (", "\n("))
+    yield st.attention_maps("attention-maps", config.drawn_layers(L), lambda label: label.replace(" (", "\n("))
     yield st.activations(
         "largest-activation",
         lambda results: {st.NO_EDIT: st.NO_EDIT} | {label(what, way): f"{what}, {way}" for what in config.edits for way in APART},
@@ -248,7 +246,7 @@ STUDY = st.Study(
     noop=noop,
     shown=lambda config, architecture: st.Shown(
         (st.NO_EDIT, *(label(config.edits[0], way) for way in WAYS)),
-        drawn_layers(config, architecture.layers),
+        config.drawn_layers(architecture.layers),
         start=config.key + 1,
     ),
     notes=lambda config, results: (

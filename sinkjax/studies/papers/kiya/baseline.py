@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
-from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, drawn_layers, share
+from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, share
 from sinkjax.studies.papers.kiya import _bos
 from sinkjax.studies.papers.kiya._bos import STORES, in_every_run
 
@@ -26,7 +26,7 @@ POINTS, TIMES = "percentage points", "times that of a typical position"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(st.StudyConfig):
+class Baseline(st.Mapped):
     """No edit: attention and activations by layer, once without and once with the BOS before the same text (Figs. 1a and 6).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -38,8 +38,6 @@ class Baseline(st.StudyConfig):
     """share of a layer's heads that must sink on position 0 for the layer to count as the sink's onset"""
     massive: float = 10.0
     """how many times larger |h| must be at position 0 than at a typical (the median) other position to be massive"""
-    map_layers: tuple[int, ...] | None = None
-    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,7 +236,7 @@ def figures(config: Baseline, architecture: Any) -> Iterator[st.Figure]:
         there and at the other positions (bottom).""",
         store=_bos.SWEEPS,
     )
-    yield from _bos.figures(drawn_layers(config, architecture.layers), (st.NO_EDIT,))
+    yield from _bos.figures(config.drawn_layers(architecture.layers), (st.NO_EDIT,))
 
 
 STUDY = st.Study(
@@ -255,7 +253,7 @@ STUDY = st.Study(
     findings=findings,
     figures=figures,
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT,), drawn_layers(config, architecture.layers), sweeps=_bos.SWEEPS, texts=False
+        (st.NO_EDIT,), config.drawn_layers(architecture.layers), sweeps=_bos.SWEEPS, texts=False
     ),
     notes=lambda config, results: (
         "Effects are differences of the run with a BOS from the one without, paired by passage. " + st.sink_note(config.eps),

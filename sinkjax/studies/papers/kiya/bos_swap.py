@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals, metrics
-from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, drawn_layers, positions_seen
+from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, positions_seen
 from sinkjax.studies.papers.kiya import _bos
 from sinkjax.studies.papers.kiya._bos import STORES, WITH, WITHOUT
 
@@ -28,7 +28,7 @@ POINTS, TIMES = "percentage points", "times that of a typical position"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BosSwap(st.ControlledSinks):
+class BosSwap(st.ControlledSinks, st.Mapped):
     """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
 
     The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
@@ -42,8 +42,6 @@ class BosSwap(st.ControlledSinks):
     """how many times larger |h| must be at a position than at a typical (the median) one that is not swapped to be massive"""
     controls: int = 20
     """random swaps of two other positions"""
-    map_layers: tuple[int, ...] | None = None
-    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,7 +215,7 @@ def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
         store=_bos.SWEEPS,
     )
     yield from _bos.figures(
-        *(drawn_layers(config, architecture.layers), (st.NO_EDIT, moved_to(place)), place),
+        *(config.drawn_layers(architecture.layers), (st.NO_EDIT, moved_to(place)), place),
         f"Tokens as they stand in the text; the two embeddings that change places are those of positions 0 and {place}.",
     )
 
@@ -241,7 +239,7 @@ STUDY = st.Study(
         f"token {config.shown} swapped with itself": sinkjax.swap_embeddings(config.shown, config.shown)
     },
     shown=lambda config, architecture: st.Shown(
-        *((st.NO_EDIT, moved_to(config.shown)), drawn_layers(config, architecture.layers), config.shown + 2), sweeps=_bos.SWEEPS
+        *((st.NO_EDIT, moved_to(config.shown)), config.drawn_layers(architecture.layers), config.shown + 2), sweeps=_bos.SWEEPS
     ),
     notes=lambda config, results: (
         """Only the input embeddings change places: positions, masks and the targets of the loss stay, so the loss rises for that

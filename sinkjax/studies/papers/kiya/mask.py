@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
-from sinkjax.config_files.checks import at_least, below, drawn_layers, refuse
+from sinkjax.config_files.checks import at_least, below, refuse
 
 SINGLE, FIRST, ALL = "one layer", "layers 0 to l", "all layers"
 MOST, EARLY, SETS = "heads that sink most", "heads of the first layers", "heads"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mask(st.ControlledSinks):
+class Mask(st.ControlledSinks, st.Mapped):
     """Mask the logits towards one key in each single layer, in layers 0 to l, in all layers, and in some heads (Figs. 4, 8)."""
 
     key: int = 0
@@ -32,8 +32,6 @@ class Mask(st.ControlledSinks):
     """random controls for each budget of layers: another key masked in as many random layers"""
     head_shares: tuple[float, ...] = (0.1, 0.5)
     """shares of all heads that are masked as a set, in whole layers' worth of heads"""
-    map_layers: tuple[int, ...] | None = None
-    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
     loss: bool = True
     """whether to measure the loss too, which takes a third of the time"""
 
@@ -197,7 +195,7 @@ def figures(config: Mask, architecture: Any) -> Iterator[st.Figure]:
             for title, labels in columns.items()
         ]
 
-    yield st.attention_maps("attention-maps", drawn_layers(config, L), masked)
+    yield st.attention_maps("attention-maps", config.drawn_layers(L), masked)
     yield st.lines(
         *("sink-by-edited-layer", st.ALONG_LAYERS),
         [

@@ -187,7 +187,7 @@ def figures(config: Rope, architecture: Any) -> Iterator[st.Figure]:
 
     def by_index(results: st.Results) -> list[list[Any]]:
         of_bos, of_mean = 100 * results[GRID]["received"].values[..., shown]
-        even = st.Line("spread evenly", shown, [st.exact(value) for value in 100 * uniform(config.indices)[shown]])
+        even = st.Line("spread evenly", shown, [st.constant(value) for value in 100 * uniform(config.indices)[shown]])
         found = {"key of BOS": of_bos, "mean key": of_mean, "spread evenly": even}
         return [[results.panel(layer, "attention received (%)", found, shown)]]
 

@@ -13,11 +13,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis.intervals import generator
-from sinkjax.config_files.checks import MIN_QUERIES, at_least, drawn_layers, positions_seen, refuse
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, positions_seen, refuse
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import control_prompts
 
@@ -27,7 +28,7 @@ MANY, GROWN = 10, 10  # per cent of heads that count as a sink; times its unedit
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfOnly(st.ControlledSinks):
+class SelfOnly(st.ControlledSinks, st.Mapped):
     """The query at one position attends to itself alone: over positions, single layers, first layers and all (Figs. 5, 9)."""
 
     prompts: int = 16
@@ -40,8 +41,6 @@ class SelfOnly(st.ControlledSinks):
     """the position of which attention maps are drawn"""
     controls: int = 20
     """random controls for each budget of layers, as many links taken away at random; and draws of one other key seen instead"""
-    map_layers: tuple[int, ...] | None = None
-    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,7 +220,7 @@ def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
     def columns(*series: str) -> dict[str, list[str]]:
         return {short(where): [label(place, where) for place in config.positions] for where in sets(config, L, *series)}
 
-    yield st.attention_maps("attention-maps", drawn_layers(config, L), lambda label: label.replace(" in ", " alone\nin "))
+    yield st.attention_maps("attention-maps", config.drawn_layers(L), lambda label: label.replace(" in ", " alone\nin "))
     yield st.heat_maps(
         *("sink-by-position-and-layers", "position", [str(place) for place in config.positions]),
         [
@@ -235,22 +234,12 @@ def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
         """Where a sink can be placed: heads that sink on the position whose query sees only itself (top) and the largest |h|
         there (bottom), by edited layers. Means over prompts; the column none is the unedited run.""",
     )
-    yield st.stacked(
-        *("by-depth", "layer (0-based)"),
-        [
-            st.Curves(
-                "heads of the layer that\nsink on the position (%)",
-                lambda results: results.read(100 * results.data["sinking_heads"].values),
-            ),
-            st.Curves(
-                "largest |h| after the layer\nat the position",
-                lambda results: results.read(results.data["resid_max"].values[:, :, 1:]),  # depth l + 1 is after layer l
-                log=True,
-            ),
-        ],
-        {st.NO_EDIT: [st.NO_EDIT]}
-        | {f"alone in {where}": [label(place, where) for place in config.positions] for where in featured(config, L)},
+    yield st.curves(
+        "by-depth",
+        "layer (0-based)",
+        lambda results: by_depth(config, L, results),
         f"Where the sink (top) and the activation (bottom) of the edited position are, mean over the {P} positions.",
+        legend_above=True,
     )
     yield st.against(
         *("sink-against-activation", sink, size),
@@ -259,6 +248,23 @@ def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
         largest |h| there, means over prompts.""",
         log_y=True,
     )
+
+
+def by_depth(config: SelfOnly, L: int, results: st.Results) -> list[list[Any]]:
+    """Sink and activation at the edited position along the layers, without an edit and for a few sets of edited layers."""
+    labels, sets_of = results.labels(), featured(config, L)
+    chosen = {st.NO_EDIT: [0]}
+    chosen |= {f"alone in {where}": [labels.index(label(place, where)) for place in config.positions] for where in sets_of}
+    sinks = results.read(100 * results.data["sinking_heads"].values)
+    sizes = results.read(results.data["resid_max"].values[:, :, 1:])  # depth l + 1 is after layer l
+
+    def means(values: NDArray) -> dict[str, NDArray]:
+        return {name: values[rows].mean(axis=0) for name, rows in chosen.items()}
+
+    return [
+        [results.panel("", "heads of the layer that\nsink on the position (%)", means(sinks))],
+        [results.panel("", "largest |h| after the layer\nat the position", means(sizes), log=True)],
+    ]
 
 
 def short(where: str) -> str:
@@ -271,7 +277,7 @@ def shown(config: SelfOnly, architecture: Any) -> st.Shown:
     firsts = list(sets(config, architecture.layers, FIRST))
     wanted = (*firsts[len(firsts) // 2 :][:1], ALL)
     labels = (st.NO_EDIT, *(label(config.shown, where) for where in wanted))
-    return st.Shown(labels, drawn_layers(config, architecture.layers), start=config.shown + 1)
+    return st.Shown(labels, config.drawn_layers(architecture.layers), start=config.shown + 1)
 
 
 def noop(config: SelfOnly, architecture: Any) -> dict[str, sinkjax.Edit]:
