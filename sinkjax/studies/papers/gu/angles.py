@@ -28,7 +28,7 @@ LAYER, GAP = "layer (0-based)", "score gap (nats)"
 
 @dataclass(frozen=True, kw_only=True)
 class Angles(FirstTokenSinks):
-    """The scores of the first key split into norms and cosines, and how few directions its vectors take."""
+    """The first key's scores split into norms and cosines, and how few directions first keys take."""
 
     rank: int = 1
     """directions of the other half of the prompts into which keys are projected"""
@@ -94,23 +94,15 @@ def claims(config: Angles, architecture: Any) -> Iterator[st.Claim]:
         lambda results: 100 * results.own[SINKS, COSINE].value.n / results.size("prompt", "scores"),
         "%",
     )
-    present = st.at_least(seen, 50)
-    yield st.Claim(
-        "Where a head sinks, cos(q, k_0) lies far above cos(q, k_j) (Gu et al. 2025).",
-        st.all_of(st.above_all_of(cosine, others), st.above_controls(cosine)),
-        given=present,
-        paper="LLaMA3-8B, read off a figure: about 0.5",
-    )
-    yield st.Claim(
-        "The angle and not the norm makes the sink (Gu et al. 2025).",
-        st.all_of(st.above(angle), st.above_all_of(angle, norm), st.above_controls(angle)),
-        given=present,
-    )
-    yield st.Claim(
-        "The first keys of all prompts lie in a subspace of low rank (Gu et al. 2025).",
-        st.all_of(st.above(share, HELD), st.above_controls(share)),
-        given=present,
-    )
+    apart = st.all_of(st.above_all_of(cosine, others), st.above_controls(cosine))
+    by_angle = st.all_of(st.above(angle), st.above_all_of(angle, norm), st.above_controls(angle))
+    low_rank = st.all_of(st.above(share, HELD), st.above_controls(share))
+    for statement, rule, paper in (
+        ("Where a head sinks, cos(q, k_0) lies far above cos(q, k_j)", apart, "LLaMA3-8B, read off a figure: about 0.5"),
+        ("The angle and not the norm makes the sink", by_angle, ""),
+        ("The first keys of all prompts lie in a subspace of low rank", low_rank, ""),
+    ):
+        yield st.Claim(f"{statement} (Gu et al. 2025).", rule, st.at_least(seen, 50), paper)
 
 
 def shared(data: Any) -> NDArray:
@@ -132,7 +124,6 @@ def ranks(data: Any) -> NDArray:
 
 
 def findings(config: Angles, architecture: Any) -> Iterator[st.Quantity]:
-    """Energy and rank of the keys of one position, means over layers and heads; and how many first tokens differ."""
     energy = f"energy of keys in {config.directions} of the other half of the prompts"
     numbers = ((energy, shared, "%"), ("effective rank of keys across prompts", ranks, ""))
     places: dict[str, Callable[[NDArray], float]] = {
@@ -142,7 +133,7 @@ def findings(config: Angles, architecture: Any) -> Iterator[st.Quantity]:
     }
 
     def number(store: str, of: Callable[[Any], NDArray], choose: Callable[[NDArray], float], results: st.Results) -> float:
-        return choose(of(results[store]).mean(axis=0))
+        return choose(of(results[store]).mean(axis=0))  # over layers
 
     for kind, store in KEYS.items():
         for (what, of, unit), (place, choose) in itertools.product(numbers, places.items()):
@@ -167,34 +158,29 @@ def figures(config: Angles, architecture: Any) -> Iterator[st.Figure]:
         "cosine-by-layer",
         LAYER,
         functools.partial(by_layer, "share of attention,\nor cosine (no unit)", received),
-        """Attention that a key receives, and its cosine with the queries that see it, both rotated, by layer. Means over
-        heads.""",
+        "Attention that a key receives, and its cosine with the queries that see it (after the rotation). Means over heads.",
         "scores",
     )
     yield curves(
         "score-gap-by-layer",
         LAYER,
         functools.partial(by_layer, GAP, {"angle_part": "from the angle", "norm_part": "from the norms"}),
-        """How far the score of a key lies above those of the other keys of the same query, through the angle (left) and through
-        the norms (right); the two add up to the whole gap. Means over heads.""",
+        "How far a key's score lies above those of the same query's other keys, by angle and by norms. Means over heads.",
         "scores",
     )
     yield st.drawn(
         "angle-and-norm-by-head",
         by_head,
-        """How far the score of key 0 lies above those of the other keys, for each layer and head: the part of the angle and the
-        part of the norms, on one scale, 0 in white. Means over prompts.""",
+        "Score gap of key 0 in each layer and head, by angle and by norms, on one scale; 0 is white. Means over prompts.",
         "scores",
         bands=False,
     )
-    both = tuple(KEYS.values())
     yield curves(
         "key-spectrum",
         "singular value, counted from 1",
         lambda results: [by_kind(results, "singular value\nover the largest one", spectrum, 1, log=True)],
-        """Singular values of all prompts' keys at one position, not centred, over the largest one; mean over layers and
-        key-value heads.""",
-        both,
+        "Singular values (not centred) of the keys of one position, over the largest. Means over layers and key-value heads.",
+        tuple(KEYS.values()),
         bands=False,
     )
     energy, rank = f"energy in {config.directions}\nof the other half (%)", "effective rank\nacross prompts"
@@ -202,9 +188,9 @@ def figures(config: Angles, architecture: Any) -> Iterator[st.Figure]:
         "key-rank-by-layer",
         LAYER,
         lambda results: [by_kind(results, energy, shared), by_kind(results, rank, ranks)],
-        """Top: share of the squared norm of one half of the prompts' keys that lies in the first singular directions of the
-        other half's. Bottom: effective rank of the keys of one position across all prompts. Means over key-value heads.""",
-        both,
+        """Top: shared energy of the keys of one position. Bottom: their effective rank across prompts, from 1 to the number of
+        prompts or dimensions. Means over key-value heads.""",
+        tuple(KEYS.values()),
         bands=False,
     )
 

@@ -16,7 +16,7 @@ from sinkjax.config_files.checks import refuse, share
 
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
 EXCLUDED = {kind: f"heads whose bound from {kind} excludes a sink (%)" for kind in BOUNDS}
-SINKS, ATTENTION = "heads that sink on key 0 (%)", "attention to key 0, mean over heads"
+SINKS = "heads that sink on key 0 (%)"
 EXACT = 1e-12  # rounding allowed to the closed form, in float64
 NOTHING = 1.0  # per cent of heads: below this a model has no sink
 
@@ -57,7 +57,7 @@ def compute(config: RepeatBound, model: Any, batch: st.Batch) -> Any:
 def rows(results: st.Results) -> Iterator[st.Row]:
     """Attention in closed form and its bounds, for each length."""
     data, config = results["bound"], results.config
-    per_head = {SINKS: 100 * (data["closed"] > config.eps), ATTENTION: data["closed"]}
+    per_head = {SINKS: 100 * (data["closed"] > config.eps), "attention to key 0, mean over heads": data["closed"]}
     per_head |= {f"bound from {kind}, mean over heads": data["bound"].sel(xi_from=kind) for kind in BOUNDS}
     per_head |= {EXCLUDED[kind]: 100 * (data["bound"].sel(xi_from=kind) <= config.eps) for kind in BOUNDS}
     labels = [f"{tokens} tokens" for tokens in data["tokens"].values]

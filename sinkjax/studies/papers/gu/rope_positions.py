@@ -87,7 +87,8 @@ def random_exchanges(config: RopePositions, architecture: Any) -> Iterator[st.Co
         one, two = sorted(rng.choice(np.arange(1, config.length), 2, replace=False).tolist())
         taken = edit(config, {two: one}, f"control {draw}: index {two} becomes {one}")
         swapped = edit(config, {one: two, two: one}, f"control {draw}: indices {one} and {two} swapped")
-        yield from (st.Condition(taken, st.CONTROL, budget=1), st.Condition(swapped, st.CONTROL, budget=2))
+        yield st.Condition(taken, st.CONTROL, budget=1)
+        yield st.Condition(swapped, st.CONTROL, budget=2)
 
 
 def measures(config: RopePositions) -> tuple[st.Measure, ...]:
@@ -133,12 +134,9 @@ def claims(config: RopePositions, architecture: Any) -> Iterator[st.Claim]:
     def rates(measure: st.Measure, inputs: st.Inputs, *series: str) -> list[st.Quantity]:
         return [st.as_point(st.value(measure, label)) for label in labels(config, *series, of=inputs)]
 
-    def unedited(inputs: st.Inputs) -> st.Quantity:
-        return st.as_point(st.value(at_first, f"{inputs.name}: {st.NO_EDIT}", "the rate on key 0 without an edit (%)"))
-
-    def half(inputs: st.Inputs) -> st.Quantity:
-        return unedited(inputs).times(0.5, "half of the rate on key 0 without an edit (%)")
-
+    unedited = "the rate on key 0 without an edit (%)"
+    text, repeat = (st.as_point(st.value(at_first, f"{inputs.name}: {st.NO_EDIT}", unedited)) for inputs in (TEXT, REPEAT))
+    half, half_of_repeat = (rate.times(0.5, f"half of {unedited}") for rate in (text, repeat))
     left = st.highest(rates(at_first, REPEAT, TAKEN, SWAPPED), "the highest rate on key 0 after an exchange (%)")
     followed = st.lowest(rates(moved, REPEAT, SWAPPED), "the lowest rate on key t after a swap (%)")
     published = (config.published_taken, config.published_swapped, config.published_moved)
@@ -146,7 +144,7 @@ def claims(config: RopePositions, architecture: Any) -> Iterator[st.Claim]:
     paper = "GPT2-XL (62.28 % unedited; secondary): replaced {}, swapped {} on key 0 and {} on key t"
     yield st.Claim(
         "The position vector of the first token makes the sink of one token repeated (Gu et al. 2025, Table 7).",
-        st.all_of(st.below(left, half(REPEAT)), st.at_or_above(followed, half(REPEAT))),
+        st.all_of(st.below(left, half_of_repeat), st.at_or_above(followed, half_of_repeat)),
         given=st.never("the model has learned position vectors; this one has rotary positions"),
         paper=paper.format(*spans) if spans else "",
     )
@@ -160,8 +158,8 @@ def claims(config: RopePositions, architecture: Any) -> Iterator[st.Claim]:
     gained = st.highest(rates(moved, TEXT, TAKEN, SWAPPED), "the highest rate on key t after an exchange (%)")
     yield st.Claim(
         "The sink of natural text does not sit at rotary index 0 (Kiya et al. 2026, Fig. 3, by other means).",
-        st.all_of(st.at_or_above(kept, half(TEXT)), st.below(gained, half(TEXT))),
-        given=st.at_or_above(unedited(TEXT), LEAST),
+        st.all_of(st.at_or_above(kept, half), st.below(gained, half)),
+        given=st.at_or_above(text, LEAST),
     )
 
 
@@ -198,9 +196,9 @@ def figures(config: RopePositions, architecture: Any) -> Iterator[st.Figure]:
         "sink-by-exchanged-index",
         "position t (0-based)",
         [[panel(inputs, series) for inputs in (REPEAT, TEXT) for series in (SWAPPED, TAKEN)]],
-        """Share of heads that sink on key 0 and on key t after the first token has got the rotary index t, or swapped its own
-        with that of position t; dashed: key 0 without an edit. GPT2-XL: learned position vectors replaced or swapped (Gu et al.
-        2025, Table 7, from a summary). Where lines coincide, the one named last is on top.""",
+        """Heads that sink on key 0 and on key t once the first token has the rotary index t, or the two are swapped; dashed: key
+        0 without an edit. GPT2-XL: learned position vectors replaced or swapped (Gu et al. 2025, Table 7, from a summary). Where
+        lines coincide, the one named last is on top.""",
         store=("text", "repeat"),
         legend_above=True,
     )
@@ -215,7 +213,7 @@ def figures(config: RopePositions, architecture: Any) -> Iterator[st.Figure]:
             ]
             for inputs in (TEXT, REPEAT)
         },
-        "Share of heads that sink on key 0, or on at least one other key of the first half, with all rotary indices edited.",
+        "Heads that sink on key 0, or on at least one other key of the first half, with all rotary indices edited.",
         store=("text", "repeat"),
         limits=(-4, 104),
     )
