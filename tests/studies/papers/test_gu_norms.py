@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray
 
 from sinkjax.studies.papers.gu import norms
+from sinkjax.studies.results import Results
 from tests.studies.planted import Planted, row
 
 
 def test_a_position_is_compared_with_the_others_but_never_with_itself_or_the_first(rng):
     values = rng.uniform(1, 9, (2, 3, 6))
     values[1, :, 5] = np.nan
-    found = norms.compared(values, (0, 3))
-    assert found.first.shape == (3, 2)
-    np.testing.assert_allclose(found.first[2], values[:, 2, 0])
-    np.testing.assert_allclose(found.others[1], [values[0, 1, 1:].mean(), values[1, 1, 1:5].mean()])
-    np.testing.assert_allclose(found.ratios[1, 0, 1], values[0, 1, 3] / values[0, 1, [1, 2, 4, 5]].mean())
-    np.testing.assert_allclose(found.ratios[1, 1, 1], values[1, 1, 3] / values[1, 1, [1, 2, 4]].mean())
+    first, others, ratios = norms.compared(values, (0, 3))
+    assert first.shape == (3, 2)
+    np.testing.assert_allclose(first[2], values[:, 2, 0])
+    np.testing.assert_allclose(others[1], [values[0, 1, 1:].mean(), values[1, 1, 1:5].mean()])
+    np.testing.assert_allclose(ratios[1, 0, 1], values[0, 1, 3] / values[0, 1, [1, 2, 4, 5]].mean())
+    np.testing.assert_allclose(ratios[1, 1, 1], values[1, 1, 3] / values[1, 1, [1, 2, 4]].mean())
 
 
 def test_heads_are_averaged(rng):
     values = rng.uniform(1, 9, (2, 3, 4, 6))
-    np.testing.assert_allclose(norms.compared(values, (0,)).first, values[..., 0].mean(2).T)
+    np.testing.assert_allclose(norms.compared(values, (0,))[0], values[..., 0].mean(2).T)
 
 
 def test_the_embedding_is_no_layer_of_the_mean():
-    ratios = np.array([9.0, 1, 2])[:, None, None] * np.ones((3, 2, 3))
-    found = norms.Compared(ratios[..., 0], ratios[..., 0], ratios)
-    rows = {(made.condition, made.measure): made for made in norms.rows_of(norms.HIDDEN, found, seed=0)}
+    values = np.ones((1, 2, 3, 8))
+    values[..., 0] = [9, 1, 2]
+    arrays = {"resid_norm": (("edit", "prompt", "depth", "position"), values)}
+    heads = ("edit", "prompt", "layer", "head", "position")
+    arrays |= dict.fromkeys(("query_norm", "key_norm", "value_norm"), (heads, values[:, :, :, None]))
+    store = xarray.Dataset(arrays, {"edit": ["no edit"]}, {"sweep": {"config": {"layers": 3}}})
+    rows = Results(norms.STUDY, norms.Norms(length=8, controls=2), {"norms": store}).own
     assert rows["hidden state, all layers", norms.RATIO].value.mean == 1.5
     assert rows["hidden state, depth 0", norms.RATIO].value.mean == 9
     assert rows["hidden state, depth 0", norms.RATIO].controls == 2
-    others = {made.condition for made in norms.rows_of(norms.KEYS, found, seed=0)}
-    assert others == {"keys, all layers", "keys, layer 0", "keys, layer 1", "keys, layer 2"}
+    assert rows["keys, all layers", norms.RATIO].value.mean == 4
+    labels = {row.condition for row in rows.values() if row.series == norms.KEYS}
+    assert labels == {"keys, all layers", "keys, layer 0", "keys, layer 1", "keys, layer 2"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sinkjax.model.config import Config, DynamicScaling, Rope, YarnScaling
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies.papers.gu import _repeated as repeated
-from sinkjax.studies.papers.gu.repeat_bound import STUDY, RepeatBound, bound_of
+from sinkjax.studies.papers.gu.repeat_bound import STUDY, RepeatBound
 from sinkjax.studies.results import Results
 from tests.studies.planted import Planted
 
@@ -44,7 +44,7 @@ def test_the_closed_form_is_what_the_forward_does_with_one_token_repeated(tiny_c
     scores = repeated.scores(query, key, np.asarray(frequencies[0]), factor, T)
     np.testing.assert_allclose(repeated.weights(scores, T), np.asarray(record["attention"])[0], atol=1e-5)
     np.testing.assert_allclose(repeated.to_first(scores), np.asarray(record["attention"])[0, ..., 0], atol=1e-5)
-    norms, pairs = (repeated.largest_score(query, key, factor, kind) for kind in (False, True))
+    norms, pairs = np.moveaxis(repeated.largest_scores(query, key, factor), -1, 0)
     assert (np.abs(scores).max(axis=-1) <= pairs + 1e-12).all()
     assert (pairs <= norms + 1e-12).all()
 
@@ -87,7 +87,7 @@ def test_every_length_has_its_rows(data):
     assert data["tokens"].values.tolist() == [12, 48]
     rows = Results(STUDY, CONFIG, {"bound": data}).own
     assert list(dict.fromkeys(label for label, _ in rows)) == ["12 tokens", "48 tokens"]
-    found = rows["48 tokens", bound_of("pairs")].value.mean
+    found = rows["48 tokens", "bound from pairs, mean over heads"].value.mean
     assert found == pytest.approx(float(data["bound"].sel(tokens=48, xi_from="pairs").mean()))
 
 

@@ -1,8 +1,8 @@
-"""The first token beside others: the config of such a study, and the other positions of the prompts that are its controls."""
+"""What the studies share that rank the first token of a prompt among other positions, which are their controls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,25 +14,22 @@ from sinkjax.analysis import intervals
 from sinkjax.config_files.checks import at_least, share
 from sinkjax.report.figures.layers import Panel
 
-SHORTEST = 8  # tokens of a prompt: its first half then holds some other positions to compare the first one with
-OTHERS = "Of the other positions: means, and the range of the controls."
-
 
 @dataclass(frozen=True, kw_only=True)
 class FirstToken(st.StudyConfig):
-    """What the studies that set the first token against others have in common."""
+    """A study that ranks the first token among other positions."""
 
     controls: int = 20
     """other positions of the first half of a prompt, drawn at random, among which the first one is ranked"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, controls=1, length=SHORTEST)
+        at_least(self, controls=1, length=8)  # the first half then holds other positions
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstTokenSinks(FirstToken):
-    """The same of sinks."""
+    """The same for a study of sinks."""
 
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink"""
@@ -50,22 +47,21 @@ def positions(config: FirstToken) -> tuple[int, ...]:
 
 
 def note(config: FirstToken) -> str:
-    """What the controls are, for the page."""
+    """The note on the controls."""
     return f"""Controls: the same number at {len(positions(config)) - 1} other positions, drawn at random from the first half of a
-        prompt. A percentile says how many of them have a smaller one. Nothing is edited, so the no-op edit is the run itself."""
+        prompt. A percentile is the share of them with a smaller number. As nothing is edited, there is no no-op edit."""
 
 
-def beside(
-    results: st.Results,
-    title: str,
-    ylabel: str,
-    first: NDArray,
-    others: NDArray,
-    x: Sequence[float] | None = None,
-    **options: Any,
-) -> Panel:
-    """Axes of the first position and the range of the others. first: float[prompt, x], or float[x]. others: float[x, control]."""
-    x = range(len(others)) if x is None else x
-    lone = st.Line("position 0", x, [st.constant(value) for value in first]) if first.ndim == 1 else first
-    curves = {"position 0": lone, "other positions": st.ranges("other positions", x, others)}
-    return results.panel(title, ylabel, curves, x, **options)
+def beside(results: st.Results, title: str, ylabel: str, values: NDArray, start: int = 0, **options: Any) -> Panel:
+    """Axes of the first position and the range of the others. values: float[prompt, x, position], 0 first. start: the first x."""
+    x = range(start, start + values.shape[1])
+    others = st.ranges("other positions", x, np.nanmean(values[..., 1:], axis=0))
+    return results.panel(title, ylabel, {"position 0": values[..., 0], "other positions": others}, x, **options)
+
+
+def curves(
+    name: str, xlabel: str, grid: Callable[[st.Results], Any], caption: str, store: str | Sequence[str], **options: Any
+) -> st.Figure:
+    """`st.curves` of position 0 and the others."""
+    about = "Other positions: their mean, and the range of the controls."
+    return st.curves(name, xlabel, grid, f"{caption} {about}", store, legend_above=True, **options)

@@ -9,7 +9,6 @@ keys p and j for one query splits exactly, and symmetrically, into
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,42 +27,36 @@ from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
 if TYPE_CHECKING:
     import xarray
 
+BLOCK = 16  # prompts whose keys are computed at a time
+
 
 def angle_sums(scores: jax.Array, view: PairView) -> jax.Array:
     """Sum over later queries of the angle's part of each key's gap to the other keys: [B, H, S]."""
-    own, angle, norms, total = _pairs(scores, view)
-    return _over_later_queries(own + angle - norms - total, view)
+    return _gap_sums(scores, view, 1)
 
 
 def norm_sums(scores: jax.Array, view: PairView) -> jax.Array:
     """Sum over later queries of the norm's part of each key's gap to the other keys: [B, H, S]."""
-    own, angle, norms, total = _pairs(scores, view)
-    return _over_later_queries(own - angle + norms - total, view)
+    return _gap_sums(scores, view, -1)
 
 
-def _pairs(scores: jax.Array, view: PairView) -> tuple[jax.Array, ...]:
-    """Four terms [B, H, Q, S] of key p for a query with n keys j: n s_p, c_p sum_j N_j, N_p sum_j c_j and sum_j s_j.
+def _gap_sums(scores: jax.Array, view: PairView, sign: int) -> jax.Array:
+    """The part of the angle (sign 1) or of the norm (-1), as a mean over a query's other keys.
 
-    Half of n s_p + c_p sum N - N_p sum c - sum s is the sum over j of the angle's part; the norm's has the other signs. A key
-    adds nothing to its own sum.
+    For key p and a query with n keys j, half of n s_p + c_p sum_j N_j - N_p sum_j c_j - sum_j s_j is the sum over j of the
+    angle's part; in the norm's the middle terms have the other sign. A key adds nothing to its own sum.
     """
     key = jnp.repeat(norm(view.key, view), view.query.shape[1] // view.key.shape[1], axis=1)  # [B, H, S]
     norms = norm(view.query, view)[..., None] * key[:, :, None, :] * view.query.shape[-1] ** -0.5
     cosines = scores / jnp.maximum(norms, jnp.finfo(scores.dtype).tiny)
-    seen = view.rows[:, None] >= jnp.arange(scores.shape[-1])[None, :]
+    row, column = view.rows[:, None], jnp.arange(scores.shape[-1])[None, :]
 
     def over_keys(x: jax.Array) -> jax.Array:
-        return jnp.where(seen, x, 0).sum(axis=-1, keepdims=True)
+        return jnp.where(row >= column, x, 0).sum(axis=-1, keepdims=True)
 
-    count = (view.rows + 1)[:, None]
-    return count * scores, cosines * over_keys(norms), norms * over_keys(cosines), over_keys(scores)
-
-
-def _over_later_queries(doubled: jax.Array, view: PairView) -> jax.Array:
-    """Sum over queries after each key of half of `doubled`, as a mean over the query's other keys."""
-    later = view.rows[:, None] > jnp.arange(doubled.shape[-1])[None, :]
-    means = doubled / (2 * jnp.maximum(view.rows, 1)[:, None])
-    return jnp.where(view.real_rows & later, means, 0).sum(axis=2)
+    angle, size = sign * cosines * over_keys(norms), sign * norms * over_keys(cosines)
+    means = ((row + 1) * scores + angle - size - over_keys(scores)) / (2 * jnp.maximum(row, 1))
+    return jnp.where(view.real_rows & (row > column), means, 0).sum(axis=2)
 
 
 def mean_over_queries_after(sums: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -71,8 +64,6 @@ def mean_over_queries_after(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     after = (lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]).astype(sums.dtype)
     return jnp.where(after > 0, sums / jnp.maximum(after, 1), jnp.nan)
 
-
-BLOCK = 16  # prompts whose keys are computed at a time
 
 # The gap of a key: its score less that of a query's other keys, averaged over them and then over all later queries.
 ANGLE_PART = Statistic("angle_part", Site.LOGITS, angle_sums, KEYS, mean_over_queries_after)
@@ -94,26 +85,21 @@ def effective_rank(values: NDArray) -> NDArray:
 def shared_energy(vectors: NDArray, rank: int) -> NDArray:
     """Share of each prompt's squared norm in the first `rank` singular directions of the other half of the prompts.
 
-    vectors: float[..., prompt, dim]; even prompts are judged by the directions of odd ones, and odd by even. Returns float64[...,
-    prompt] from 0 to 1: by chance about rank / dim.
+    vectors: float[..., prompt, dim]; the halves are the even and the odd prompts. Returns float64[..., prompt] from 0 to 1: by
+    chance about rank / dim.
     """
     vectors = np.asarray(vectors, np.float64)
     shares = np.empty(vectors.shape[:-1])
-    for half, other in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
-        directions = np.linalg.svd(vectors[..., other, :], full_matrices=False)[2][..., :rank, :]
-        own = vectors[..., half, :]
+    for half in (0, 1):
+        own, other = vectors[..., half::2, :], vectors[..., 1 - half :: 2, :]
+        directions = np.linalg.svd(other, full_matrices=False)[2][..., :rank, :]
         inside = np.square(own @ directions.swapaxes(-1, -2)).sum(axis=-1)
-        shares[..., half] = inside / np.square(own).sum(axis=-1)
+        shares[..., half::2] = inside / np.square(own).sum(axis=-1)
     return shares
 
 
-def distinct(tokens: NDArray, positions: Sequence[int]) -> list[int]:
-    """How many different tokens the prompts have at each of some positions. tokens: int[prompt, position]."""
-    return [len(np.unique(tokens[:, position])) for position in positions]
-
-
 def keys_across_prompts(model: Model, tokens: NDArray, lengths: NDArray, positions: tuple[int, ...], rank: int) -> xarray.Dataset:
-    """Singular values and shared energy of the keys of some positions, ascending, across prompts.
+    """Across prompts, of the keys of some positions, ascending: singular values, shared energy, how many tokens differ there.
 
     Errors: a prompt too short to have the positions.
     """
@@ -127,11 +113,9 @@ def keys_across_prompts(model: Model, tokens: NDArray, lengths: NDArray, positio
     parts = [np.asarray(run(tokens=tokens[block], lengths=lengths[block]).record["keys"]) for block in blocks]
     vectors = np.concatenate(parts).transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
     places = ("layer", "kv_head", "position")
-    return xarray.Dataset(
-        {
-            "singular": ((*places, "component"), singular_values(vectors)),
-            "shared": ((*places, "prompt"), shared_energy(vectors, rank)),
-            "distinct": ("position", distinct(tokens, positions)),
-        },
-        coords={"position": list(positions)},
-    )
+    arrays = {
+        "singular": ((*places, "component"), singular_values(vectors)),
+        "shared": ((*places, "prompt"), shared_energy(vectors, rank)),
+        "distinct": ("position", [len(np.unique(tokens[:, position])) for position in positions]),
+    }
+    return xarray.Dataset(arrays, {"position": list(positions)})

@@ -34,8 +34,8 @@ STEP = 4  # from one length to the next
 def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, tokens: int) -> Floats:
     """Scores q R(back) k / sqrt(D) for back = 0 to tokens - 1: float64[..., tokens].
 
-    query, key: [..., D], before the rotation. frequencies: [D / 2], radians an index. factor: on the rotary tables (1 but for
-    YaRN)."""
+    query, key: [..., D], before the rotation. frequencies: [D / 2], radians per index. factor: of the rotary tables (YaRN's).
+    """
     q1, q2 = np.split(np.asarray(query, np.float64), 2, axis=-1)
     k1, k2 = np.split(np.asarray(key, np.float64), 2, axis=-1)
     angles = np.asarray(frequencies, np.float64)[:, None] * np.arange(tokens)
@@ -43,19 +43,16 @@ def scores(query: NDArray, key: NDArray, frequencies: NDArray, factor: float, to
     return turned * factor**2 / np.sqrt(np.shape(query)[-1])
 
 
-def largest_score(query: NDArray, key: NDArray, factor: float, pairs: bool) -> Floats:
-    """xi, which no score exceeds in size: float64[...].
+def largest_scores(query: NDArray, key: NDArray, factor: float) -> Floats:
+    """xi, which no score exceeds in size, from the norms and from the rotary pairs: float64[..., 2].
 
     From the norms (the paper's): |q| |k| / sqrt(D). From the rotary pairs: the sum over pairs of |q_p| |k_p| / sqrt(D), which is
-    never larger, as a rotation mixes nothing but the two entries of a pair.
+    never larger, as a rotation mixes only the two entries of a pair.
     """
-    sizes = []
-    for x in (query, key):
-        halves = np.stack(np.split(np.asarray(x, np.float64), 2, axis=-1))
-        sizes.append(np.sqrt(np.square(halves).sum(axis=0)))
-    q, k = sizes
-    products = (q * k).sum(axis=-1) if pairs else np.sqrt(np.square(q).sum(axis=-1) * np.square(k).sum(axis=-1))
-    return products * factor**2 / np.sqrt(np.shape(query)[-1])
+    halves = (np.stack(np.split(np.asarray(x, np.float64), 2, axis=-1)) for x in (query, key))
+    q, k = (np.sqrt(np.square(half).sum(axis=0)) for half in halves)
+    norms = np.sqrt(np.square(q).sum(axis=-1) * np.square(k).sum(axis=-1))
+    return np.stack([norms, (q * k).sum(axis=-1)], axis=-1) * factor**2 / np.sqrt(np.shape(query)[-1])
 
 
 def weights(by_distance: Floats, tokens: int) -> Floats:
@@ -89,8 +86,9 @@ def running_mean(values: Floats, tokens: NDArray) -> Floats:
 
 def reach(config: Config, longest: int) -> int:
     """The longest prompt for which the closed form holds: as long as all layers see all keys by the same rotary table."""
-    limits, scaling = [longest, config.context, *windows(config)], config.rope.scaling
-    return min([*limits, scaling.original_context] if isinstance(scaling, DynamicScaling) else limits)
+    scaling = config.rope.scaling
+    rescaled = [scaling.original_context] if isinstance(scaling, DynamicScaling) else []
+    return min([longest, config.context, *windows(config), *rescaled])
 
 
 def windows(config: Config) -> list[int]:
@@ -107,24 +105,22 @@ def lengths(shortest: int, longest: int) -> NDArray:
 
 
 def measured(model: Model, prompts: NDArray, tokens: NDArray) -> xarray.Dataset:
-    """The forward's hidden states and weights beside the closed form, and the bound beside both.
+    """Hidden states and weights of the forward pass, weights in closed form, and their bounds.
 
     prompts: int[prompt, T], each of one token. tokens: lengths for which the closed form is computed.
     """
     import xarray
 
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(prompts), BLOCK)]
-    parts = [_block(model, prompts[block], tokens) for block in blocks]
+    parts = [_block(model, prompts[start : start + BLOCK], tokens) for start in range(0, len(prompts), BLOCK)]
     heads = ("prompt", "layer", "head")
     axes = {"hidden": heads[:2], "closed": (*heads, "tokens"), "bound": (*heads, "xi_from", "tokens")}
     axes |= dict.fromkeys(("xi", "excess", "forward_excess"), (*heads, "xi_from"))
-    values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    named = {name: (axes.get(name, heads), array) for name, array in values.items()}
+    named = {name: (axes.get(name, heads), np.concatenate([part[name] for part in parts])) for name in parts[0]}
     return xarray.Dataset(named, coords={"tokens": tokens, "xi_from": ["norms", "pairs"]})
 
 
 def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray]:
-    """What is measured on a few prompts: arrays [prompt, layer, (head, ...)]."""
+    """Arrays [prompt, layer, (head, ...)] of a few prompts."""
     config, T = model.config, prompts.shape[1]
     captured = (Capture(Site.QUERY, positions=(0,)), Capture(Site.KEY, positions=(0,)), Capture(Site.RESID))
     everywhere = tuple(range(config.layers))
@@ -135,10 +131,9 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
     key = np.repeat(np.asarray(record["keys"], np.float64)[:, :, 0], config.group, axis=2)
     frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([T]), jnp.dtype("float32"))
     by_distance = scores(query, key, np.asarray(frequencies[0]), factor, int(tokens[-1]))
-    xi = np.stack([largest_score(query, key, factor, pairs) for pairs in (False, True)], axis=-1)
+    xi = largest_scores(query, key, factor)
     bounds = bound(xi, int(tokens[-1]))
-    forward = np.asarray(record["attention"], np.float64)
-    hidden = np.asarray(record["resid"], np.float64)
+    forward, hidden = (np.asarray(record[name], np.float64) for name in ("attention", "resid"))
     even = np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None]
     return {  # the first query, which sees one key, has the weight 1 and the bound 1
         "hidden": np.abs(hidden - hidden[:, :, :1]).max(axis=(2, 3)) / np.abs(hidden[:, :, 0]).max(axis=-1),

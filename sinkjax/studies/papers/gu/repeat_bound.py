@@ -1,8 +1,4 @@
-"""gu/repeat-bound: why one token repeated has no sink under rotary positions, checked on a model's own queries and keys.
-
-Propositions 1 to 4: without absolute positions all hidden states of a prompt of one token repeated are equal; without positions
-all weights are then 1/t, and under rotary positions none exceeds e^{2 xi} / (e^{2 xi} + t - 1).
-"""
+"""gu/repeat-bound: why one token repeated has no sink under rotary positions, checked on a model's own queries and keys."""
 
 from __future__ import annotations
 
@@ -19,7 +15,8 @@ import sinkjax.studies as st
 from sinkjax.config_files.checks import refuse, share
 
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
-SINKS, ATTENTION = "heads that sink on key 0 (%)", "attention to key 0, mean over heads"
+EXCLUDED = {kind: f"heads whose bound from {kind} excludes a sink (%)" for kind in BOUNDS}
+SINKS = "heads that sink on key 0 (%)"
 EXACT = 1e-12  # rounding allowed to the closed form, in float64
 NOTHING = 1.0  # per cent of heads: below this a model has no sink
 
@@ -57,28 +54,16 @@ def compute(config: RepeatBound, model: Any, batch: st.Batch) -> Any:
     return repeated.measured(model, batch.tokens, repeated.lengths(config.length, repeated.reach(model.config, config.longest)))
 
 
-def excluded(kind: str) -> str:
-    return f"heads whose bound from {kind} excludes a sink (%)"
-
-
-def bound_of(kind: str) -> str:
-    return f"bound from {kind}, mean over heads"
-
-
 def rows(results: st.Results) -> Iterator[st.Row]:
     """Attention in closed form and its bounds, for each length."""
-    data, eps = results["bound"], results.config.eps
-    bounds = {kind: data["bound"].sel(xi_from=kind) for kind in BOUNDS}
-    per_head = {
-        SINKS: 100 * (data["closed"] > eps),
-        ATTENTION: data["closed"],
-        **{bound_of(kind): values for kind, values in bounds.items()},
-        **{excluded(kind): 100 * (values <= eps) for kind, values in bounds.items()},
-    }
+    data, config = results["bound"], results.config
+    per_head = {SINKS: 100 * (data["closed"] > config.eps), "attention to key 0, mean over heads": data["closed"]}
+    per_head |= {f"bound from {kind}, mean over heads": data["bound"].sel(xi_from=kind) for kind in BOUNDS}
+    per_head |= {EXCLUDED[kind]: 100 * (data["bound"].sel(xi_from=kind) <= config.eps) for kind in BOUNDS}
     labels = [f"{tokens} tokens" for tokens in data["tokens"].values]
     for name, values in per_head.items():
         means = values.mean(("layer", "head")).transpose("tokens", "prompt").values
-        yield from st.own_rows(labels, "lengths", name, means, results.config.seed)
+        yield from st.own_rows(labels, "lengths", name, means, config.seed)
 
 
 def largest(name: str, array: str, unit: str = "", factor: float = 1, **selected: Any) -> st.Quantity:
@@ -90,35 +75,33 @@ def error(name: str, array: str, unit: str = "millionths", **selected: Any) -> s
     return largest(name, array, unit, 1e6, **selected)
 
 
-def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
-    def at_most(quantity: st.Quantity, limit: float) -> st.Rule:
-        words = f"{quantity.name} is at most {np.format_float_positional(1e6 * limit, trim='-')} millionths"
-        return dataclasses.replace(st.at_most(quantity, 1e6 * limit), words=words)
+def at_most(quantity: st.Quantity, limit: float) -> st.Rule:
+    """An error is at most a limit, whose words give all its digits."""
+    words = f"{quantity.name} is at most {np.format_float_positional(1e6 * limit, trim='-')} millionths"
+    return dataclasses.replace(st.at_most(quantity, 1e6 * limit), words=words)
 
+
+def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
     hidden = error("the largest difference of hidden states between positions", "hidden", "millionths of their largest entry")
     still = error("the largest distance of a weight from 1/t with all rotary indices 0", "without_positions")
     closed = error("the largest excess of a weight over its bound in closed form", "excess", xi_from="norms")
     forward = error("the largest excess of a weight over its bound in the forward pass", "forward_excess", xi_from="norms")
     first = f"{config.length} tokens"
     sinks = st.as_point(st.listed(first, SINKS, f"the share of heads that sink on key 0 with {first} in closed form", "%"))
-    yield st.Claim(
-        "With one token repeated all hidden states are equal (Gu et al. 2025, Propositions 1 to 4).",
-        at_most(hidden, config.tolerance),
+    sinks_of_the_forward = st.quantity(
+        "the share of heads that sink on key 0 in the forward pass",
+        lambda results: 100 * float((results["bound"]["received"] > config.eps).mean()),
+        "%",
     )
+    exact = "With one token repeated all hidden states are equal (Gu et al. 2025, Propositions 1 to 4)."
+    yield st.Claim(exact, at_most(hidden, config.tolerance))
     yield st.Claim("Without positions (NoPE) every weight is then 1/t.", at_most(still, config.tolerance))
-    yield st.Claim(
-        "Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).",
-        st.all_of(at_most(closed, EXACT), at_most(forward, config.tolerance)),
-    )
+    bounded = st.all_of(at_most(closed, EXACT), at_most(forward, config.tolerance))
+    yield st.Claim("Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).", bounded)
     yield st.Claim(
         "So no key is a sink.",
-        st.all_of(
-            st.below(sinks, NOTHING),
-            st.less_than(
-                st.quantity("the share of heads that sink on key 0 in the forward pass", sinks_of_the_forward, "%"), NOTHING
-            ),
-        ),
-        also=(st.listed(first, excluded("norms"), f"the share of heads in which the bound excludes a sink with {first}", "%"),),
+        st.all_of(st.below(sinks, NOTHING), st.less_than(sinks_of_the_forward, NOTHING)),
+        also=(st.listed(first, EXCLUDED["norms"], f"the share of heads in which the bound excludes a sink with {first}", "%"),),
         paper="Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",
     )
     yield st.Claim(
@@ -126,10 +109,6 @@ def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
         st.never("the propositions hold with those positions"),
         given=st.never("the model has such positions; this one has rotary ones"),
     )
-
-
-def sinks_of_the_forward(results: st.Results) -> float:
-    return 100 * float((results["bound"]["received"] > results.config.eps).mean())
 
 
 def findings(config: RepeatBound, architecture: Any) -> Iterator[st.Quantity]:
@@ -149,42 +128,42 @@ def even(tokens: int) -> float:
 
 
 def figures(config: RepeatBound, architecture: Any) -> Iterator[st.Figure]:
-    def panel(results: st.Results, title: str, along: str, reduced: Callable[[Any], Any], x: Any, *more: st.Line) -> Any:
-        """Attention to key 0 in closed form and its bounds; reduced: to [prompt, along]."""
+    def panel(results: st.Results, title: str, along: str, reduced: Callable[[Any], Any]) -> Any:
+        """Attention to key 0 in closed form and its bounds. reduced: an array of the store to [prompt, along]."""
         data = results["bound"]
         arrays = {"closed form": data["closed"], **{name: data["bound"].sel(xi_from=kind) for kind, name in BOUNDS.items()}}
-        curves = {name: reduced(values).transpose("prompt", along).values for name, values in arrays.items()}
-        return results.panel(title, "attention to key 0", {**curves, **{line.name: line for line in more}}, x, log=True)
+        curves: dict[str, Any] = {name: reduced(one).transpose("prompt", along).values for name, one in arrays.items()}
+        x = data[along].values.tolist()
+        if along == "tokens":
+            curves["even attention"] = st.Line("even attention", x, [st.constant(even(size)) for size in x])
+        return results.panel(title, "attention to key 0", curves, x, log=True)
 
     def by_length(results: st.Results) -> Any:
-        tokens = results["bound"]["tokens"].values.tolist()
-        equal = st.Line("even attention", tokens, [st.constant(even(size)) for size in tokens])
-        heads = ("layer", "head")
-        return [
-            [
-                panel(results, "mean over heads", "tokens", lambda values: values.mean(heads), tokens, equal),
-                panel(results, "largest of all heads", "tokens", lambda values: values.max(heads), tokens, equal),
-            ]
-        ]
+        mean = panel(results, "mean over heads", "tokens", lambda values: values.mean(("layer", "head")))
+        return [[mean, panel(results, "largest of all heads", "tokens", lambda values: values.max(("layer", "head")))]]
 
     def by_layer(results: st.Results) -> Any:
         def at(size: int) -> Any:
-            return panel(results, f"{size} tokens", "layer", lambda values: values.sel(tokens=size).mean("head"), None)
+            return panel(results, f"{size} tokens", "layer", lambda values: values.sel(tokens=size).mean("head"))
 
         return [[at(size) for size in dict.fromkeys(results["bound"]["tokens"].values[[0, -1]].tolist())]]
 
     yield st.curves(
-        *("bound-by-length", "tokens of the prompt", by_length),
-        """Attention to the first key, mean over queries, with one token repeated: in closed form, and at most by the paper's
-        bound and by a tighter one, against the length of the prompt; even attention is that of equal scores.""",
-        store="bound",
+        "bound-by-length",
+        "tokens of the prompt",
+        by_length,
+        """Attention to the first key, mean over queries, with one token repeated, against the length of the prompt: in closed
+        form, its upper bound from the paper, and a tighter one; even attention is that of equal scores.""",
+        "bound",
         legend_above=True,
         log_x=True,
     )
     yield st.curves(
-        *("bound-by-layer", "layer (0-based)", by_layer),
+        "bound-by-layer",
+        "layer (0-based)",
+        by_layer,
         "Attention to the first key with one token repeated, and its bounds, by layer; means over heads.",
-        store="bound",
+        "bound",
         legend_above=True,
     )
 
@@ -192,12 +171,6 @@ def figures(config: RepeatBound, architecture: Any) -> Iterator[st.Figure]:
 def noop(config: RepeatBound, architecture: Any) -> dict[str, sinkjax.Edit]:
     indices = np.arange(config.length)
     return {"rotary indices set to what they are": sinkjax.set_positions(query=indices, key=indices)}
-
-
-def probe(config: RepeatBound) -> sinkjax.Probe:
-    from sinkjax.edits.site import Site
-
-    return sinkjax.Probe(attention_received=True, capture=(sinkjax.Capture(Site.RESID),))
 
 
 REPEAT = st.Inputs("repeat", bos="none")
@@ -209,7 +182,7 @@ STUDY = st.Study(
         every weight is 1/t, and under rotary positions at most e^{{2 xi}} / (e^{{2 xi}} + t - 1): no key can be a sink.""",
     needs=("rotary positions", "softmax", "causal mask"),
     check=check,
-    probe=probe,
+    probe=lambda config: sinkjax.Probe(attention_received=True, capture=(sinkjax.Capture(sinkjax.Site.RESID),)),
     inputs=lambda config: REPEAT,
     more=lambda config, architecture: [st.Calculation("bound", functools.partial(compute, config), config.prompts, REPEAT)],
     rows=rows,
@@ -221,14 +194,14 @@ STUDY = st.Study(
     shown=lambda config, architecture: st.Shown((st.NO_EDIT,), texts=False),
     notes=lambda config, results: (
         f"""{results.size("prompt", "bound")} tokens, drawn at random, each repeated {config.length} times in a prompt of its own,
-        without BOS. As queries and keys do not depend on the length, attention in longer prompts follows from those of the first
-        position, in closed form, in float64. Intervals: bootstrap over tokens, 95 %.""",
+        without BOS. As queries and keys do not depend on the length, attention in longer prompts is computed in closed form, in
+        float64, from those of the first position. Intervals: bootstrap over tokens, 95 %.""",
         """xi bounds the size of a score: |q| |k| / sqrt(D) from the norms (the paper's), or the sum over rotary pairs of the
-        products of their norms, which is never larger. The bound on the mean attention to a key averages the bound of each
-        query.""",
+        products of their norms, over sqrt(D), which is never larger. The bound on the mean attention to a key averages the bounds
+        of all queries.""",
         f"A head sinks on key 0 at mean attention above {config.eps:g}; a bound of at most that excludes it.",
         f"""The propositions are judged up to rounding: {config.tolerance:g} of a hidden state's largest entry, and of a weight in
-        the forward pass; {EXACT:g} of a weight in closed form. A proposition has no controls; the same model with random weights
-        is one, as it must hold there too.""",
+        the forward pass; {EXACT:g} of a weight in closed form. A proposition has no controls; it must also hold for the same
+        model with random weights.""",
     ),
 )

@@ -1,13 +1,11 @@
-"""gu/rope-positions: does the sink sit at rotary index 0, as it does in the position vector of the first token of GPT2-XL?
+"""gu/rope-positions: whether the sink sits at rotary index 0, as it does in the first position vector of GPT2-XL (Table 7).
 
-Table 7 replaces and swaps the learned position vectors of GPT2-XL on one token repeated. A model with rotary positions has no
-such vectors, so the same is done here to the rotary indices of queries and keys, on natural text and on one token repeated.
-Causality stays by position. Controls exchange indices of other, random positions.
+Queries still see keys by position, whatever their indices. Controls exchange indices of other, random positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +16,6 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.papers.gu._first_token import FirstTokenSinks
-from sinkjax.studies.study import control_prompts
 
 TEXT, REPEAT = st.Inputs("text"), st.Inputs("repeat")
 SAME, ZERO, REVERSED = "all indices as they are", "all indices 0", "indices in reverse"
@@ -29,8 +25,8 @@ RATE = "heads that sink on the key (%)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RopePositions(FirstTokenSinks):
-    """Rotary indices of the first token replaced and swapped: what Table 7 does to the position vectors of GPT2-XL."""
+class RopePositions(st.ControlledSinks):
+    """Rotary indices of the first token replaced and swapped, as Table 7 does with the position vectors of GPT2-XL."""
 
     places: tuple[int, ...] = (4, 9, 14, 19, 24, 29)
     """positions t, counted from 0, whose index the first token takes or swaps with its own"""
@@ -38,8 +34,6 @@ class RopePositions(FirstTokenSinks):
     """added to all indices alike, which must change nothing"""
     repeat_prompts: int = 16
     """prompts of one token repeated"""
-    control_prompts: int = 8
-    """prompts of text on which the controls are measured, the first of all"""
     published_places: tuple[int, ...] = ()
     """places, counted from 0, for which Table 7 gives rates of GPT2-XL"""
     published_taken: tuple[float, ...] = ()
@@ -51,7 +45,7 @@ class RopePositions(FirstTokenSinks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, repeat_prompts=1, control_prompts=1, shift=1)
+        at_least(self, length=8, repeat_prompts=1, shift=1)
         refuse(not self.places, "places is empty: at least one position is needed")
         for place in self.places:
             wrong = not 0 < place < self.length or self.places.count(place) > 1
@@ -62,45 +56,42 @@ class RopePositions(FirstTokenSinks):
 
 
 def edit(config: RopePositions, changed: Mapping[int, int], label: str) -> sinkjax.Edit:
-    """The rotary indices of queries and keys are those of their positions, but for some. changed: position -> index."""
+    """Some positions get another rotary index than their own. changed: position -> index."""
     indices = np.arange(config.length)
     indices[list(changed)] = list(changed.values())
     return sinkjax.set_positions(query=indices, key=indices).named(label)
 
 
 def conditions(config: RopePositions, architecture: Any) -> Iterator[st.Condition]:
-    """No edit, all indices edited alike, and the first token's index replaced by t or swapped with it."""
     plain = np.arange(config.length)
     alike = {SAME: plain, f"all indices + {config.shift}": plain + config.shift, ZERO: 0 * plain, REVERSED: plain[::-1]}
     yield st.no_edit()
     for label, indices in alike.items():
         yield st.Condition(edit(config, dict(enumerate(indices.tolist())), label), ALL)
     for t in config.places:
-        yield st.Condition(edit(config, {0: t}, taken(t)), TAKEN, t, budget=1)
+        yield st.Condition(edit(config, {0: t}, f"index 0 becomes {t}"), TAKEN, t, budget=1)
     for t in config.places:
-        yield st.Condition(edit(config, {0: t, t: 0}, swapped(t)), SWAPPED, t, budget=2)
+        yield st.Condition(edit(config, {0: t, t: 0}, f"indices 0 and {t} swapped"), SWAPPED, t, budget=2)
 
 
-def taken(t: int) -> str:
-    return f"index 0 becomes {t}"
-
-
-def swapped(t: int) -> str:
-    return f"indices 0 and {t} swapped"
+def labels(config: RopePositions, *series: str, of: st.Inputs | None = None) -> list[str]:
+    """The labels of the conditions of some series; with `of`, those of their rows."""
+    prefix = f"{of.name}: " if of else ""
+    return [f"{prefix}{label}" for label in st.labels_of(conditions(config, None), *series)]
 
 
 def random_exchanges(config: RopePositions, architecture: Any) -> Iterator[st.Condition]:
-    """Random conditions of the same budgets: another position takes a random index, or two others swap theirs."""
+    """Controls of each budget: another position takes a random index, or two others swap theirs."""
     rng = intervals.generator(config.seed, "gu/rope-positions controls")
     for draw in range(config.controls):
         one, two = sorted(rng.choice(np.arange(1, config.length), 2, replace=False).tolist())
-        replaced = edit(config, {two: one}, f"control {draw}: index {two} becomes {one}")
-        both = edit(config, {one: two, two: one}, f"control {draw}: indices {one} and {two} swapped")
-        yield from (st.Condition(replaced, st.CONTROL, budget=1), st.Condition(both, st.CONTROL, budget=2))
+        taken = edit(config, {two: one}, f"control {draw}: index {two} becomes {one}")
+        swapped = edit(config, {one: two, two: one}, f"control {draw}: indices {one} and {two} swapped")
+        yield st.Condition(taken, st.CONTROL, budget=1)
+        yield st.Condition(swapped, st.CONTROL, budget=2)
 
 
 def measures(config: RopePositions) -> tuple[st.Measure, ...]:
-    """Sinks on key 0 and on any other key of the first half, the largest |h| at position 0, and the loss."""
     others, least = np.arange(config.length) > 0, config.length - config.length // 2
     elsewhere = st.Measure(
         "heads that sink on another key (%)",
@@ -112,75 +103,62 @@ def measures(config: RopePositions) -> tuple[st.Measure, ...]:
 
 
 def at_place(config: RopePositions) -> st.Measure:
-    """Heads that sink on key t, where a condition has a t."""
-    places = {label(t): t for label in (taken, swapped) for t in config.places}
+    """Heads that sink on key t; undefined for conditions without a t."""
+    places = {condition.label: condition.x for condition in conditions(config, None)}
 
     def of(data: Any) -> NDArray:
-        keys = np.array([places.get(str(label), 0) for label in data["edit"].values])[:, None]
-        rates = 100 * metrics.sink_rate(data, np.broadcast_to(keys, (len(keys), data.sizes["prompt"])), config.eps)
-        return np.where(keys > 0, rates, np.nan)
+        keys = np.array([places.get(str(label)) or 0 for label in data["edit"].values])[:, None]
+        return np.where(keys > 0, 100 * metrics.sink_rate(data, keys, config.eps), np.nan)
 
     return st.Measure("heads that sink on key t (%)", of)
 
 
 def sweeps(config: RopePositions, architecture: Any) -> tuple[st.Sweep, ...]:
-    controls = st.Sweep("controls", random_exchanges, prompts=control_prompts)
-    return (
-        st.Sweep("text", conditions, measures, controls=(controls,), prefix=TEXT.name, series=TEXT.name),
-        st.Sweep(
-            *("repeat", conditions, measures, None, lambda config: config.repeat_prompts, lambda config: REPEAT),
-            prefix=REPEAT.name,
-            series=REPEAT.name,
-        ),
+    controls = st.Sweep("controls", random_exchanges, prompts=st.control_prompts)
+    text = st.Sweep("text", conditions, measures, controls=(controls,), prefix=TEXT.name, series=TEXT.name)
+    repeat = st.Sweep(
+        "repeat",
+        conditions,
+        measures,
+        prompts=lambda config: config.repeat_prompts,
+        inputs=lambda config: REPEAT,
+        prefix=REPEAT.name,
+        series=REPEAT.name,
     )
-
-
-def rates(measure: st.Measure, inputs: st.Inputs, labels: Sequence[str]) -> list[st.Quantity]:
-    """A measure under some conditions, on one kind of inputs."""
-    return [st.as_point(st.value(measure, f"{inputs.name}: {label}")) for label in labels]
-
-
-def labels(config: RopePositions, *series: str) -> list[str]:
-    """Of the conditions of some series."""
-    return [condition.label for condition in conditions(config, None) if condition.series in series]
+    return text, repeat
 
 
 def claims(config: RopePositions, architecture: Any) -> Iterator[st.Claim]:
     at_first, moved = measures(config)[0], at_place(config)
-    alike, swaps = labels(config, st.NO_EDIT, ALL), labels(config, SWAPPED)
-    both = [*labels(config, TAKEN), *swaps]
-    text, repeat = (
-        st.as_point(st.value(at_first, f"{inputs.name}: {st.NO_EDIT}", "the rate on key 0 without an edit (%)"))
-        for inputs in (TEXT, REPEAT)
-    )
-    half, half_of_repeat = (none.times(0.5, "half of the rate on key 0 without an edit (%)") for none in (text, repeat))
+
+    def rates(measure: st.Measure, inputs: st.Inputs, *series: str) -> list[st.Quantity]:
+        return [st.as_point(st.value(measure, label)) for label in labels(config, *series, of=inputs)]
+
+    unedited = "the rate on key 0 without an edit (%)"
+    text, repeat = (st.as_point(st.value(at_first, f"{inputs.name}: {st.NO_EDIT}", unedited)) for inputs in (TEXT, REPEAT))
+    half, half_of_repeat = (rate.times(0.5, f"half of {unedited}") for rate in (text, repeat))
+    left = st.highest(rates(at_first, REPEAT, TAKEN, SWAPPED), "the highest rate on key 0 after an exchange (%)")
+    followed = st.lowest(rates(moved, REPEAT, SWAPPED), "the lowest rate on key t after a swap (%)")
     published = (config.published_taken, config.published_swapped, config.published_moved)
     spans = [f"{min(numbers):.2f} to {max(numbers):.2f} %" for numbers in published if numbers]
+    paper = "GPT2-XL (62.28 % unedited; secondary): replaced {}, swapped {} on key 0 and {} on key t"
     yield st.Claim(
         "The position vector of the first token makes the sink of one token repeated (Gu et al. 2025, Table 7).",
-        st.all_of(
-            st.below(
-                st.highest(rates(at_first, REPEAT, both), "the highest rate on key 0 after an exchange (%)"), half_of_repeat
-            ),
-            st.at_or_above(st.lowest(rates(moved, REPEAT, swaps), "the lowest rate on key t after a swap (%)"), half_of_repeat),
-        ),
+        st.all_of(st.below(left, half_of_repeat), st.at_or_above(followed, half_of_repeat)),
         given=st.never("the model has learned position vectors; this one has rotary positions"),
-        paper="GPT2-XL (62.28 % unedited; secondary): replaced {}, swapped {} on key 0 and {} on key t".format(*spans)
-        if spans
-        else "",
+        paper=paper.format(*spans) if spans else "",
     )
-    every = [*rates(at_first, REPEAT, [*alike, *both]), *rates(moved, REPEAT, both)]
+    every = [*rates(at_first, REPEAT, st.NO_EDIT, ALL, TAKEN, SWAPPED), *rates(moved, REPEAT, TAKEN, SWAPPED)]
     yield st.Claim(
         "With rotary positions one token repeated has no sink (Gu et al. 2025, Propositions 1 to 4), whatever the indices.",
         st.below(st.highest(every, "the highest rate on key 0 or key t, whatever the indices (%)"), NOTHING),
         paper="Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",
     )
+    kept = st.lowest(rates(at_first, TEXT, TAKEN, SWAPPED), "the lowest rate on key 0 after an exchange (%)")
+    gained = st.highest(rates(moved, TEXT, TAKEN, SWAPPED), "the highest rate on key t after an exchange (%)")
     yield st.Claim(
         "The sink of natural text does not sit at rotary index 0 (Kiya et al. 2026, Fig. 3, by other means).",
-        st.all_of(
-            st.at_or_above(st.lowest(rates(at_first, TEXT, both), "the lowest rate on key 0 after an exchange (%)"), half),
-            st.below(st.highest(rates(moved, TEXT, both), "the highest rate on key t after an exchange (%)"), half),
-        ),
+        st.all_of(st.at_or_above(kept, half), st.below(gained, half)),
         given=st.at_or_above(text, LEAST),
     )
 
@@ -199,42 +177,43 @@ def uneven(results: st.Results) -> float:
 def figures(config: RopePositions, architecture: Any) -> Iterator[st.Figure]:
     at_first, other, *_ = measures(config)
     published = {
-        TAKEN: {"GPT2-XL, key 0": config.published_taken},
-        SWAPPED: {"GPT2-XL, key 0": config.published_swapped, "GPT2-XL, key t": config.published_moved},
+        (REPEAT, TAKEN): {"GPT2-XL, key 0": config.published_taken},
+        (REPEAT, SWAPPED): {"GPT2-XL, key 0": config.published_swapped, "GPT2-XL, key t": config.published_moved},
     }
 
     def panel(inputs: st.Inputs, series: str) -> st.Panel:
-        found = [f"{inputs.name}: {label}" for label in labels(config, series)]
-        curves = {"key 0": (at_first, found), "key t": (at_place(config), found)}
-        paper = published[series] if inputs == REPEAT and config.published_places else {}
+        found = labels(config, series, of=inputs)
+        paper = published.get((inputs, series), {}) if config.published_places else {}
         return st.Panel(
-            *(RATE, curves, f"{inputs.name}:\n{series}"),
+            RATE,
+            {"key 0": (at_first, found), "key t": (at_place(config), found)},
+            f"{inputs.name}:\n{series}",
             baseline=f"{inputs.name}: {st.NO_EDIT}",
-            published={name: (config.published_places, numbers) for name, numbers in paper.items()},
+            published={name: (config.published_places, rates) for name, rates in paper.items()},
         )
 
     yield st.lines(
-        *("sink-by-exchanged-index", "position t (0-based)"),
+        "sink-by-exchanged-index",
+        "position t (0-based)",
         [[panel(inputs, series) for inputs in (REPEAT, TEXT) for series in (SWAPPED, TAKEN)]],
-        """Share of heads that sink on key 0 and on key t once the first token has the rotary index t, or both have swapped
-        theirs; dashed: key 0 without an edit. GPT2-XL: learned position vectors replaced or swapped (Gu et al. 2025, Table 7,
-        from a summary). Where lines coincide, the one named last is on top.""",
+        """Heads that sink on key 0 and on key t once the first token has the rotary index t, or the two are swapped; dashed: key
+        0 without an edit. GPT2-XL: learned position vectors replaced or swapped (Gu et al. 2025, Table 7, from a summary). Where
+        lines coincide, the one named last is on top.""",
         store=("text", "repeat"),
         legend_above=True,
     )
-
-    def column(results: st.Results, inputs: st.Inputs) -> list[st.Point]:
-        return [
-            st.Point(label, results.row(measure, f"{inputs.name}: {label}").value, key)
-            for label in labels(config, st.NO_EDIT, ALL)
-            for measure, key in ((at_first, "key 0"), (other, "another key"))
-        ]
-
     yield st.points(
-        *("sink-by-all-indices", RATE),
-        lambda results: {inputs.name: column(results, inputs) for inputs in (TEXT, REPEAT)},
-        """Share of heads that sink on key 0, or on at least one other key of the first half, with all rotary indices edited
-        alike.""",
+        "sink-by-all-indices",
+        RATE,
+        lambda results: {
+            inputs.name: [
+                results.point(label, measure, f"{inputs.name}: {label}", key)
+                for label in labels(config, st.NO_EDIT, ALL)
+                for measure, key in ((at_first, "key 0"), (other, "another key"))
+            ]
+            for inputs in (TEXT, REPEAT)
+        },
+        "Heads that sink on key 0, or on at least one other key of the first half, with all rotary indices edited.",
         store=("text", "repeat"),
         limits=(-4, 104),
     )
@@ -242,9 +221,11 @@ def figures(config: RopePositions, architecture: Any) -> Iterator[st.Figure]:
 
 def featured(results: st.Results) -> list[str]:
     """The conditions without a t, and the swaps with the first and the last t."""
-    config = results.config
-    shown = [*labels(config, st.NO_EDIT, ALL), *(swapped(config.places[end]) for end in (0, -1))]
-    return [f"{inputs.name}: {label}" for inputs in (TEXT, REPEAT) for label in shown]
+    shown = []
+    for inputs in (TEXT, REPEAT):
+        swaps = labels(results.config, SWAPPED, of=inputs)
+        shown += [*labels(results.config, st.NO_EDIT, ALL, of=inputs), swaps[0], swaps[-1]]
+    return shown
 
 
 STUDY = st.Study(
@@ -261,11 +242,13 @@ STUDY = st.Study(
     featured=featured,
     figures=figures,
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, ZERO, REVERSED, swapped(config.places[0])), sweeps=("text", "repeat"), texts=False
+        (st.NO_EDIT, ZERO, REVERSED, labels(config, SWAPPED)[0]), sweeps=("text", "repeat"), texts=False
     ),
     notes=lambda config, results: (
-        """Rotary indices of queries and of keys are set in all layers; which keys a query sees stays by position. Positions and
-        t count from 0; Table 7's t counts from 1. Effects on one token repeated start from its own unedited run.""",
-        """All indices as they are is the no-op edit; equal shifts of all indices leave every score as it is, up to rounding.""",
+        """Rotary indices of queries and of keys are set in all layers; which keys a query sees still depends on position alone.
+        Positions and t count from 0; Table 7's t counts from 1. Effects on one token repeated are relative to its own unedited
+        run.""",
+        """Setting all indices to what they are is the no-op edit; shifting all of them alike leaves every score as it is, up to
+        rounding.""",
     ),
 )
