@@ -58,10 +58,11 @@ def verdicts(found: Results) -> list[str]:
     ("sink", "massive", "verdict"), [(3, 2, "supported"), (2, 2, "inconclusive"), (4, 2, "inconclusive"), (1, 3, "inconclusive")]
 )
 def test_the_order_of_onsets_decides_the_claim_on_order(sink, massive, verdict):
-    data, config = record(sink, massive), Baseline()
-    assert baseline.sink_onset(config, data).tolist() == [sink] * 3
-    assert baseline.massive_onset(config, data).tolist() == [massive] * 3
-    assert verdicts(results(data)) == ["supported", "supported", "supported", verdict]
+    found = results(record(sink, massive))
+    for what, layer in (("sink", sink), ("massive activation", massive)):
+        row = found.own["without BOS", f"layer of the {what}'s onset"].value
+        assert (row.mean, row.low, row.high) == (layer, layer, layer)
+    assert verdicts(found) == ["supported", "supported", "supported", verdict]
 
 
 def test_both_definitions_of_massive_are_asked_for_the_order_and_for_the_activation():
