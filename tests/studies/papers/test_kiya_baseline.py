@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.rules import judge, present
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes
@@ -46,7 +46,7 @@ def record(sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int 
 def results(plain: xarray.Dataset, bos: xarray.Dataset | None = None) -> Results:
     """Both runs; without `bos` the model has none."""
     stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: WHY}) if bos is None else bos}
-    attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}}}
+    attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}, "model": {"name": "m"}, "dtype": "float32"}}
     return Results(STUDY, Baseline(length=T), {name: store.assign_attrs(attributes) for name, store in stores.items()})
 
 
@@ -116,6 +116,8 @@ def test_a_model_without_bos_runs_without_one_and_says_so():
     found = results(record(3, 2))
     assert {row.condition for row in found.own.values()} == {"without BOS"}
     assert f"Some runs are missing: {WHY}." in standard_notes(found)
+    figures = present(STUDY.figures(found.config, found.architecture), found)
+    assert [figure and figure.name for figure in figures] == ["by-layer", None, None, "largest-activation"]  # there are no maps
 
 
 @pytest.fixture(scope="module")

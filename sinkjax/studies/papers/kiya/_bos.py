@@ -129,14 +129,16 @@ def by_layer(eps: float, places: Mapping[str, tuple[int, int | None]], caption: 
 
 def maps(layers: Sequence[int], labels: Sequence[str], last: int = 0, about: str = "") -> Iterator[st.Figure]:
     """Attention maps and largest activations of both runs. last: a position that must be visible. about: how to read the maps."""
-    for run, store in {WITHOUT: "maps", WITH: "maps-bos"}.items():
-        yield st.attention_maps(
-            f"attention-{run.replace(' ', '-').lower()}", layers, store=store, tokens=max(TOKENS, last + 4), about=about
-        )
+
+    def of_run(name: str, store: str) -> st.Figure:
+        figure = st.attention_maps(name, layers, store=store, tokens=max(TOKENS, last + 4), about=about)
+        return lambda results: figure(results) if store in results else None
 
     def titles(results: st.Results) -> dict[str, str]:
         return {title: title for title in (f"{run}: {label}" for run in runs(results) for label in labels)}
 
+    yield of_run("attention-without-bos", "maps")
+    yield of_run("attention-with-bos", "maps-bos")
     yield st.activations("largest-activation", titles, SWEEPS, max(POSITIONS, last + 4))
 
 

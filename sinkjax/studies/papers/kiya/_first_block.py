@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.checkpoints.model import Model
-from sinkjax.model import rope
+from sinkjax.model import ops, rope
 from sinkjax.model.config import Config
 from sinkjax.model.heads import normed_queries_keys
 from sinkjax.model.ops import add_bias, rms_norm
@@ -50,9 +50,7 @@ def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array,
     """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embeddings, in their dtype."""
     first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in LEAVES if name in params["layers"]}
     x_Nd = rms_norm(x_Nd, first["attn_norm"], config.rms_norm.eps)
-    q_NHD = jnp.einsum("Nd,dHD->NHD", x_Nd, first["q"], precision="highest")
-    k_NKD = jnp.einsum("Nd,dKD->NKD", x_Nd, first["k"], precision="highest")
-    q_NHD, k_NKD = add_bias(q_NHD, first.get("q_bias")), add_bias(k_NKD, first.get("k_bias"))
+    q_NHD, k_NKD = (add_bias(ops.project(x_Nd, first[name], "highest"), first.get(f"{name}_bias")) for name in ("q", "k"))
     return (q_NHD, k_NKD) if config.qk_norm is None else normed_queries_keys(q_NHD, k_NKD, first, config.qk_norm.eps)
 
 

@@ -156,15 +156,14 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
     }
 
     def order(run: str, how: str) -> tuple[st.Rule, list[st.Quantity]]:
-        of, gap = partial(_bos.number, run, detail=f", {how}"), partial(lead, config, definitions[how])
+        of, massive = partial(_bos.number, run, detail=f", {how}"), definitions[how]
+        exact, gap = partial(of, exact=True), partial(lead, config, massive)
         mean = of("the layers from the onset of the activation to that of the sink", gap, signed=True)
-        middle = of("their median", lambda data: np.median(gap(data)), exact=True)
-        once = of("the share of prompts with exactly one layer", lambda data: (gap(data) == 1).mean(), exact=True)
-        lags = [(lag, partial(agreement, config, definitions[how], lag)) for lag in range(min(3, architecture.layers))]
-        return st.all_of(st.above(mean), st.equals(middle, 1)), [
-            once,
-            *(of(f"agreement at k = {lag}", share, exact=True) for lag, share in lags),
-        ]
+        middle = exact("their median", lambda data: np.median(gap(data)))
+        beside = [exact("the share of prompts with exactly one layer", lambda data: (gap(data) == 1).mean())]
+        for lag in range(min(3, architecture.layers)):
+            beside.append(exact(f"agreement at k = {lag}", partial(agreement, config, massive, lag)))
+        return st.all_of(st.above(mean), st.equals(middle, 1)), beside
 
     rules, beside = zip(*(order(run, how) for run in STORES for how in definitions), strict=True)
     yield st.Claim(
@@ -176,18 +175,15 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
 
 
 def findings(config: Baseline, architecture: Any) -> Iterator[st.Quantity]:
-    """The onsets of the prompts that have one."""
     *_, sink, massive, _ = measures(config)
     return (st.median(measure, f"{run}: {st.NO_EDIT}") for run in STORES for measure in (massive, sink))
 
 
 def figures(config: Baseline, architecture: Any) -> Iterator[st.Figure]:
-    yield _bos.by_layer(
-        config.eps,
-        {"position 0": (0, 0), "strongest other position": (0, None)},
-        """Share of a layer's heads that sink on position 0 and on the other position with most of them (top), and the largest |h|
-        there and at the other positions (bottom).""",
-    )
+    places = {"position 0": (0, 0), "strongest other position": (0, None)}
+    caption = """Share of a layer's heads that sink on position 0 and on the other position with most of them (top), and the
+        largest |h| at position 0 and at the other positions (bottom)."""
+    yield _bos.by_layer(config.eps, places, caption)
     yield from _bos.maps(config.drawn_layers(architecture.layers), (st.NO_EDIT,))
 
 

@@ -159,7 +159,7 @@ def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
     def by_place(run: str) -> st.Panel:
         swaps = [f"{run}: {moved_to(position)}" for position in config.positions]
         curves = {"position 0": (first, swaps), "the moved token": (moved, swaps)}
-        return st.Panel("heads that sink on it (%)", curves, run, baseline=f"{run}: {st.NO_EDIT}")
+        return st.Panel("heads that sink on it (%)", curves, run, baseline=f"{run}: {st.NO_EDIT}", x=config.positions)
 
     caption = """Share of all heads that sink on position 0, where another token now is, and on the first token where it now is.
         Dashed: position 0 without an edit."""

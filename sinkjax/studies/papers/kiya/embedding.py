@@ -58,7 +58,7 @@ class Embedding(st.StudyConfig):
 
 def compute(config: Embedding, model: Model, batch: st.Batch) -> xarray.Dataset:
     """Norms and cosines of BOS, of the mean embedding and of every token. Raises where the model has no BOS."""
-    import jax.numpy as jnp
+    import jax
     import xarray
 
     from sinkjax.studies.papers.kiya import _first_block as first_block
@@ -67,18 +67,13 @@ def compute(config: Embedding, model: Model, batch: st.Batch) -> xarray.Dataset:
     params, rows = model.params, first_block.averaged(model, token, config.special)
     pair = first_block.bos_and_mean(params["embed"], token, rows)
     (_, query), keys = first_block.project(params, pair, model.config)
-    numbers = {"": ("vector", pair), "token_": ("token", params["embed"])}
-    variables: dict[str, Any] = {
-        f"{prefix}{name}": (axis, np.asarray(values))
-        for prefix, (axis, vectors) in numbers.items()
-        for name, values in first_block.against(params, vectors, query, model.config).items()
-    }
-    variables |= {
-        "head_cosine": (("vector", "head"), np.asarray(first_block.cosine(query, jnp.repeat(keys, model.config.group, axis=1)))),
-        "ordinary": ("token", first_block.tokens(model)),
-        "averaged": ("token", rows),
-    }
-    return xarray.Dataset(variables, coords={"vector": [BOS, MEAN]}, attrs={"bos": token, "bos_text": text})
+    both, every = (jax.device_get(first_block.against(params, x, query, model.config)) for x in (pair, params["embed"]))
+    variables = {name: ("vector", values) for name, values in both.items()}
+    variables |= {f"token_{name}": ("token", values) for name, values in every.items()}
+    variables |= {"ordinary": ("token", first_block.tokens(model)), "averaged": ("token", rows)}
+    heads = np.asarray(first_block.cosine(query, keys.repeat(model.config.group, axis=1)))
+    data = xarray.Dataset(variables, coords={"vector": [BOS, MEAN]}, attrs={"bos": token, "bos_text": text})
+    return data.assign(head_cosine=(("vector", "head"), heads))
 
 
 def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
@@ -136,6 +131,12 @@ def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
 
 
 def findings(config: Embedding, architecture: Any) -> Iterator[st.Quantity]:
+    def quantile(share: float, results: st.Results) -> float:
+        return float(np.quantile(results[STORE]["token_cosine_repeated"].values[others(results[STORE])], share))
+
+    for share in (0.025, 0.5, 0.975):
+        name = f"cosine with q_avg, repeated to query heads ({share:.1%} quantile of the ordinary tokens)"
+        yield st.quantity(name, partial(quantile, share))
     yield st.quantity(
         f"query heads, of {architecture.heads}, in which q_avg points towards k_bos",
         lambda results: float((results[STORE]["head_cosine"].sel(vector=BOS).values >= 0).sum()),
