@@ -76,18 +76,15 @@ def agreement(config: Baseline, massive: Massive, lag: int, data: Any) -> float:
 
 def measures(config: Baseline) -> tuple[st.Measure, ...]:
     """Sink and largest activation at position 0 and elsewhere, the onsets of both, the loss."""
+    sinks, prominence = partial(_bos.sink_rates, eps=config.eps), partial(_bos.prominence, position=0)
     return (
         st.sink_rate(0, config.eps),
-        st.Measure(
-            "heads that sink on the strongest other key (%)", lambda data: _bos.sink_rates(data, config.eps)[1:].max(axis=0)
-        ),
+        st.Measure("heads that sink on the strongest other key (%)", lambda data: sinks(data)[1:].max(axis=0)),
         st.largest_activation(0),
         st.largest_elsewhere(0),
         st.Measure("largest |h| / median |h| at position 0", lambda data: np.nanmax(metrics.top1_over_median(data, 0), axis=-1)),
         st.Measure("layer of the sink's onset", lambda data: metrics.sink_onset(data, 0, config.eps, share=config.onset)),
-        st.Measure(
-            "layer of the massive activation's onset", lambda data: metrics.onset(_bos.prominence(data, 0), config.massive) - 1
-        ),
+        st.Measure("layer of the massive activation's onset", lambda data: metrics.onset(prominence(data), config.massive) - 1),
         st.loss(),
     )
 

@@ -30,11 +30,11 @@ class BosSwap(st.ControlledSinks, st.Mapped):
     """Swap the first token's embedding with a later one's, without and with a BOS: `bos` if a token id, else the model's own."""
 
     positions: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    """where the first token's embedding goes, one condition each"""
+    """where the first token's embedding is moved to, one condition each"""
     shown: int = 8
-    """the one of them of which maps and layers are drawn"""
+    """the one of these positions whose maps and layers are drawn"""
     massive: float = 10.0
-    """how many times larger |h| must be at a position than at a typical (the median) one that is not swapped to be massive"""
+    """how many times larger |h| must be at a position than at a typical (the median) unswapped one to be massive"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,13 +66,10 @@ def other_tokens(config: BosSwap, architecture: Any) -> Iterator[st.Condition]:
 
 def measures(config: BosSwap) -> tuple[st.Measure, ...]:
     """Sink and largest |h| at position 0 and where the moved token is, and the loss."""
-
-    def sinks(data: Any) -> NDArray:
-        return 100 * np.stack([metrics.sink_rate(data, key, config.eps) for key in range(data.sizes["key"])], axis=-1)
-
+    sinks = partial(_bos.sink_rates, eps=config.eps)
     return (
         st.sink_rate(0, config.eps),
-        st.Measure("heads that sink on the moved token's key (%)", sinks, placed=True),
+        st.Measure("heads that sink on the moved token's key (%)", lambda data: np.moveaxis(sinks(data), 0, -1), placed=True),
         st.largest_activation(0),
         st.Measure("largest |h| at the moved token", st.largest, placed=True),
         st.loss(),
