@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.rules import judge, present
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes
@@ -46,7 +46,7 @@ def record(sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int 
 def results(plain: xarray.Dataset, bos: xarray.Dataset | None = None) -> Results:
     """Both runs; without `bos` the model has none."""
     stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: WHY}) if bos is None else bos}
-    attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}}}
+    attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}, "model": {"name": "m"}, "dtype": "float32"}}
     return Results(STUDY, Baseline(length=T), {name: store.assign_attrs(attributes) for name, store in stores.items()})
 
 
@@ -58,10 +58,11 @@ def verdicts(found: Results) -> list[str]:
     ("sink", "massive", "verdict"), [(3, 2, "supported"), (2, 2, "inconclusive"), (4, 2, "inconclusive"), (1, 3, "inconclusive")]
 )
 def test_the_order_of_onsets_decides_the_claim_on_order(sink, massive, verdict):
-    data, config = record(sink, massive), Baseline()
-    assert baseline.sink_onset(config, data).tolist() == [sink] * 3
-    assert baseline.massive_onset(config, data).tolist() == [massive] * 3
-    assert verdicts(results(data)) == ["supported", "supported", "supported", verdict]
+    found = results(record(sink, massive))
+    for what, layer in (("sink", sink), ("massive activation", massive)):
+        row = found.own["without BOS", f"layer of the {what}'s onset"].value
+        assert (row.mean, row.low, row.high) == (layer, layer, layer)
+    assert verdicts(found) == ["supported", "supported", "supported", verdict]
 
 
 def test_both_definitions_of_massive_are_asked_for_the_order_and_for_the_activation():
@@ -115,6 +116,8 @@ def test_a_model_without_bos_runs_without_one_and_says_so():
     found = results(record(3, 2))
     assert {row.condition for row in found.own.values()} == {"without BOS"}
     assert f"Some runs are missing: {WHY}." in standard_notes(found)
+    figures = present(STUDY.figures(found.config, found.architecture), found)
+    assert [figure and figure.name for figure in figures] == ["by-layer", None, None, "largest-activation"]  # there are no maps
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.rules import judge, present
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import bos_swap
 from sinkjax.studies.papers.kiya.bos_swap import STUDY, BosSwap
@@ -45,7 +45,7 @@ def dataset(labels: list[str], received: np.ndarray, largest: np.ndarray) -> xar
 def results(plain: xarray.Dataset, bos: xarray.Dataset | None, **more: xarray.Dataset) -> Results:
     """Both runs; without `bos` the model has none."""
     stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: "no BOS"}) if bos is None else bos, **more}
-    attributes = {"sweep": {"config": {"layers": LAYERS}}}
+    attributes = {"sweep": {"config": {"layers": LAYERS}, "model": {"name": "m"}, "dtype": "float32"}}
     return Results(STUDY, CONFIG, {name: store.assign_attrs(attributes) for name, store in stores.items()})
 
 
@@ -108,6 +108,8 @@ def test_without_a_bos_the_claims_on_it_do_not_apply():
     assert verdicts(found) == ["not applicable"] * 3 + ["supported"]
     first, *_ = STUDY.claims(CONFIG, found.architecture)
     assert judge(first, found).reason == "no BOS"
+    figures = present(STUDY.figures(CONFIG, found.architecture), found)
+    assert [figure.name for figure in figures if figure] == ["by-layer", "by-place", "largest-activation"]
 
 
 @pytest.mark.parametrize(

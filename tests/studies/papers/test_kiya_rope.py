@@ -12,7 +12,7 @@ import sinkjax
 from sinkjax.analysis.rules import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import _first_block as first_block
-from sinkjax.studies.papers.kiya import _rotary, rope
+from sinkjax.studies.papers.kiya import rope
 from sinkjax.studies.papers.kiya.rope import GRID, STUDY, Rope
 from sinkjax.studies.results import Results
 from sinkjax.studies.study import Batch
@@ -71,13 +71,13 @@ def test_what_a_key_would_receive_is_a_softmax_with_that_one_key_exchanged(rng, 
                 row[j] = scores[head, i, j]
                 weights.append(np.exp(row - row.max())[j] / np.exp(row - row.max()).sum())
             expected[head, j] = np.mean(weights)
-    np.testing.assert_allclose(_rotary.received(scores, others), expected, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(first_block.received(scores, others), expected, rtol=1e-4, atol=1e-7)
 
 
 def test_even_attention_is_the_mean_of_one_over_the_number_of_keys():
     expected = [np.mean([1 / (i + 1) for i in range(j, 10)]) for j in range(10)]
     np.testing.assert_allclose(rope.uniform(10), expected)
-    np.testing.assert_allclose(_rotary.received(np.zeros((1, 10, 10)), np.zeros((1, 10, 10)))[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(first_block.received(np.zeros((1, 10, 10)), np.zeros((1, 10, 10)))[0], expected, rtol=1e-6)
 
 
 def results(bos: np.ndarray, mean: np.ndarray) -> Results:
@@ -88,7 +88,7 @@ def results(bos: np.ndarray, mean: np.ndarray) -> Results:
         {
             "score": (("vector", "head", "query", "key"), scores),
             "mean_score": (("vector", "head"), scores[..., causal].mean(axis=-1)),
-            "received": (("vector", "head", "key"), np.stack([_rotary.received(grid, scores[1]) for grid in scores])),
+            "received": (("vector", "head", "key"), np.stack([first_block.received(grid, scores[1]) for grid in scores])),
             "control_mean_score": (("control", "head"), np.zeros((4, 2))),
             "control_received": (("control", "head", "key"), np.full((4, 2, size), 0.05)),
         },

@@ -1,11 +1,10 @@
-"""What the studies of the first token share: which BOS a study means, runs without and with one, how position 0 stands out."""
+"""What the studies of the first token share: which BOS a study uses, runs without and with it, how far position 0 stands out."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,75 +24,57 @@ if TYPE_CHECKING:
 
 WITHOUT, WITH = "without BOS", "with BOS"
 STORES = {WITHOUT: "plain", WITH: "bos"}  # of the two runs
-SWEEPS, MAPS = tuple(STORES.values()), {WITHOUT: "maps", WITH: "maps-bos"}
+SWEEPS = tuple(STORES.values())
 PLAIN = st.Inputs(bos="none")
 
 
-@dataclass(frozen=True)
-class Bos:
-    """A study's BOS: its token id and its text."""
-
-    id: int
-    text: str
-
-
-def require(bos: str | int, model: Model) -> Bos:
-    """The BOS of a study that cannot do without one: the token id given as `bos`, else the one that the model's files name.
+def require(bos: str | int, model: Model) -> tuple[int, str]:
+    """Id and text of the BOS of a study that needs one: `bos` if that is a token id, else the one that the model's files name.
 
     Raises:
         SinkjaxError: there is none, or it is not in the vocabulary.
     """
-    tokenizer, size = model.tokenizer, model.config.vocab_size or 0
-    token = bos if isinstance(bos, int) else tokenizer.bos if tokenizer else None
-    if token is None:
-        raise SinkjaxError(nameless(model.source["name"]))
+    token, size = _token(bos, model.tokenizer, model.source["name"]), model.config.vocab_size or 0
     if not 0 <= token < size:
         raise SinkjaxError(f"bos is the token id {token}, but the model's vocabulary has {size} tokens")
-    return Bos(token, tokenizer.decode([token]) if tokenizer else str(token))
+    return token, model.tokenizer.decode([token]) if model.tokenizer else str(token)
 
 
-def expect(config: st.StudyConfig) -> None:
-    """Raise if the files of a study's model are here and name no BOS, and the study gives none; no weights are read."""
-    if not isinstance(config.bos, int):
-        tokenizer = tokenizer_of(config.model, config.revision)
-        if tokenizer is not None and tokenizer.bos is None:
-            raise SinkjaxError(nameless(config.model))
+def after_bos(config: st.StudyConfig) -> st.Inputs:
+    """The study's passages after its BOS; no weights are read. Raises `Absent` if neither the config nor the files name one."""
+    tokenizer = None if isinstance(config.bos, int) else _tokenizer(config.model, config.revision)
+    return st.Inputs(bos=_token(config.bos, tokenizer, config.model))
 
 
-def nameless(model: str) -> str:
-    """Why a study that needs a BOS cannot run."""
-    return f"the files of {model} name no BOS token; give a token id as bos"
+def expect(config: st.StudyConfig, architecture: Any) -> None:
+    """Refuse, before any weights are read, a study that cannot do without a BOS where there is none."""
+    after_bos(config)
+
+
+def _token(bos: str | int, tokenizer: Tokenizer | None, model: str) -> int:
+    token = bos if isinstance(bos, int) else tokenizer.bos if tokenizer else None
+    if token is None:
+        raise st.Absent(f"the files of {model} name no BOS token; give a token id as bos")
+    return token
 
 
 @functools.lru_cache(maxsize=1)
-def tokenizer_of(model: str, revision: str | None) -> Tokenizer | None:
-    """The tokenizer of a model whose weights are not read."""
+def _tokenizer(model: str, revision: str | None) -> Tokenizer | None:
     from sinkjax.checkpoints.load import open_checkpoint
 
     return open_checkpoint(model, revision).tokenizer
 
 
 def provenance(results: st.Results) -> Mapping[str, Any]:
-    """The usual facts of a calculation that has a BOS, and which it is."""
+    """How a calculation was made, and with which BOS."""
     from sinkjax.studies import folder
 
     data = results[next(iter(results.stores))]
     return folder.provenance(data) | {"BOS token": f"{data.attrs['bos_text']!r} ({data.attrs['bos']})"}
 
 
-def after_bos(config: st.StudyConfig) -> st.Inputs:
-    """The study's passages after its BOS. Raises `Absent` where neither the config nor the model's files name one."""
-    token: Any = config.bos
-    if not isinstance(token, int):
-        tokenizer = tokenizer_of(config.model, config.revision)
-        token = tokenizer.bos if tokenizer else None
-    if token is None:
-        raise st.Absent(nameless(config.model))
-    return st.Inputs(bos=token)
-
-
 def both(sweep: st.Sweep) -> tuple[st.Sweep, st.Sweep]:
-    """A sweep on the passages as they are, and the same one after the BOS; labels of rows say which."""
+    """A sweep on the passages as they are, and the same one after the BOS."""
     return (
         st.repeated(sweep, STORES[WITHOUT], prefix=WITHOUT, inputs=lambda config: PLAIN),
         st.repeated(sweep, STORES[WITH], prefix=WITH, inputs=after_bos),
@@ -108,7 +89,7 @@ def runs(results: st.Results) -> dict[str, xarray.Dataset]:
 def number(
     run: str, name: str, values: Callable[[Any], Any], unit: str = "", signed: bool = False, exact: bool = False, detail: str = ""
 ) -> st.Quantity:
-    """A number of one run, from its store. An estimate says of which run, and what `detail` adds; the words of rules do not.
+    """A number from the store of one run. Estimates name the run and what `detail` adds; the words of rules do not.
 
     exact: whether it is no mean over prompts. The rest is as for `studies.quantity`.
     """
@@ -121,33 +102,56 @@ def in_every_run(rule: Callable[[Callable[..., st.Quantity]], st.Rule]) -> st.Ru
     return st.all_present([rule(functools.partial(number, run)) for run in STORES], "in every run")
 
 
-def figures(layers: Sequence[int], labels: Sequence[str], last: int = 0, about: str = "") -> Iterator[st.Figure]:
+def by_layer(eps: float, places: Mapping[str, tuple[int, int | None]], caption: str) -> st.Figure:
+    """Heads that sink, in per cent (top), and the largest |h| (bottom) in each layer of both runs.
+
+    places: name in the legend -> (which condition, position); None for the largest value at any position but 0.
+    """
+
+    def sinks(data: Any, row: int, key: int | None) -> NDArray:
+        if key is None:
+            return sink_rates(data, eps, per="layer")[1:, row].max(axis=0)
+        return 100 * metrics.sink_rate(data, key, eps, per="layer")[row]
+
+    def largest(data: Any, row: int, position: int | None) -> NDArray:
+        found = data["resid_max"].values[row, :, 1:]
+        return np.nanmax(found[..., 1:], axis=-1) if position is None else found[..., position]
+
+    def grid(results: st.Results) -> list[list[Any]]:
+        def panels(ylabel: str, of: Callable[..., NDArray], **options: Any) -> list[Any]:
+            curves = {run: {name: of(data, *at) for name, at in places.items()} for run, data in runs(results).items()}
+            return [results.panel(run, ylabel, found, **options) for run, found in curves.items()]
+
+        return [panels("heads that sink on the key (%)", sinks), panels("largest |h| after the layer", largest, log=True)]
+
+    return st.curves("by-layer", "layer (0-based)", grid, caption, SWEEPS, legend_above=True)
+
+
+def maps(layers: Sequence[int], labels: Sequence[str], last: int = 0, about: str = "") -> Iterator[st.Figure]:
     """Attention maps and largest activations of both runs. last: a position that must be visible. about: how to read the maps."""
-    for run, store in MAPS.items():
-        name = f"attention-{run.replace(' ', '-').lower()}"
-        yield st.attention_maps(name, layers, store=store, tokens=max(TOKENS, last + 4), about=about)
 
-    def panels(results: st.Results) -> dict[str, str]:
-        found = [f"{run}: {label}" for run in runs(results) for label in labels]
-        return {label: label for label in found} if len(labels) > 1 else dict(zip(found, runs(results), strict=True))
+    def of_run(name: str, store: str) -> st.Figure:
+        figure = st.attention_maps(name, layers, store=store, tokens=max(TOKENS, last + 4), about=about)
+        return lambda results: figure(results) if store in results else None
 
-    yield st.activations("largest-activation", panels, SWEEPS, max(POSITIONS, last + 4))
+    def titles(results: st.Results) -> dict[str, str]:
+        return {title: title for title in (f"{run}: {label}" for run in runs(results) for label in labels)}
 
-
-def searched(data: Any) -> NDArray:
-    """The keys that may be called a sink: those that enough queries of a whole prompt see."""
-    return np.arange(data.sizes["key"] - MIN_QUERIES + 1)
+    yield of_run("attention-without-bos", "maps")
+    yield of_run("attention-with-bos", "maps-bos")
+    yield st.activations("largest-activation", titles, SWEEPS, max(POSITIONS, last + 4))
 
 
 def sink_rates(data: Any, eps: float, per: str = "prompt") -> NDArray:
-    """Share of heads, in per cent, that sink on each searched key: float[key, condition, prompt(, layer)]."""
-    return 100 * np.stack([metrics.sink_rate(data, int(key), eps, per=per) for key in searched(data)])
+    """Heads, in per cent, that sink on each key which enough queries see: float[key, condition, prompt(, layer)]."""
+    keys = range(data.sizes["key"] - MIN_QUERIES + 1)
+    return 100 * np.stack([metrics.sink_rate(data, key, eps, per=per) for key in keys])
 
 
 def prominence(data: xarray.Dataset, position: NDArray | int, others: NDArray[np.bool_] | None = None) -> NDArray:
     """Largest |h| at a position over that at a typical other one (their median), at each depth: float[condition, prompt, depth].
 
-    A maximum over the others would not do: in most prompts some other token has a massive activation too.
+    The largest of the others would not do: in most prompts some other token has a massive activation too.
 
     Args:
         data: a store with `resid_max`.

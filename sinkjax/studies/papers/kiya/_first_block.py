@@ -1,7 +1,7 @@
-"""Keys and queries of the first block made from embeddings alone, before any context or position is mixed in.
+"""Keys and queries of the first block made from embeddings alone, before any context is mixed in (Kiya et al. 2026, section 3).
 
-k = RMSNorm(e) W_K and q = RMSNorm(e) W_Q, biases and norm in, before the rotation (Kiya et al. 2026, section 3). Shape suffixes:
-N vectors, V vocabulary, d width, H query heads, K key-value heads, D head width.
+k = RMSNorm(e) W_K and q = RMSNorm(e) W_Q with biases, before the rotation, and their scores at all rotary indices. Shape
+suffixes: N vectors, V vocabulary, d width, H query heads, K key-value heads, D head width, T indices (I of query, J of key).
 """
 
 from __future__ import annotations
@@ -14,54 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.checkpoints.model import Model
+from sinkjax.model import ops, rope
 from sinkjax.model.config import Config
 from sinkjax.model.heads import normed_queries_keys
 from sinkjax.model.ops import add_bias, rms_norm
 from sinkjax.model.params import Params
 
 BLOCK = 4096  # vectors whose keys exist at one time
+LEAVES = ("attn_norm", "q", "k", "q_bias", "k_bias", "q_norm", "k_norm")  # that queries and keys are made of
 
 
-def known(model: Model) -> NDArray[np.bool_]:
-    """Which rows of the embedding are tokens: bool [V]; some models pad their vocabulary."""
-    size = model.config.vocab_size or 0
-    return np.arange(size) < (model.tokenizer.backend.get_vocab_size() if model.tokenizer else size)
-
-
-def ordinary(model: Model) -> NDArray[np.bool_]:
-    """Which rows of the embedding are tokens of text, not special ones: bool [V]."""
-    special = model.tokenizer.special if model.tokenizer else []
-    return known(model) & ~np.isin(np.arange(model.config.vocab_size or 0), special)
+def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
+    """Which rows of the embedding are tokens of text, or (special) any tokens: bool [V]; some models pad their vocabulary."""
+    rows = np.arange(model.config.vocab_size or 0)
+    if model.tokenizer is None:
+        return np.ones(rows.size, bool)
+    known = rows < model.tokenizer.backend.get_vocab_size()
+    return known if special else known & ~np.isin(rows, model.tokenizer.special)
 
 
 def averaged(model: Model, bos: int, special: bool) -> NDArray[np.bool_]:
     """Which rows enter e_avg: all tokens but the BOS, the special ones only if `special`."""
-    rows = known(model) if special else ordinary(model)
-    return rows & (np.arange(rows.size) != bos)
+    return tokens(model, special) & (np.arange(model.config.vocab_size or 0) != bos)
 
 
 @jax.jit
-def mean_embedding(embed_Vd: jax.Array, rows_V: jax.Array) -> jax.Array:
-    """Mean of the chosen rows, at least in float32: [d]."""
+def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
+    """The embedding of BOS and the mean of the chosen rows, at least in float32: [2, d]."""
     wide = embed_Vd.astype(jnp.promote_types(embed_Vd.dtype, jnp.float32))
-    return jnp.where(rows_V[:, None], wide, 0).sum(axis=0) / rows_V.sum()
+    return jnp.stack([wide[bos], jnp.where(rows_V[:, None], wide, 0).sum(axis=0) / rows_V.sum()])
 
 
 @partial(jax.jit, static_argnames="config")
 def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
     """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embeddings, in their dtype."""
-    first = jax.tree.map(lambda leaf: leaf[0].astype(x_Nd.dtype), _attention(params))
+    first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in LEAVES if name in params["layers"]}
     x_Nd = rms_norm(x_Nd, first["attn_norm"], config.rms_norm.eps)
-    q_NHD = jnp.einsum("Nd,dHD->NHD", x_Nd, first["q"], precision="highest")
-    k_NKD = jnp.einsum("Nd,dKD->NKD", x_Nd, first["k"], precision="highest")
-    q_NHD, k_NKD = add_bias(q_NHD, first.get("q_bias")), add_bias(k_NKD, first.get("k_bias"))
+    q_NHD, k_NKD = (add_bias(ops.project(x_Nd, first[name], "highest"), first.get(f"{name}_bias")) for name in ("q", "k"))
     return (q_NHD, k_NKD) if config.qk_norm is None else normed_queries_keys(q_NHD, k_NKD, first, config.qk_norm.eps)
-
-
-def _attention(params: Params) -> Params:
-    """The leaves that queries and keys are made of."""
-    names = ("attn_norm", "q", "k", "q_bias", "k_bias", "q_norm", "k_norm")
-    return {name: params["layers"][name] for name in names if name in params["layers"]}
 
 
 @partial(jax.jit, static_argnames="config")
@@ -79,26 +69,56 @@ def against(params: Params, x_Nd: jax.Array, query_HD: jax.Array, config: Config
         repeated_HD = jnp.repeat(key_KD, group, axis=0)
         return {
             "key_norm": jnp.linalg.norm(key_KD),
-            "cosine_kv": _cosine(query_HD.reshape(config.kv_heads, group, -1).mean(axis=1).ravel(), key_KD.ravel()),
-            "cosine_repeated": _cosine(query_HD.ravel(), repeated_HD.ravel()),
-            "cosine_heads": _cosine(query_HD, repeated_HD).mean(),
+            "cosine_kv": cosine(query_HD.reshape(config.kv_heads, group, -1).mean(axis=1).ravel(), key_KD.ravel()),
+            "cosine_repeated": cosine(query_HD.ravel(), repeated_HD.ravel()),
+            "cosine_heads": cosine(query_HD, repeated_HD).mean(),
         }
 
     return jax.lax.map(lambda x_d: one(x_d.astype(query_HD.dtype)), x_Nd, batch_size=BLOCK)
 
 
-@partial(jax.jit, static_argnames="config")
-def by_head(query_HD: jax.Array, keys_NKD: jax.Array, config: Config) -> dict[str, jax.Array]:
-    """Per head: cosine of the query with each key [N, H], norms of the keys [N, K] and of the query [H]."""
-    repeated_NHD = jnp.repeat(keys_NKD, config.group, axis=1)
-    return {
-        "cosine": _cosine(query_HD, repeated_NHD),
-        "norm": jnp.linalg.norm(keys_NKD, axis=-1),
-        "query_norm": jnp.linalg.norm(query_HD, axis=-1),
-    }
-
-
-def _cosine(x: jax.Array, y: jax.Array) -> jax.Array:
+def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
     """Cosine along the last axis; 0 with a vector of zeros."""
     size = jnp.linalg.norm(x, axis=-1) * jnp.linalg.norm(y, axis=-1)
     return (x * y).sum(axis=-1) / jnp.maximum(size, jnp.finfo(size.dtype).tiny)
+
+
+@partial(jax.jit, static_argnames=("config", "size"))
+def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Scores of one query with N keys at all rotary indices 0 to size - 1 of both; the second key is the mean embedding's.
+
+    Returns the scores of the first two keys [2, H, query index, key index]; of every key the mean score over pairs key <= query
+    [N, H]; and the attention that it would receive at each index [N, H, key index].
+    """
+    frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([size]), query_HD.dtype)
+    tables = rope.tables(jnp.arange(size)[None], frequencies, factor)
+    query_THD = rope.rotate(jnp.broadcast_to(query_HD, (1, size, *query_HD.shape)), *tables)[0] * config.scale
+    causal = jnp.tri(size, dtype=bool)
+
+    def scores(key_KD: jax.Array) -> jax.Array:
+        key_TKD = rope.rotate(jnp.broadcast_to(key_KD, (1, size, *key_KD.shape)), *tables)[0]
+        return jnp.einsum("IHD,JHD->HIJ", query_THD, jnp.repeat(key_TKD, config.group, axis=1), precision="highest")
+
+    others = scores(keys_NKD[1])
+
+    def one(key_KD: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = scores(key_KD)
+        return jnp.where(causal, found, 0).sum(axis=(-2, -1)) / causal.sum(), received(found, others)
+
+    means, attention = jax.lax.map(one, keys_NKD)
+    return jnp.stack([scores(keys_NKD[0]), others]), means, attention
+
+
+def received(scores_HIJ: jax.Array, others_HIJ: jax.Array) -> jax.Array:
+    """What one key would receive at index j, the keys at all other indices <= i being others: [H, J].
+
+    The mean over queries i >= j of exp(scores_ij) / (exp(scores_ij) + sum over j' != j of exp(others_ij')).
+    """
+    size = scores_HIJ.shape[-1]
+    causal = jnp.tri(size, dtype=bool)
+    logs = jnp.where(causal, others_HIJ, -jnp.inf)
+    nothing = jnp.full_like(logs[..., :1], -jnp.inf)
+    before = jnp.concatenate([nothing, jax.lax.cumlogsumexp(logs, axis=logs.ndim - 1)[..., :-1]], axis=-1)
+    after = jnp.concatenate([jax.lax.cumlogsumexp(logs, axis=logs.ndim - 1, reverse=True)[..., 1:], nothing], axis=-1)
+    rest = jnp.logaddexp(before, after)  # in logarithms: nothing underflows where one key outweighs all others
+    return jnp.where(causal, jax.nn.sigmoid(scores_HIJ - rest), 0).sum(axis=-2) / (size - jnp.arange(size))

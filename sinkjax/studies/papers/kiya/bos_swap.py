@@ -1,12 +1,10 @@
 """kiya/bos-swap: the embedding of the first token changes places with that of a later one (Figs. 2 and 7).
 
-If the sink and the massive activation belong to the token, they go with it; if they belong to the position, the new first token
-has them. The swap is made once with a BOS in front and once without, and read in every layer. Controls swap two other tokens.
+If sink and massive activation belong to the token, they move with it; if they belong to the position, they stay.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,19 +27,14 @@ POINTS, TIMES = "percentage points", "times that of a typical position"
 
 @dataclass(frozen=True, kw_only=True)
 class BosSwap(st.ControlledSinks, st.Mapped):
-    """The embedding of the first token changes places with that of a later one, with and without a BOS (Figs. 2 and 7).
-
-    The BOS is `bos` if that is a token id, else the one that the model's files name; a model without one runs without.
-    """
+    """Swap the first token's embedding with a later one's, without and with a BOS: `bos` if a token id, else the model's own."""
 
     positions: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    """where the first token's embedding goes, one condition each"""
+    """where the first token's embedding is moved to, one condition each"""
     shown: int = 8
-    """the one of them of which maps and layers are drawn"""
+    """the one of these positions whose maps and layers are drawn"""
     massive: float = 10.0
-    """how many times larger |h| must be at a position than at a typical (the median) one that is not swapped to be massive"""
-    controls: int = 20
-    """random swaps of two other positions"""
+    """how many times larger |h| must be at a position than at a typical (the median) unswapped one to be massive"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +45,7 @@ class BosSwap(st.ControlledSinks, st.Mapped):
 
 def conditions(config: BosSwap, architecture: Any) -> Iterator[st.Condition]:
     """No edit, and a swap of position 0 with each of the others, read where the first token then is."""
-    yield dataclasses.replace(st.no_edit(), at=(0,))
+    yield st.no_edit(at=(0,))
     for place in config.positions:
         edit = sinkjax.swap_embeddings(0, place).named(moved_to(place))
         yield st.Condition(edit, "swap", place, budget=1, at=(place,))
@@ -73,105 +66,79 @@ def other_tokens(config: BosSwap, architecture: Any) -> Iterator[st.Condition]:
 
 def measures(config: BosSwap) -> tuple[st.Measure, ...]:
     """Sink and largest |h| at position 0 and where the moved token is, and the loss."""
-
-    def sinks(data: Any) -> NDArray:
-        return 100 * np.stack([metrics.sink_rate(data, key, config.eps) for key in range(data.sizes["key"])], axis=-1)
-
+    sinks = partial(_bos.sink_rates, eps=config.eps)
     return (
         st.sink_rate(0, config.eps),
-        st.Measure("heads that sink on the moved token's key (%)", sinks, placed=True),
+        st.Measure("heads that sink on the moved token's key (%)", lambda data: np.moveaxis(sinks(data), 0, -1), placed=True),
         st.largest_activation(0),
         st.Measure("largest |h| at the moved token", st.largest, placed=True),
         st.loss(),
     )
 
 
-def rates(config: BosSwap, data: Any) -> tuple[NDArray, NDArray]:
-    """Share of heads, in per cent, that sink on position 0 and on the moved token's place: float[swap, prompt, layer] each."""
-    swapped = data.isel(edit=slice(1, None))
-    place = np.repeat(np.array(config.positions)[:, None], data.sizes["prompt"], axis=1)
-    first, moved = (metrics.sink_rate(swapped, key, config.eps, per="layer") for key in (0 * place, place))
-    return 100 * first, 100 * moved
+def rates(config: BosSwap, layers: slice, data: Any, moved: bool = False) -> NDArray:
+    """Heads of some layers, in per cent, that sink on position 0 or on the moved token: float[swap, prompt]."""
+    key = np.array(config.positions)[:, None] if moved else 0
+    found = metrics.sink_rate(data.isel(edit=slice(1, None)), key, config.eps, per="layer")
+    return (100 * found[..., layers]).mean(axis=-1)
 
 
-def prominences(config: BosSwap, data: Any) -> tuple[NDArray, NDArray]:
-    """|h| at position 0 and at the moved token, over that of a typical unswapped position: float[swap, prompt, depth] each."""
-    swapped = data.isel(edit=slice(1, None))
+def sizes(config: BosSwap, layers: slice, data: Any, moved: bool = False) -> NDArray:
+    """Largest |h| after some layers at either place, over that of a typical unswapped position: float[swap, prompt]."""
     place, positions = np.array(config.positions), np.arange(data.sizes["position"])
     others = (positions != 0) & (positions != place[:, None])
-    return _bos.prominence(swapped, 0 * place, others), _bos.prominence(swapped, place, others)
-
-
-def over_swaps(run: str, name: str, values: Callable[[Any], NDArray], unit: str, signed: bool = False) -> st.Quantity:
-    """The mean over swaps of float[swap, prompt] in one run."""
-    return _bos.number(run, name, lambda data: values(data).mean(axis=0), unit, signed)
+    found = _bos.prominence(data.isel(edit=slice(1, None)), place if moved else 0, others)
+    return found[..., 1:][..., layers].max(axis=-1)
 
 
 def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
-    """The paper's statements on BOS, and what the same swap does to an ordinary first token."""
-    of, sinks, sizes = partial(over_swaps, WITH), partial(rates, config), partial(prominences, config)
-    first = of("the share of heads in layer 0 that sink on position 0", lambda data: sinks(data)[0][..., 0], "%")
-    moved = of("the share of heads in layer 0 that sink on the moved BOS", lambda data: sinks(data)[1][..., 0], "%")
-    at_first = of("|h| after layer 0 at position 0", lambda data: sizes(data)[0][..., 1], TIMES)
-    at_moved = of("|h| after layer 0 at the moved BOS", lambda data: sizes(data)[1][..., 1], TIMES)
-    more = of(f"{moved.name} minus that on position 0", lambda data: -np.subtract(*sinks(data))[..., 0], POINTS, True)
-    larger = of(f"{at_moved.name} minus that at position 0", lambda data: -np.subtract(*sizes(data))[..., 1], TIMES, True)
-    keeps, numbers = deeper(config, architecture, of)
+    """The paper's statements on BOS, and the last of them on an ordinary first token."""
+
+    def of(run: str, name: str, values: Callable[[Any], NDArray], unit: str, signed: bool = False) -> st.Quantity:
+        return _bos.number(run, name, lambda data: values(data).mean(axis=0), unit, signed)  # over swaps
+
+    def at_both(run: str, name: str, token: str, values: Callable[..., NDArray], unit: str) -> list[st.Quantity]:
+        places = {"position 0": False, f"the moved {token}": True}
+        return [of(run, f"{name} {place}", partial(values, moved=moved), unit) for place, moved in places.items()]
+
+    def deeper(run: str) -> tuple[st.Rule, tuple[st.Quantity, ...]]:
+        """That position 0 keeps sink and massive activation in deeper layers, and what is reported beside."""
+        first = min(DEEP, architecture.layers - 1)
+        rate, share = partial(rates, config, slice(first, None)), f"the share of heads from layer {first} on that sink on"
+
+        def before(data: Any) -> NDArray:
+            return 100 * metrics.sink_rate(data, 0, config.eps, per="layer")[:1, :, first:].mean(axis=-1)
+
+        on_first, on_moved = at_both(run, share, "token", rate, "%")
+        massive, massive_moved = at_both(run, "the largest |h| at", "token", partial(sizes, config, slice(None)), TIMES)
+        half = f"{on_first.name} minus half of that without an edit"
+        kept = of(run, half, lambda data: rate(data) - before(data) / 2, POINTS, True)
+        unedited = of(run, f"{on_first.name} without an edit", before, "%")
+        return st.all_of(st.above(kept), st.above(massive, config.massive)), (on_first, unedited, on_moved, massive_moved)
+
+    rate, size = partial(rates, config, slice(1)), partial(sizes, config, slice(1))
+    first, moved = at_both(WITH, "the share of heads in layer 0 that sink on", "BOS", rate, "%")
+    at_first, at_moved = at_both(WITH, "|h| after layer 0 at", "BOS", size, TIMES)
+    more, larger = f"{moved.name} minus that on position 0", f"{at_moved.name} minus that at position 0"
     yield st.Claim(
         "In the first layer, sink and massive activation follow BOS, and the new first token has none (Fig. 2a, d).",
-        st.all_of(st.above(more), st.above(larger)),
+        st.all_of(
+            st.above(of(WITH, more, lambda data: rate(data, moved=True) - rate(data), POINTS, True)),
+            st.above(of(WITH, larger, lambda data: size(data, moved=True) - size(data), TIMES, True)),
+        ),
         also=(moved, first, at_moved, at_first),
     )
+    keeps, numbers = deeper(WITH)
     yield st.Claim(
         "In the first layer neither the new first token nor the moved BOS has a sink; deeper, the new first token has it (Fig. 7,"
         " Llama-2-7B).",
         st.all_of(st.below(first, FEW), st.below(moved, FEW), keeps),
     )
-    yield st.Claim(
-        "In deeper layers the new first token has both sink and massive activation (Fig. 2c, f; Fig. 7).", keeps, also=numbers
-    )
-    keeps, numbers = deeper(config, architecture, partial(over_swaps, WITHOUT))
-    yield st.Claim(
-        "The same holds of an ordinary first token: in deeper layers position 0 has both, whatever token is there.",
-        keeps,
-        also=numbers,
-    )
-
-
-def deeper(config: BosSwap, architecture: Any, of: Callable[..., st.Quantity]) -> tuple[st.Rule, tuple[st.Quantity, ...]]:
-    """That position 0 keeps sink and massive activation in deeper layers, and what to report beside. of: a run's `over_swaps`."""
-    deep = min(DEEP, architecture.layers - 1)
-
-    def sinks(data: Any, where: int) -> NDArray:
-        return rates(config, data)[where][..., deep:].mean(axis=-1)
-
-    def before(data: Any) -> NDArray:
-        return 100 * metrics.sink_rate(data, 0, config.eps, per="layer")[:1, :, deep:].mean(axis=-1)
-
-    def size(data: Any, where: int) -> NDArray:
-        return prominences(config, data)[where][..., 1:].max(axis=-1)
-
-    share = f"the share of heads from layer {deep} on that sink on"
-    half = f"{share} position 0 minus half of that without an edit"
-    kept = of(half, lambda data: sinks(data, 0) - before(data) / 2, POINTS, True)
-    massive = of("the largest |h| at position 0", lambda data: size(data, 0), TIMES)
-    return st.all_of(st.above(kept), st.above(massive, config.massive)), (
-        of(f"{share} position 0", lambda data: sinks(data, 0), "%"),
-        of(f"{share} position 0 without an edit", before, "%"),
-        of(f"{share} the moved token", lambda data: sinks(data, 1), "%"),
-        of("the largest |h| at the moved token", lambda data: size(data, 1), TIMES),
-    )
-
-
-def findings(config: BosSwap, architecture: Any) -> Iterator[st.Quantity]:
-    """Both places in both runs: with the one swap that is shown, and from the least to the most of all swaps."""
-    first, moved, at_first, at_moved, _ = measures(config)
-    for run in STORES:
-        none, shown = f"{run}: {st.NO_EDIT}", f"{run}: {moved_to(config.shown)}"
-        yield from (st.value(first, none), st.value(first, shown), st.value(moved, shown), st.value(at_first, none))
-        for measure in (first, moved, at_first, at_moved):
-            swaps = [st.value(measure, f"{run}: {moved_to(place)}") for place in config.positions]
-            yield from (st.smallest_of(swaps, "smallest of all swaps"), st.largest_of(swaps, "largest of all swaps"))
+    statement = "In deeper layers the new first token has both sink and massive activation (Fig. 2c, f; Fig. 7)."
+    yield st.Claim(statement, keeps, also=numbers)
+    keeps, numbers = deeper(WITHOUT)
+    statement = "The same holds of an ordinary first token: in deeper layers position 0 has both, whatever token is there."
+    yield st.Claim(statement, keeps, also=numbers)
 
 
 def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
@@ -182,42 +149,21 @@ def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
         "position 0, swapped (new first token)": (swap, 0),
         f"position {place}, swapped (old first token)": (swap, place),
     }
-
-    def by_layer(results: st.Results) -> list[list[Any]]:
-        def sinks(data: Any, edit: int, key: int) -> NDArray:
-            return 100 * metrics.sink_rate(data.isel(edit=edit), key, config.eps, per="layer")
-
-        def largest(data: Any, edit: int, position: int) -> NDArray:
-            return np.asarray(data["resid_max"].isel(edit=edit, position=position).values[:, 1:])
-
-        def row(ylabel: str, of: Callable[..., NDArray], **options: Any) -> list[Any]:
-            runs = _bos.runs(results).items()
-            return [results.panel(run, ylabel, {n: of(data, *at) for n, at in places.items()}, **options) for run, data in runs]
-
-        return [row("heads that sink on the key (%)", sinks), row("largest |h| after the layer", largest, log=True)]
+    caption = f"""Positions 0 and {place} with their embeddings swapped: share of a layer's heads that sink on each of the two
+        (top), and the largest |h| there (bottom)."""
+    yield _bos.by_layer(config.eps, places, caption)
 
     def by_place(run: str) -> st.Panel:
         swaps = [f"{run}: {moved_to(position)}" for position in config.positions]
         curves = {"position 0": (first, swaps), "the moved token": (moved, swaps)}
-        return st.Panel("heads that sink on it (%)", curves, run, baseline=f"{run}: {st.NO_EDIT}")
+        return st.Panel("heads that sink on it (%)", curves, run, baseline=f"{run}: {st.NO_EDIT}", x=config.positions)
 
-    yield st.curves(
-        *("by-layer", "layer (0-based)", by_layer),
-        f"""The first token's embedding at position {place} and that one's at position 0: share of a layer's heads that sink on
-        each of the two (top), and the largest |h| there (bottom).""",
-        store=_bos.SWEEPS,
-        legend_above=True,
-    )
-    yield st.lines(
-        *("by-place", "position to which the first token's embedding went", [[by_place(run) for run in STORES]]),
-        """Share of all heads that sink on position 0, where another token now is, and on the first token at its new place.
-        Dashed: position 0 without an edit.""",
-        store=_bos.SWEEPS,
-    )
-    yield from _bos.figures(
-        *(config.drawn_layers(architecture.layers), (st.NO_EDIT, moved_to(place)), place),
-        f"Tokens as they stand in the text; the two embeddings that change places are those of positions 0 and {place}.",
-    )
+    caption = """Share of all heads that sink on position 0, where another token now is, and on the first token where it now is.
+        Dashed: position 0 without an edit."""
+    xlabel = "position to which the first token's embedding is moved"
+    yield st.lines("by-place", xlabel, [[by_place(run) for run in STORES]], caption, _bos.SWEEPS)
+    about = f"Tokens are labelled as in the text; the embeddings of positions 0 and {place} are swapped."
+    yield from _bos.maps(config.drawn_layers(architecture.layers), (st.NO_EDIT, moved_to(place)), place, about)
 
 
 SWEEP = st.Sweep("sweep", conditions, measures, controls=(st.Sweep("controls", other_tokens, prompts=st.control_prompts),))
@@ -232,18 +178,17 @@ STUDY = st.Study(
     inputs=lambda config: _bos.PLAIN,
     more=lambda config, architecture: _bos.both(SWEEP),
     claims=claims,
-    findings=findings,
     featured=lambda results: [row.condition for row in results.table.values()],
     figures=figures,
     noop=lambda config, architecture: {
         f"token {config.shown} swapped with itself": sinkjax.swap_embeddings(config.shown, config.shown)
     },
     shown=lambda config, architecture: st.Shown(
-        *((st.NO_EDIT, moved_to(config.shown)), config.drawn_layers(architecture.layers), config.shown + 2), sweeps=_bos.SWEEPS
+        (st.NO_EDIT, moved_to(config.shown)), config.drawn_layers(architecture.layers), config.shown + 2, sweeps=_bos.SWEEPS
     ),
     notes=lambda config, results: (
-        """Only the input embeddings change places: positions, masks and the targets of the loss stay, so the loss rises for that
-        reason too. At the moved token, an effect is the difference from what the same position has without an edit; a control is
-        read where the first of its two tokens went.""",
+        """Only the input embeddings are swapped; positions, masks and the targets of the loss stay, which by itself raises the
+        loss. At the moved token, an effect is the difference from the same position without an edit; a control is read at the new
+        position of the first of its two tokens.""",
     ),
 )

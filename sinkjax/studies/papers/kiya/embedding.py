@@ -1,14 +1,12 @@
-"""kiya/embedding: does the BOS attract by direction before any context or position is mixed in (section 3).
+"""kiya/embedding: does BOS attract queries by the direction of its key, before any context or position is mixed in (section 3)?
 
-e_bos is the embedding of BOS, e_avg the mean of the others; k = RMSNorm(e) W_K and q_avg = RMSNorm(e_avg) W_Q in the first block.
-With grouped keys the paper's cosine and norm need a convention that it does not state, so each is given by every one of them.
-The control of BOS is the vocabulary: every other token's key, in its place.
+k = RMSNorm(e) W_K of BOS against q_avg = RMSNorm(e_avg) W_Q of the mean of the others; controls are the keys of all other tokens.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,9 +16,8 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import constant
 from sinkjax.config_files.checks import refuse
-from sinkjax.studies.papers.kiya import _bos as bos
+from sinkjax.studies.papers.kiya import _bos
 
 if TYPE_CHECKING:
     import xarray
@@ -44,10 +41,7 @@ PANELS = {"cosine_repeated": "query heads joined, keys repeated", "cosine_heads"
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding(st.StudyConfig):
-    """Keys and queries of the first block made from embeddings alone: the BOS against the mean of the others (section 3).
-
-    No text is read. The BOS is `bos` if that is a token id, else the one that the model's files name.
-    """
+    """First-block keys of the BOS (`bos` if a token id, else the model's own) and of the mean embedding; no text is read."""
 
     special: bool = False
     """whether special tokens other than the BOS enter the mean embedding"""
@@ -64,55 +58,49 @@ class Embedding(st.StudyConfig):
 
 def compute(config: Embedding, model: Model, batch: st.Batch) -> xarray.Dataset:
     """Norms and cosines of BOS, of the mean embedding and of every token. Raises where the model has no BOS."""
-    import jax.numpy as jnp
+    import jax
     import xarray
 
     from sinkjax.studies.papers.kiya import _first_block as first_block
 
-    found = bos.require(config.bos, model)
-    embed, rows = model.params["embed"], first_block.averaged(model, found.id, config.special)
-    mean = first_block.mean_embedding(embed, rows)
-    pair = jnp.stack([embed[found.id].astype(mean.dtype), mean])
-    queries, keys = first_block.project(model.params, pair, model.config)
-    heads = first_block.by_head(queries[1], keys, model.config)
-    pairs = first_block.against(model.params, pair, queries[1], model.config)
-    tokens = first_block.against(model.params, embed, queries[1], model.config)
-    variables: dict[str, Any] = {name: ("vector", np.asarray(array)) for name, array in pairs.items()}
-    variables |= {f"token_{name}": ("token", np.asarray(array)) for name, array in tokens.items()}
-    variables |= {
-        "head_cosine": (("vector", "head"), np.asarray(heads["cosine"])),
-        "head_norm": (("vector", "kv_head"), np.asarray(heads["norm"])),
-        "query_norm": ("head", np.asarray(heads["query_norm"])),
-        "embedding_norm": ("vector", np.linalg.norm(np.asarray(pair), axis=-1)),
-        "ordinary": ("token", first_block.ordinary(model)),
-        "averaged": ("token", rows),
-    }
-    return xarray.Dataset(variables, coords={"vector": [BOS, MEAN]}, attrs={"bos": found.id, "bos_text": found.text})
+    token, text = _bos.require(config.bos, model)
+    params, rows = model.params, first_block.averaged(model, token, config.special)
+    pair = first_block.bos_and_mean(params["embed"], token, rows)
+    (_, query), keys = first_block.project(params, pair, model.config)
+    both, every = (jax.device_get(first_block.against(params, x, query, model.config)) for x in (pair, params["embed"]))
+    variables = {name: ("vector", values) for name, values in both.items()}
+    variables |= {f"token_{name}": ("token", values) for name, values in every.items()}
+    variables |= {"ordinary": ("token", first_block.tokens(model)), "averaged": ("token", rows)}
+    heads = np.asarray(first_block.cosine(query, keys.repeat(model.config.group, axis=1)))
+    data = xarray.Dataset(variables, coords={"vector": [BOS, MEAN]}, attrs={"bos": token, "bos_text": text})
+    return data.assign(head_cosine=(("vector", "head"), heads))
 
 
-def others(data: xarray.Dataset) -> NDArray[np.bool_]:
-    """The ordinary tokens but the BOS: bool[token]."""
-    return np.asarray(data["ordinary"].values & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
+def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
+    """The ordinary tokens but the BOS, or the special ones and unused rows: int[token]."""
+    return np.flatnonzero((data["ordinary"].values == ordinary) & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
 
 
-def ranked(results: st.Results, vector: str, measure: str) -> st.Row:
-    """A norm or cosine of BOS or of the mean embedding, ranked among the ordinary tokens."""
-    data, architecture = results[STORE], results.architecture
-    repeats = {"kv": 1.0, "repeated": (architecture.heads / architecture.kv_heads) ** 0.5}
-    name, factor = ("key_norm", repeats[NORMS[measure]]) if measure in NORMS else (COSINES[measure], 1.0)
-    value, tokens = float(factor * data[name].sel(vector=vector)), factor * data[f"token_{name}"].values[others(data)]
-    rank = float(intervals.percentile_among(value, tokens))
-    return st.Row(vector, "vector", measure, constant(value), percentile=rank, controls=len(tokens))
+def published(config: Embedding) -> dict[tuple[str, str], float]:
+    """The paper's numbers, the same for every convention: (vector, measure) -> number."""
+    k_bos, k_avg, cos_bos, cos_avg = config.published
+    pairs = {BOS: (k_bos, cos_bos), MEAN: (k_avg, cos_avg)}
+    return {(vector, name): pairs[vector][name in COSINES] for vector in pairs for name in (*NORMS, *COSINES)}
 
 
 def rows(results: st.Results) -> list[st.Row]:
-    """BOS and the mean embedding by each convention; of Llama-3.2-3B, the paper's numbers too."""
-    found = [ranked(results, vector, measure) for vector in (BOS, MEAN) for measure in (*NORMS, *COSINES)]
-    if is_llama_3b(results.architecture):
-        k_bos, k_avg, cos_bos, cos_avg = results.config.published
-        for condition, norm, cosine in ((PAPER_BOS, k_bos, cos_bos), (PAPER_MEAN, k_avg, cos_avg)):
-            published = dict.fromkeys(NORMS, norm) | dict.fromkeys(COSINES, cosine)
-            found += [st.Row(condition, "paper", name, constant(value)) for name, value in published.items()]
+    """Both keys by each convention, ranked among the ordinary tokens; of Llama-3.2-3B, the paper's numbers too."""
+    data, architecture, paper = results[STORE], results.architecture, published(results.config)
+    repeats = {"kv": 1.0, "repeated": (architecture.heads / architecture.kv_heads) ** 0.5}
+    found = []
+    for vector, measure in paper:
+        name, factor = ("key_norm", repeats[NORMS[measure]]) if measure in NORMS else (COSINES[measure], 1.0)
+        value, tokens = float(factor * data[name].sel(vector=vector)), factor * data[f"token_{name}"].values[others(data)]
+        rank = float(intervals.percentile_among(value, tokens))
+        found.append(st.Row(vector, "vector", measure, st.constant(value), percentile=rank, controls=len(tokens)))
+    if is_llama_3b(architecture):
+        labels = {BOS: PAPER_BOS, MEAN: PAPER_MEAN}
+        found += [st.Row(labels[vector], "paper", name, st.constant(value)) for (vector, name), value in paper.items()]
     return found
 
 
@@ -121,25 +109,20 @@ def is_llama_3b(architecture: Any) -> bool:
     return all(getattr(architecture, name) == size for name, size in LLAMA_3B.items())
 
 
-def number(measure: str, vector: str) -> st.Quantity:
-    return st.quantity(f"{measure} ({vector})", lambda results: ranked(results, vector, measure))
-
-
 def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
-    """The paper's two statements."""
     k_bos, k_avg, cos_bos, cos_avg = config.published
-    direction = [
-        st.all_of(st.more_than(number(name, BOS), number(name, MEAN)), st.ranked_from(number(name, BOS), config.percentile))
-        for name in COSINES
-    ]
-    words = f"""by every convention the cosine with k_bos is above that with k_avg and at percentile {config.percentile:g} or
-        higher among the ordinary tokens"""
+    cosines, norms = ([(st.listed(BOS, name), st.listed(MEAN, name)) for name in names] for names in (COSINES, NORMS))
+    special = [st.all_of(st.more_than(bos, mean), st.ranked_from(bos, config.percentile)) for bos, mean in cosines]
+    words = (
+        f"by every convention the cosine with k_bos is above that with k_avg and at percentile {config.percentile:g} or higher"
+        " among the ordinary tokens"
+    )
     yield st.Claim(
         "BOS attracts by direction: q_avg has a larger cosine with k_bos than with k_avg in the first layer (section 3).",
-        dataclasses.replace(st.all_of(*direction), words=" ".join(words.split())),
+        dataclasses.replace(st.all_of(*special), words=words),
         paper=f"{cos_bos} against {cos_avg} (Llama-3.2-3B)",
     )
-    shorter = st.all_of(*(st.less_than(number(name, BOS), number(name, MEAN)) for name in NORMS))
+    shorter = st.all_of(*(st.less_than(bos, mean) for bos, mean in norms))
     yield st.Claim(
         "BOS does not attract by size: its key is shorter than that of the mean embedding (section 3).",
         dataclasses.replace(shorter, words="||k_bos|| is below ||k_avg||"),
@@ -148,7 +131,9 @@ def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
 
 
 def findings(config: Embedding, architecture: Any) -> Iterator[st.Quantity]:
-    yield from (number(name, vector) for name in (*NORMS, *COSINES) for vector in (BOS, MEAN))
+    def quantile(share: float, results: st.Results) -> float:
+        return float(np.quantile(results[STORE]["token_cosine_repeated"].values[others(results[STORE])], share))
+
     for share in (0.025, 0.5, 0.975):
         name = f"cosine with q_avg, repeated to query heads ({share:.1%} quantile of the ordinary tokens)"
         yield st.quantity(name, partial(quantile, share))
@@ -157,95 +142,55 @@ def findings(config: Embedding, architecture: Any) -> Iterator[st.Quantity]:
         lambda results: float((results[STORE]["head_cosine"].sel(vector=BOS).values >= 0).sum()),
     )
     if is_llama_3b(architecture):
-        k_bos, k_avg, cos_bos, cos_avg = config.published
-        for what, names, published in (("norms", NORMS, (k_bos, k_avg)), ("cosines", COSINES, (cos_bos, cos_avg))):
-            rules = {f"“{name}”": fits(name, *published) for name in names}
+        for what, names in (("norms", NORMS), ("cosines", COSINES)):
+            rules = {f"“{name}”": st.all_of(*(near(config, vector, name) for vector in (BOS, MEAN))) for name in names}
             yield st.number_of(rules, f"conventions that give the paper's {what} within {CLOSE:.0%}")
 
 
-def quantile(share: float, results: st.Results) -> float:
-    data = results[STORE]
-    return float(np.quantile(data["token_cosine_repeated"].values[others(data)], share))
-
-
-def fits(measure: str, of_bos: float, of_mean: float) -> st.Rule:
-    """Whether a convention gives the paper's two numbers."""
-
-    def test(results: st.Results) -> tuple[bool, tuple[st.Estimate, ...]]:
-        pairs = ((number(measure, BOS)(results), of_bos), (number(measure, MEAN)(results), of_mean))
-        return all(abs(ours.mean - paper) <= max(CLOSE * abs(paper), 0.0005) for ours, paper in pairs), ()
-
-    return st.Rule(f"{measure} is that of the paper", test)
+def near(config: Embedding, vector: str, measure: str) -> st.Rule:
+    """A convention gives the paper's number."""
+    ours, paper = st.listed(vector, measure), published(config)[vector, measure]
+    slack = max(CLOSE * abs(paper), 0.0005)
+    return st.all_of(st.at_least(ours, paper - slack), st.at_most(ours, paper + slack))
 
 
 def figures(config: Embedding, architecture: Any) -> Iterator[st.Figure]:
-    drawn = partial(st.drawn, store=STORE, bands=False, text=False)
-    yield drawn(
-        *("vocabulary", vocabulary),
-        """The first block's key of every token made from its embedding alone: its length (key-value heads joined) and its cosine
-        with the mean query, of the joined heads and averaged over heads.""",
-    )
-    yield drawn(
-        *("by-head", by_head),
-        """Cosine of the mean query with the key of BOS and with that of the mean embedding in each query head of layer 0.""",
-    )
+    about = """First-block key of every token, made from its embedding alone: norm (key-value heads joined) and cosine with the
+        mean query, of the joined heads and averaged over heads."""
+    yield st.drawn("vocabulary", vocabulary, about, STORE, text=False)
+    about = "Cosine of the mean query with the keys of BOS and of the mean embedding in each query head of layer 0."
+    yield st.drawn("by-head", by_head, about, STORE, text=False)
 
 
 def vocabulary(results: st.Results) -> Picture:
     """Cosine against norm: every token's key, with the BOS and the mean embedding among them."""
     from sinkjax.report.figures.scatter import Cloud, scatter
 
-    data, ordinary = results[STORE], np.flatnonzero(others(results[STORE]))
+    data, ordinary, special = results[STORE], *(others(results[STORE], ordinary) for ordinary in (True, False))
     rng = intervals.generator(results.config.seed, "kiya/embedding dots")
     drawn = rng.choice(ordinary, min(DOTS, ordinary.size), replace=False)
-    special = np.flatnonzero(~data["ordinary"].values & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
     kinds = {f"{drawn.size:,} of {ordinary.size:,} ordinary tokens": drawn, "special tokens and unused rows": special}
 
     def clouds(name: str) -> list[Cloud]:
         norm, cosine = data["token_key_norm"].values, data[f"token_{name}"].values
         found = [Cloud(kind, norm[rows], cosine[rows], faint=rows is drawn) for kind, rows in kinds.items() if rows.size]
-        pair = enumerate(vectors(data))
+        pair = enumerate(legend(data))
         return found + [Cloud(kind, data["key_norm"].values[[row]], data[name].values[[row]]) for row, kind in pair]
 
-    titles = {title: clouds(name) for name, title in PANELS.items()}
-    return scatter(titles, "||k|| in layer 0", "cosine of k with the mean query")
+    return scatter({title: clouds(name) for name, title in PANELS.items()}, "||k|| in layer 0", "cosine of k with the mean query")
 
 
 def by_head(results: st.Results) -> Picture:
     """Cosine of the mean query with both keys in each query head."""
-    from sinkjax.report.figures.points import Point, points
+    from sinkjax.report.figures.points import points
 
-    data = results[STORE]
-    values = zip(vectors(data), data["head_cosine"].values.tolist(), strict=True)
-    found = [Point(f"head {head}", constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
+    values = zip(legend(results[STORE]), results[STORE]["head_cosine"].values.tolist(), strict=True)
+    found = [st.Point(f"head {head}", st.constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
     return points({"layer 0": found}, "cosine of the key with the mean query", (-1, 1))
 
 
-def vectors(data: xarray.Dataset) -> tuple[str, str]:
-    """The BOS and the mean embedding in the legends."""
+def legend(data: xarray.Dataset) -> tuple[str, str]:
     return f"BOS, {data.attrs['bos_text']}", MEAN
-
-
-def notes(config: Embedding, results: st.Results) -> tuple[str, ...]:
-    data = results[STORE]
-    return (
-        f"""The mean is over {int(data["averaged"].sum()):,} embeddings: all tokens but the BOS; special tokens
-        {"are in" if config.special else "are left out"}, and rows that no token uses are left out. Keys and queries are those of
-        layer 0, with biases, before the rotation.""",
-        f"""The numbers come from the parameters alone, so they have no intervals; percentiles are among the keys of all
-        {int(data["ordinary"].sum()):,} ordinary tokens, each in the place of the BOS. Nothing is edited.""",
-        """Key-value heads joined: the queries of a group are averaged, and the heads' vectors laid end to end. Repeated: each key
-        stands once for every query head that reads it. The paper does not say which of them it used.""",
-        f"""The model is taken for Llama-3.2-3B, and the paper's numbers are set beside its own, if it has
-        {", ".join(f"{name} {size}" for name, size in LLAMA_3B.items())}; what its weights are is not checked.""",
-    )
-
-
-def provenance(results: st.Results) -> Mapping[str, Any]:
-    from sinkjax.studies import folder
-
-    data = results[STORE]
-    return folder.provenance(data) | {"BOS token": f"{data.attrs['bos_text']!r} ({data.attrs['bos']})"}
 
 
 STUDY = st.Study(
@@ -255,12 +200,23 @@ STUDY = st.Study(
     question="""Kiya et al. 2026: in the first layer of Llama-3.2-3B the key of BOS is shorter than that of the mean embedding but
         points where the mean query points, so BOS attracts by its direction and not by its size.""",
     needs=("norm", "pre-norm", "embedding without positions"),
-    check=lambda config, architecture: bos.expect(config),
-    more=lambda config, architecture: (st.Calculation(STORE, partial(compute, config), 1, st.Inputs(bos="none")),),
+    check=_bos.expect,
+    more=lambda config, architecture: (st.Calculation(STORE, partial(compute, config), 1, _bos.PLAIN),),
     rows=rows,
     claims=claims,
     findings=findings,
     figures=figures,
-    notes=notes,
-    provenance=provenance,
+    notes=lambda config, results: (
+        f"""The mean is over {int(results[STORE]["averaged"].sum()):,} embeddings: all tokens but the BOS,
+        {"with" if config.special else "without"} the other special tokens and without rows that no token uses. Keys and queries
+        are those of layer 0, with biases, before the rotation.""",
+        f"""The numbers come from the parameters alone, so they have no intervals; percentiles are among the keys of all
+        {int(results[STORE]["ordinary"].sum()):,} ordinary tokens, each in the place of the BOS. Nothing is edited.""",
+        """With grouped keys, norm and cosine depend on a convention that the paper does not state. Key-value heads joined: the
+        queries of a group are averaged, and the vectors of the heads concatenated. Repeated: each key is repeated for every query
+        head that reads it.""",
+        f"""The paper's numbers are shown for a model with the architecture of Llama-3.2-3B
+        ({", ".join(f"{name} {size}" for name, size in LLAMA_3B.items())}); its weights are not checked.""",
+    ),
+    provenance=_bos.provenance,
 )
