@@ -88,8 +88,7 @@ def ablate(chosen: Sequence[Neuron], architecture: Any, label: str, positions: A
 
 def budgets(config: SuperNeurons, architecture: Any = None) -> list[int]:
     """How many neurons are ablated together: powers of two, and all."""
-    count = config.neurons
-    return sorted({2**power for power in range(count.bit_length()) if 2**power <= count} | {count})
+    return sorted({*(2**power for power in range(config.neurons.bit_length())), config.neurons})
 
 
 def conditions(config: SuperNeurons, architecture: Any, chosen: Sequence[Neuron]) -> Iterator[st.Condition]:
