@@ -240,12 +240,21 @@ def figures(config: Dominance, architecture: Any) -> Iterator[st.Figure]:
         bands=False,
     )
     yield st.curves(
-        "lock-in-by-layer",
+        "dominance-by-layer",
         f"layer that reads the state (0-based; {architecture.layers}: final norm)",
-        by_layer,
-        """Dominance ratio (top), and cosines of the first token's key with the queries' first singular direction u_1 and with the
-        dominant dim's row of W_K, means over heads (bottom), by layer. The bands of other positions and keys are their range.""",
+        dominance_by_layer,
+        "Dominance ratio by the layer that reads the state. The band of other positions is their range.",
         STORE,
+        legend_above=True,
+    )
+    yield st.curves(
+        "lock-in-by-layer",
+        "layer (0-based)",
+        lock_in_by_layer,
+        """Cosines of the first token's key with the queries' first singular direction u_1 and with the dominant dim's row of W_K,
+        means over heads. The band of other keys is their range.""",
+        STORE,
+        legend_above=True,
     )
     yield st.drawn(
         "lock-in-by-head",
@@ -266,20 +275,22 @@ def by_position(results: st.Results) -> Any:
     return grid.grids(columns, [row], depths, "depth (0: embedding, l + 1: after layer l)", height=3.6)
 
 
-def by_layer(results: st.Results) -> list[list[layers.Panel]]:
-    data, L = results[STORE], results.size("layer", STORE)
-    ratios: dict[str, Any] = {
-        "position 0, before the norm": data["before"].values[..., 0],
-        "position 0, after the norm": data["after"].values[..., 0],
-        "other positions, before the norm": st.ranges("other positions, before the norm", range(L + 1), others_before(results)),
-    }
+def dominance_by_layer(results: st.Results) -> list[list[layers.Panel]]:
+    data, rest = results[STORE], others_before(results)
+    curves: dict[str, Any] = {f"position 0, {when} the norm": data[when].values[..., 0] for when in ("before", "after")}
+    curves["others"] = st.ranges("other positions, before the norm", range(len(rest)), rest)
+    return [[results.panel("", "max |x| / mean |x|", curves, log=True)]]
+
+
+def lock_in_by_layer(results: st.Results) -> list[list[layers.Panel]]:
+    data = results[STORE]
     keys = data["key_alignment"].mean("head").values[:, others(results)]
-    cosines: dict[str, Any] = {
+    curves: dict[str, Any] = {
         "cos(u_1, k_0)": data["alignment"].mean("head").values,
-        "cos(u_1, k_j) of other keys": st.ranges("cos(u_1, k_j) of other keys", range(L), keys),
+        "others": st.ranges("cos(u_1, k_j) of other keys", range(len(keys)), keys),
         ROW: row_cosines(results).mean(axis=1)[None],
     }
-    return [[results.panel("", "max |x| / mean |x|", ratios, log=True)], [results.panel("", "cosine", cosines, signed=True)]]
+    return [[results.panel("", "cosine", curves, signed=True)]]
 
 
 def by_head(results: st.Results) -> Any:
