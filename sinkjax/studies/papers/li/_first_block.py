@@ -1,4 +1,4 @@
-"""The first block's head outputs: how far they deviate from their mean over prompts, under two kinds of attention."""
+"""Deviations of the first block's head outputs from their mean over prompts, under the model's and under even attention."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.studies.study import Batch
+from sinkjax.studies.papers.li.variance import EVEN, MODEL
 
 if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.study import Batch
 
-MODEL, EVEN = "the model's attention", "even attention"
 BLOCK = 32  # prompts of one forward
 
 
@@ -31,30 +31,29 @@ PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site 
 
 
 def compute(model: Model, batch: Batch) -> xarray.Dataset:
-    """Deviations from the mean over prompts, under the model's attention and under even attention.
+    """Measures both kinds of attention.
 
     deviation [attention, prompt, head, position]: squared, averaged over a head's dims, times N / (N - 1), so that its mean over
-    prompts is the variance. after: the same of the attention output, behind W_O. squared_weights [attention, head, position]:
-    mean sum of squared weights of a query. std [attention, head, head_dim]: standard deviation of each dim, positions pooled.
-    row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
+    prompts is the variance. after: the same of the attention output, after W_O. squared_weights [attention, head, position]: mean
+    sum of squared weights of a query. std [attention, head, head_dim]: standard deviation of each dim, positions pooled. row_norm
+    [head, head_dim]: L2 norm of the row of W_O that reads the dim.
     """
     import xarray
 
     even = sinkjax.edit("logits", "set", 0.0, label=EVEN)
-    parts = [_measure(model, batch, edits) for edits in ((), (even,))]
-    stacked = {name: (("attention", *parts[0][name][0]), np.stack([part[name][1] for part in parts])) for name in parts[0]}
+    both = [_measure(model, batch, edits) for edits in ((), (even,))]
+    stacked = {name: (("attention", *axes), np.stack([part[name][1] for part in both])) for name, (axes, _) in both[0].items()}
     rows = np.linalg.norm(np.asarray(model.params["layers"]["o"][0], np.float32), axis=-1)
     return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
 
 
 def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:
     params, config = first_block(model)
-    records = [
-        sinkjax.forward(
-            params, batch.tokens[at], config, edits=edits, probe=PROBE, lengths=batch.lengths[at], logits=False
-        ).record
-        for at in (slice(start, start + BLOCK) for start in range(0, len(batch.lengths), BLOCK))
-    ]
+    records = []
+    for start in range(0, len(batch.lengths), BLOCK):
+        tokens, lengths = batch.tokens[start : start + BLOCK], batch.lengths[start : start + BLOCK]
+        run = sinkjax.forward(params, tokens, config, edits=edits, probe=PROBE, lengths=lengths, logits=False)
+        records.append(run.record)
     heads, out, weights = (
         np.concatenate([np.asarray(record[name], np.float32)[:, 0] for record in records])
         for name in ("head_out", "attn_out", "squared_weights")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.studies.study import Batch
 
-PER_PROMPT = ("before", "after", "top", "mean", "dim", "held", "key_0", "positive", "received")
-SUMS = ("gram", "queries", "keys", "count")
 BLOCK = 4  # prompts of one forward: their hidden states exist at one time
 HEADS = ("prompt", "layer", "head")
 
@@ -35,18 +33,18 @@ def _queries(view: PairView, dtype: Any) -> jax.Array:
 
 
 def gram(scores: jax.Array, view: PairView) -> jax.Array:
-    """Sum of q q' over queries but the first: [B, H, D, D]; its first eigenvector is the queries' first singular direction."""
+    """Sum of q q' over the queries but the first: [B, H, D, D]."""
     queries = _queries(view, scores.dtype)
     return jnp.einsum("BHQD,BHQE->BHDE", queries, queries, precision="highest")
 
 
 def query_sum(scores: jax.Array, view: PairView) -> jax.Array:
-    """Sum of queries but the first: [B, H, D]."""
+    """Sum of the queries but the first: [B, H, D]."""
     return _queries(view, scores.dtype).sum(axis=2)
 
 
 def rotated_keys(scores: jax.Array, view: PairView) -> jax.Array:
-    """The rotated keys, [B, K, S, D], given once although every block of queries sees them."""
+    """The rotated keys, [B, K, S, D], in the first block of queries, as every block sees them."""
     return jnp.where(view.rows[0] == 0, view.key.astype(scores.dtype), 0)
 
 
@@ -57,7 +55,7 @@ def positive(scores: jax.Array, view: PairView) -> jax.Array:
 
 
 def share_of_later(sums: jax.Array, lengths: jax.Array) -> jax.Array:
-    """Counts over queries key < i < length as shares of their number, NaN for the last key."""
+    """Counts of queries i with key < i < length as shares of all such queries, NaN for the last key."""
     count = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
     return jnp.where(count > 0, sums / jnp.maximum(count, 1), jnp.nan)
 
@@ -70,12 +68,6 @@ STATISTICS = (
 )
 
 
-def dominance(x: jax.Array) -> jax.Array:
-    """max |x_j| over mean |x_j|, along the last axis."""
-    size = jnp.abs(x)
-    return size.max(axis=-1) / size.mean(axis=-1)
-
-
 @partial(jax.jit, static_argnames="eps")
 def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.Array]:
     """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with gains [depth, d].
@@ -83,11 +75,11 @@ def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.
     before, after: [B, depth, T]. top, mean, dim, held: of the first token after the norm, the largest and the mean |x|, the dim
     of the largest, and its share of the squared norm, [B, depth].
     """
-    normed = rms_norm(states, gains[:, None, :], eps)
-    size = jnp.abs(normed[:, :, 0])
+    sizes, normed = jnp.abs(states), jnp.abs(rms_norm(states, gains[:, None, :], eps))
+    size = normed[:, :, 0]
     return {
-        "before": dominance(states),
-        "after": dominance(normed),
+        "before": sizes.max(axis=-1) / sizes.mean(axis=-1),
+        "after": normed.max(axis=-1) / normed.mean(axis=-1),
         "top": size.max(axis=-1),
         "mean": size.mean(axis=-1),
         "dim": size.argmax(axis=-1),
@@ -105,58 +97,51 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
     """
     import xarray
 
-    parts = [_block(model, batch.tokens[at], batch.lengths[at]) for at in _slices(len(batch.lengths))]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in PER_PROMPT}
-    gram, queries, keys, count = (np.sum([part[name] for part in parts], axis=0) for name in SUMS)
-    first = first_direction(gram, queries)
-    group = model.config.group
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(batch.lengths), BLOCK)]
+    parts = [_block(model, batch.tokens[at], batch.lengths[at]) for at in blocks]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    gram, queries, keys, count = (joined[name].sum(0) for name in ("gram", "queries", "keys", "count"))
+    first, group = first_direction(gram, queries), model.config.group
     of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
-    rows = np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3)
-    rows = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
-    mean_key = unit(keys[:, :, 0])
-    axes = ("prompt", "layer", "head")
+    rows = unit(np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3))
     return xarray.Dataset(
         {name: (("prompt", "depth", "position"), joined[name]) for name in ("before", "after")}
         | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim", "held")}
         | {
-            "alignment": (axes, np.einsum("NLHD,LHD->NLH", np.repeat(joined["key_0"], group, axis=2), first)),
+            "alignment": (HEADS, np.einsum("NLHD,LHD->NLH", np.repeat(joined["key_0"], group, axis=2), first)),
             "key_alignment": (("layer", "head", "key"), np.einsum("LHSD,LHD->LHS", of_heads, first)),
-            "positive": ((*axes, "key"), joined["positive"]),
-            "received": (axes, joined["received"]),
-            "row_cosine": (("layer", "kv_head", "dim"), np.abs(np.einsum("LKdD,LKD->LKd", rows, mean_key))),
+            "positive": ((*HEADS, "key"), joined["positive"]),
+            "received": (HEADS, joined["received"]),
+            "row_cosine": (("layer", "kv_head", "dim"), np.abs(np.einsum("LKdD,LKD->LKd", rows, unit(keys[:, :, 0])))),
         }
     )
 
 
-def _slices(count: int) -> list[slice]:
-    return [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
-
-
 def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
-    """What `measure` needs of a few prompts: `PER_PROMPT`, and `SUMS` over them."""
+    """What `measure` needs of a few prompts; the sums over them (gram, queries, keys, count) have a first axis of length 1."""
     sites = (Capture(Site.EMBED), Capture(Site.RESID))
     probe = Probe(attention_received=True, capture=sites, extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
     gains = jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]])
-    found = {name: np.array(array) for name, array in ratios(states, gains, eps=model.config.rms_norm.eps).items()}
-    for name in ("before", "after"):
-        found[name][np.broadcast_to((np.arange(tokens.shape[1]) >= lengths[:, None])[:, None], found[name].shape)] = np.nan
+    found = {name: np.asarray(array) for name, array in ratios(states, gains, eps=model.config.rms_norm.eps).items()}
+    real = (np.arange(tokens.shape[1]) < lengths[:, None])[:, None]
+    found |= {name: np.where(real, found[name], np.nan) for name in ("before", "after")}
     keys = unit(np.asarray(record["rotated_keys"], np.float32))
     there = np.isfinite(keys).all(axis=-1, keepdims=True)
     return found | {
         "key_0": keys[:, :, :, 0],
         "positive": np.asarray(record["positive"], np.float32),
         "received": np.asarray(record["attention_received"][..., 0], np.float32),
-        "gram": np.asarray(record["query_gram"], np.float64).sum(0),
-        "queries": np.asarray(record["query_sum"], np.float64).sum(0),
-        "keys": np.where(there, keys, 0).sum(0),
-        "count": there.sum(0),
+        "gram": np.asarray(record["query_gram"], np.float64).sum(0, keepdims=True),
+        "queries": np.asarray(record["query_sum"], np.float64).sum(0, keepdims=True),
+        "keys": np.where(there, keys, 0).sum(0, keepdims=True),
+        "count": there.sum(0, keepdims=True),
     }
 
 
 def first_direction(gram: NDArray, total: NDArray) -> NDArray:
-    """u_1 of each head: the first eigenvector of gram [..., D, D], turned so that the sum of the queries [..., D] is positive."""
+    """u_1 of each head: the first eigenvector of gram [..., D, D], signed so that the sum of the queries [..., D] is positive."""
     vectors = np.linalg.eigh(gram)[1][..., -1]
     sign = np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
     return vectors * sign

@@ -24,30 +24,25 @@ AXES = ("layer", "neuron")
 PLACES = 16  # positions of a prompt that are looked at, the first among them
 
 
-@jax.jit
-def norms(gate: jax.Array, up: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """L2 norms of each neuron's gate and up vector, [L, F] each, of matrices [L, d, F]; one layer at a time."""
-
-    def layer(pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
-        return tuple(jnp.linalg.norm(matrix.astype(jnp.float32), axis=0) for matrix in pair)
-
-    found = jax.lax.map(layer, (gate, up))
-    return found[0], found[1]
-
-
 def sizes(model: Model) -> tuple[NDArray, NDArray]:
     """Norms of gate and up vectors over the median of their layer, float[layer, neuron] each; a neuron's size is the product."""
-    gate, up = (np.asarray(norm) for norm in norms(model.params["layers"]["gate"], model.params["layers"]["up"]))
+    gate, up = (np.asarray(_norms(model.params["layers"][name])) for name in ("gate", "up"))
     return gate / np.median(gate, axis=1, keepdims=True), up / np.median(up, axis=1, keepdims=True)
 
 
+@jax.jit
+def _norms(matrices: jax.Array) -> jax.Array:
+    """L2 norms of the columns of matrices [L, d, F], one layer at a time: [L, F]."""
+    return jax.lax.map(lambda matrix: jnp.linalg.norm(matrix.astype(jnp.float32), axis=0), matrices)
+
+
 def survey(model: Model, tokens: NDArray, lengths: NDArray) -> xarray.Dataset:
-    """What every neuron does at the first token and at others of some prompts.
+    """What every neuron does at the first token and at other positions of some prompts: arrays [layer, neuron].
 
     gate_norm, up_norm: over the median of the layer. cosine_first, cosine_others: cosine of the gate vector with the normalised
     input of the MLP. activation_first, activation_others: mean |output|. concentration: share of the largest entry in the squared
     norm of the neuron's row of W_down. fed: that entry's dim. writes: what it adds to the massive dim at the first token, mean
-    over prompts. All float or int [layer, neuron]. massive_dim: of the largest |h| at the first token, over depths and prompts.
+    over prompts. massive_dim, a number: the dim of the largest |h| at the first token, over depths, in most prompts.
     """
     import xarray
 

@@ -1,7 +1,5 @@
-"""li/amplify: a token's head outputs pushed away from their mean make it a sink, scaled ones do not (Li et al. 2026, 2 and 3).
-
-o becomes mu + s (o - mu) in all heads of one layer, with mu over the head's dims or over the positions up to the token; the
-paper's control is s o. A further control adds a change of the same size, head by head, in a random direction.
+"""li/amplify: a token whose head outputs are pushed away from their mean becomes a sink; scaling them has no such effect
+(Li et al. 2026, interventions 2 and 3). The controls add a change of the same size in a random direction.
 """
 
 from __future__ import annotations
@@ -25,20 +23,14 @@ CENTRES = {POSITIONS: "positions", DIMS: "dims", NORM: None}
 
 @dataclass(frozen=True, kw_only=True)
 class Amplify(OneToken):
-    """The head outputs of one token pushed away from their mean, against the same outputs merely scaled.
-
-    Chosen here: all heads of a layer; the mean over a head's dims, and that over the positions up to the token, both; the
-    factors; the layers; and as a further control a change of the same size in a random direction.
-    """
+    """Push the head outputs o of one token away from their mean, mu + s (o - mu), or scale them, s o, in one layer."""
 
     factors: tuple[float, ...] = (2.0, 5.0, 10.0, 20.0, 50.0)
-    """strengths of the dose-response; 1 changes nothing and is measured beside them"""
+    """factors s of the dose-response; 1 changes nothing and is measured as well"""
     layers: tuple[int, ...] = (0, 1, 2)
     """layers of the dose-response, each one alone"""
     factor: float = 10.0
-    """strength at which every layer is amplified alone, and for which there are controls"""
-    controls: int = 20
-    """random directions for each layer of the dose-response"""
+    """factor at which every layer is amplified alone, and for which there are controls"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +42,7 @@ class Amplify(OneToken):
 
 
 class Dose(NamedTuple):
-    """How the outputs are changed, in which layer and how strongly."""
+    """How the outputs are changed, in which layer and by which factor."""
 
     way: str
     layer: int
@@ -62,23 +54,21 @@ class Dose(NamedTuple):
 
 
 def conditions(config: Amplify, architecture: Any) -> Iterator[st.Condition]:
-    """Nothing, a factor of 1, and all factors in some layers and one in all others; a budget is a layer with controls."""
-
-    def amplified(dose: Dose, series: str, budget: int | None = None) -> st.Condition:
-        edit = sinkjax.scale_head_output(config.position, dose.factor, centre=CENTRES[dose.way], layers=dose.layer)
-        return st.Condition(edit.named(dose.label), series, dose.layer, budget)
-
+    """No edit, a factor of 1, and every factor in some layers and one factor in the others; a budget is a layer."""
     yield st.no_edit()
-    yield from (amplified(Dose(way, config.layers[0], 1.0), SAME) for way in CENTRES)
+    doses = [Dose(way, config.layers[0], 1.0) for way in CENTRES]
     for way in CENTRES:
         for layer in range(architecture.layers):
-            for factor in config.factors if layer in config.layers else (config.factor,):
-                matched = way == POSITIONS and layer in config.layers and factor == config.factor
-                yield amplified(Dose(way, layer, factor), way, layer if matched else None)
+            doses += [Dose(way, layer, factor) for factor in (config.factors if layer in config.layers else (config.factor,))]
+    controlled = [Dose(POSITIONS, layer, config.factor) for layer in config.layers]
+    for dose in doses:
+        edit = sinkjax.scale_head_output(config.position, dose.factor, centre=CENTRES[dose.way], layers=dose.layer)
+        series, budget = SAME if dose.factor == 1 else dose.way, dose.layer if dose in controlled else None
+        yield st.Condition(edit.named(dose.label), series, dose.layer, budget)
 
 
 def away(config: Amplify, model: Any, batch: st.Batch) -> NDArray:
-    """(s - 1)(o - mu) of the token's head outputs, mu over positions, at the matched factor: float[layers, prompt, head, dim]."""
+    """(s - 1)(o - mu) of the token's head outputs at `factor`, mu over positions: float[layers, prompt, head, dim]."""
     k = config.position
     probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT, layers=config.layers, positions=tuple(range(k + 1))),))
     record = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False).record
@@ -91,7 +81,7 @@ def nothing(config: Amplify, architecture: Any, prompts: int) -> NDArray:
 
 
 def random_direction(rng: np.random.Generator, config: Amplify, architecture: Any, layer: int, changes: NDArray) -> sinkjax.Edit:
-    """A change of the same size in a random direction, one for each head and prompt. changes: of `away`."""
+    """A change of the same size in a random direction, drawn for each head and prompt. changes: of `away`."""
     size = np.linalg.norm(changes, axis=-1, keepdims=True)[config.layers.index(layer)]
     direction = rng.normal(size=changes.shape[1:])
     change = size * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
@@ -100,26 +90,20 @@ def random_direction(rng: np.random.Generator, config: Amplify, architecture: An
 
 
 def measures(config: Amplify) -> tuple[st.Measure, ...]:
-    """Sinks on the token and on the first one, the largest |h| at the token, and the loss."""
     k = config.position
     return st.sink_rate(k, config.eps), st.sink_rate(0, config.eps), st.largest_activation(k), st.loss()
 
 
-def doses(config: Amplify, *ways: str) -> dict[str, Dose]:
-    """The dose-response of some ways, by label."""
-    found = [Dose(way, layer, factor) for way in ways for layer in config.layers for factor in config.factors]
-    return {dose.label: dose for dose in found}
-
-
 def best(config: Amplify, *ways: str, layer: int | None = None, **other: Any) -> Callable[[st.Results], str]:
-    """Finds the dose of the dose-response with the largest effect. layer: in one layer. other: what to replace in that dose."""
-    found = {label: dose for label, dose in doses(config, *ways).items() if layer in (None, dose.layer)}
-    strongest = st.largest_effect(measures(config)[0], list(found), "")
+    """Finds the dose of the dose-response with the largest effect. layer: in this layer alone. other: what to replace in it."""
+    layers = config.layers if layer is None else (layer,)
+    doses = {dose.label: dose for dose in (Dose(way, layer, s) for way in ways for layer in layers for s in config.factors)}
+    strongest = st.largest_effect(measures(config)[0], list(doses), "")
 
     def label(results: st.Results) -> str:
-        return found[strongest(results)]._replace(**other).label
+        """The strongest dose."""
+        return doses[strongest(results)]._replace(**other).label
 
-    label.__doc__ = "the strongest dose"
     return label
 
 
@@ -136,6 +120,8 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
     ]
     centres = POSITIONS, DIMS
     pushed = st.above(st.effect(sinks, best(config, *centres)))
+    each = [st.value(sinks, best(config, *centres, factor=factor), f"at s = {factor:g} (%)") for factor in config.factors]
+    scaled = [Dose(NORM, layer, factor).label for layer in config.layers for factor in config.factors]
     yield st.Claim(
         f"Head outputs of token {config.position} pushed away from their mean make it a sink.",
         st.some_of(
@@ -150,7 +136,6 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
         ),
         also=(*matched, *reached, half),
     )
-    each = [st.value(sinks, best(config, *centres, factor=factor), f"at s = {factor:g} (%)") for factor in config.factors]
     yield st.Claim(
         "The sink grows monotonically with s.",
         st.all_of(pushed, st.rising(each, "heads that sink on the token, in the layer of the strongest dose,")),
@@ -158,7 +143,7 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
     yield st.Claim(
         "Scaling the same outputs does not make it a sink.",
         st.none_of(
-            [st.above(st.effect(sinks, label)) for label in doses(config, NORM)],
+            [st.above(st.effect(sinks, label)) for label in scaled],
             "scalings",
             "the effect on heads that sink on the token has an interval above 0",
         ),
@@ -168,15 +153,12 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
 
 
 def findings(config: Amplify, architecture: Any) -> Iterator[st.Quantity]:
-    sinks, *others = measures(config)
-    yield from (st.effect(sinks, best(config, way)) for way in CENTRES)
-    yield from (st.value(sinks, Dose(way, config.layers[0], config.factor).label) for way in CENTRES)
-    yield from (st.value(measure, label) for measure in others for label in (st.NO_EDIT, best(config, POSITIONS)))
+    """The strongest dose of each way, and what a factor of 1 changes."""
+    yield from (st.effect(measures(config)[0], best(config, way)) for way in CENTRES)
     yield st.noop_change(*(Dose(way, config.layers[0], 1.0).label for way in CENTRES))
 
 
 def strongest(results: st.Results) -> tuple[str, ...]:
-    """No edit and the strongest dose of each way."""
     return (st.NO_EDIT, *(best(results.config, way)(results) for way in CENTRES))
 
 
@@ -187,38 +169,27 @@ def featured(results: st.Results) -> tuple[str, ...]:
 
 def figures(config: Amplify, architecture: Any) -> Iterator[st.Figure]:
     sinks, _, size, _ = measures(config)
-    k, L = config.position, architecture.layers
+    k, s, factors, L = config.position, config.factor, config.factors, range(architecture.layers)
 
-    def grid(columns: dict[str, list[tuple[int, float]]], x: Sequence[float]) -> list[list[st.Panel]]:
-        """The sinks above the largest |h|, at the layers and factors of each column."""
-        return [
-            [
-                st.Panel(
-                    measure.name,
-                    {way: (measure, [Dose(way, *place).label for place in places]) for way in CENTRES},
-                    title,
-                    baseline=st.NO_EDIT,
-                    log=measure is size,
-                    x=x,
-                )
-                for title, places in columns.items()
-            ]
-            for measure in (sinks, size)
-        ]
+    def panel(measure: st.Measure, title: str, layers: Sequence[int], factors: Sequence[float], x: Any) -> st.Panel:
+        curves = {way: (measure, [Dose(way, layer, factor).label for layer in layers for factor in factors]) for way in CENTRES}
+        return st.Panel(measure.name, curves, title, baseline=st.NO_EDIT, log=measure is size, x=x)
 
     yield st.lines(
-        *("dose-response", "factor s (log scale)"),
-        grid({f"layer {layer}": [(layer, factor) for factor in config.factors] for layer in config.layers}, config.factors),
-        f"""Heads that sink on token {k} (top) and its largest |h| (bottom) against the factor s, by which its head outputs in one
-        layer are pushed away from a mean or merely scaled. Dashed: no edit.""",
+        "dose-response",
+        "factor s (log scale)",
+        [[panel(measure, f"layer {layer}", [layer], factors, factors) for layer in config.layers] for measure in (sinks, size)],
+        f"""Heads that sink on token {k} (top) and its largest |h| (bottom) against the factor s by which its head outputs in one
+        layer are pushed away from a mean, or scaled. Dashed: no edit.""",
         legend_above=True,
         log_x=True,
     )
     yield st.lines(
-        *("sink-by-amplified-layer", "amplified layer (0-based)"),
-        grid({f"s = {config.factor:g}": [(layer, config.factor) for layer in range(L)]}, range(L)),
-        f"""Heads that sink on token {k} (top) and its largest |h| (bottom), its head outputs amplified {config.factor:g} times in
-        one layer. Dashed: no edit.""",
+        "sink-by-amplified-layer",
+        "amplified layer (0-based)",
+        [[panel(measure, f"s = {s:g}", L, [s], L)] for measure in (sinks, size)],
+        f"""Heads that sink on token {k} (top) and its largest |h| (bottom), with its head outputs in one layer amplified {s:g}
+        times. Dashed: no edit.""",
         legend_above=True,
     )
 
@@ -227,15 +198,14 @@ STUDY = st.Study(
     name="li/amplify",
     config=Amplify,
     title="The head outputs of token {position} pushed away from their mean",
-    question="""Li et al. 2026: a token whose head outputs are pushed away from their mean becomes a sink, the more the further;
-        scaling the same outputs, which changes their norm alone, does not do it.""",
+    question="""Li et al. 2026: a token whose head outputs are pushed away from their mean becomes a sink, and the further they
+        are pushed, the more heads sink on it. Scaling the same outputs, which changes their norm alone, does not.""",
     check=lambda config, architecture: layers_below(config, "layers", architecture.layers),
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     conditions=conditions,
     controls=(
         st.random_edits(
-            *("li/amplify controls", random_direction, lambda config, architecture: config.layers),
-            values=st.Values(nothing, away),
+            "li/amplify controls", random_direction, lambda config, _: config.layers, values=st.Values(nothing, away)
         ),
     ),
     measures=measures,
@@ -249,10 +219,12 @@ STUDY = st.Study(
     ),
     views=st.activation_view("amplified-activation", strongest),
     notes=lambda config, results: (
-        f"""The random directions are drawn for each head and prompt, with the size of the change that s = {config.factor:g} makes
-        away from the mean over positions. An edit that must change nothing has a factor of 1.""",
-        """After a first look at random weights the statement on scaling was made not applicable where no dose has an effect. On a
-        second reading a sink must be half of what key 0 has, as in kiya/mask, where any effect was enough, and monotone means
-        every step; scaling is judged by any effect at all, in every layer and at every factor. The paper gives no thresholds.""",
+        f"""The mean mu is taken over the dims of a head, or over the positions up to the token. Random directions are drawn for
+        each head and prompt, with the size of the change that s = {config.factor:g} makes away from the mean over positions. An
+        edit that must change nothing has a factor of 1.""",
+        """The paper gives no layers, factors or thresholds; they are choices made here. After a first look at random weights, the
+        claim about scaling was made not applicable where no dose has an effect. On a second reading a sink must have half of the
+        heads that sink on key 0, as in kiya/mask, where before any effect was enough; monotone means an increase at every step;
+        and scaling is judged by any effect at all, in every layer and at every factor.""",
     ),
 )

@@ -1,23 +1,22 @@
-"""li/dominance: one dim rules the first token's hidden state, the norm keeps it, and keys lock in on it (Li et al. 2026).
+"""li/dominance: one dim dominates the first token's hidden state, the norm keeps it, and keys lock in on it (Li et al. 2026).
 
-Nothing is edited. The controls of the first position are others of the first half of a prompt, which many queries see; those of
-a row of W_K are the rows of all other dims.
+Nothing is edited. The controls are other positions of the first half of a prompt, which many queries see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
-from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import constant
 from sinkjax.config_files.checks import at_least, share
+from sinkjax.report.figures import grid, layers, scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -32,11 +31,7 @@ POSITIONS = 24  # drawn of each prompt, so that a column is visible
 
 @dataclass(frozen=True, kw_only=True)
 class Dominance(st.StudyConfig):
-    """How far one dim of the first token's hidden state dominates, and how keys lock in on it.
-
-    Chosen here: u_1 of a head is the first right singular vector of its rotated queries, those of position 0 left out, all
-    prompts stacked and not centred, with the sign that makes the mean query positive along it.
-    """
+    """How far one dim of the first token's hidden state dominates, and how keys lock in on it."""
 
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
@@ -84,79 +79,59 @@ def row_cosines(results: st.Results) -> NDArray:
 
 
 def state(depth: int, L: int) -> str:
-    """What a depth is called: by the layer that reads it."""
+    """The name of the state at a depth: the layer that reads it."""
     return f"layer {depth}" if depth < L else "final norm"
 
 
 def rows(results: st.Results) -> Iterator[st.Row]:
-    """One row for each state and number, layer by layer; the last state has no layer that reads it."""
-    data, L, places = results[STORE], results.size("layer", STORE), others(results)
-    positive, aligned = 100 * data["positive"].mean("head").values, data["key_alignment"].mean("head").values
-    of_prompts = {
-        BEFORE: data["before"].values,
-        AFTER: data["after"].values,
-        ALIGNED: data["alignment"].mean("head").values,
-        POSITIVE: positive,
-    }
-    for name, values in of_prompts.items():
-        first = values if name == ALIGNED else values[..., 0]
-        random = aligned[:, places] if name == ALIGNED else np.nanmean(values[..., places], axis=0)
-        ranks = intervals.percentile_among(first.mean(0), random)
-        for depth, mean in enumerate(intervals.intervals(first, axis=0, seed=results.config.seed)):
-            yield row_of(depth, L, name, mean, ranks[depth], len(places))
+    """Each number in every state, ranked among other positions; the cosine with a row of W_K is ranked among all other rows."""
+    data, places, L = results[STORE], others(results), results.size("layer", STORE)
+    before, after, positive = data["before"].values, data["after"].values, 100 * data["positive"].mean("head").values
     among = data["row_cosine"].mean("kv_head").values
-    for layer, value in enumerate(row_cosines(results).mean(axis=1)):
-        rank = intervals.percentile_among(value, np.delete(among[layer], dims(results)[layer]))
-        yield row_of(layer, L, ROW, constant(float(value)), rank, among.shape[1] - 1)
-
-
-def row_of(depth: int, L: int, name: str, value: Interval, rank: Any, controls: int) -> st.Row:
-    return st.Row(state(depth, L), "state that a layer reads", name, value, percentile=float(rank), controls=controls)
-
-
-def column(results: st.Results, name: str) -> list[st.Row]:
-    """The rows of a number, in the order of the layers."""
-    return [row for row in results.own.values() if row.measure == name]
+    rest = np.array([np.delete(cosines, dim) for cosines, dim in zip(among, dims(results)[:L], strict=True)])
+    numbers = {  # float[prompt, state], and the controls, float[prompt, state, control]
+        BEFORE: (before[..., 0], before[..., places]),
+        AFTER: (after[..., 0], after[..., places]),
+        ALIGNED: (data["alignment"].mean("head").values, data["key_alignment"].mean("head").values[None, :, places]),
+        POSITIVE: (positive[..., 0], positive[..., places]),
+        ROW: (row_cosines(results).mean(axis=1)[None], rest[None]),
+    }
+    for name, (values, elsewhere) in numbers.items():
+        labels = [state(depth, L) for depth in range(values.shape[1])]
+        series, seed = "state that a layer reads", results.config.seed
+        yield from st.own_rows(labels, series, name, values.T, seed, elsewhere.swapaxes(0, 1))
 
 
 def peak(results: st.Results, name: str, count: int | None = None) -> int:
-    """Where a number is largest, of the first `count` states."""
-    found = column(results, name)[:count]
-    return max(range(len(found)), key=lambda place: found[place].value.mean or 0)
+    """The state in which a number is largest, of the first `count` states."""
+    found = [row.value.mean or 0 for row in results.own.values() if row.measure == name]
+    return int(np.argmax(found[:count]))
 
 
 def at_peak(name: str, of: str, count: int | None = None, where: str = "") -> st.Quantity:
     """A number in the state in which `of`, the same or another one, is largest."""
 
     def found(results: st.Results) -> st.Estimate:
-        row = column(results, name)[peak(results, of, count)]
-        return st.Estimate(
-            f"{name} ({row.condition}, the peak{where})", row.value, percentile=row.percentile, controls=row.controls
-        )
+        row = results.own_row(state(peak(results, of, count), results.size("layer", STORE)), name)
+        said = f"{name} ({row.condition}, the peak{where})"
+        return st.Estimate(said, row.value, percentile=row.percentile, controls=row.controls)
 
     return st.Quantity(f"{name}, at the peak{where}", found)
 
 
-class Heads(NamedTuple):
-    """What the statements on heads are judged by: float or bool[layer, head].
+def of_heads(name: str, of: Callable[[Any], Any]) -> st.Quantity:
+    """A number of all heads, from arrays [layer, head].
 
-    cosine: cos(u_1, k_0). share: queries with a positive score of key 0 (%). received: attention to it. sinks, aligned: whether
-    it is the head's sink; whether the cosine is large.
+    cosine: cos(u_1, k_0). share: queries with a positive score of key 0 (%). received: attention to it. sinks: whether it is the
+    head's sink. aligned: whether the cosine is large.
     """
 
-    cosine: NDArray
-    share: NDArray
-    received: NDArray
-    sinks: NDArray
-    aligned: NDArray
-
-
-def of_heads(name: str, of: Callable[[Heads], Any]) -> st.Quantity:
     def found(results: st.Results) -> Any:
         data, config = results[STORE], results.config
         cosine, received = (data[name].mean("prompt").values for name in ("alignment", "received"))
         share = 100 * data["positive"].isel(key=0).mean("prompt").values
-        return of(Heads(cosine, share, received, received > config.eps, cosine >= config.aligned))
+        sinks, aligned = received > config.eps, cosine >= config.aligned
+        return of(SimpleNamespace(cosine=cosine, share=share, received=received, sinks=sinks, aligned=aligned))
 
     return st.quantity(name, found)
 
@@ -167,47 +142,48 @@ def ruled(results: st.Results) -> NDArray:
 
 
 def over(of: Callable[[NDArray], Any], values: NDArray) -> float:
-    """A mean, median, ... of some numbers, undefined where there are none."""
+    """A mean, median, ... of some numbers, NaN where there are none."""
     return float(of(values)) if values.size else np.nan
 
 
 def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
-    first_third = architecture.layers // 3 + 1, " in the first third of layers"
-    before, after = at_peak(BEFORE, BEFORE, *first_third), at_peak(AFTER, BEFORE, *first_third)
+    third, where = architecture.layers // 3 + 1, " in the first third of layers"
+    before, after = at_peak(BEFORE, BEFORE, third, where), at_peak(AFTER, BEFORE, third, where)
+    peaks = at_peak(BEFORE, BEFORE), at_peak(AFTER, BEFORE)
 
-    def of_prompts(name: str, which: str) -> st.Quantity:
+    def at_that_peak(name: str, which: str) -> st.Quantity:
         what = f"{which} |x| after the norm, at that peak"
-        return st.quantity(what, lambda results: results[STORE][name].values[:, peak(results, BEFORE, first_third[0])])
+        return st.quantity(what, lambda results: results[STORE][name].values[:, peak(results, BEFORE, third)])
 
-    yield st.Claim(
-        f"The dominance ratio of the first token's hidden state exceeds {config.ratio:g} in shallow layers.",
-        st.above(before, config.ratio),
-        also=(at_peak(BEFORE, BEFORE),),
-        paper="above 200 in shallow layers of Llama-2-7B (width 4096)",
-    )
-    yield st.Claim(
-        "RMSNorm keeps the dominance of the first token.",
-        st.all_of(st.above(after, before.times(0.5, "half of the ratio before it")), st.above_controls(after)),
-        also=(before, of_prompts("top", "largest"), of_prompts("mean", "mean"), at_peak(BEFORE, BEFORE), at_peak(AFTER, BEFORE)),
-        paper="262.88 after the norm of the second layer of Llama-2-7B: |x| of dim 2533 is 1.2568, the mean 0.0048",
-    )
-    layers = st.quantity(
-        f"layers in which one dim holds at least {HELD} % of the squared norm", lambda results: ruled(results).sum()
-    )
+    held = f"layers in which one dim holds at least {HELD} % of the squared norm"
+    ruling = st.quantity(held, lambda results: ruled(results).sum())
     median = st.quantity(
         f"{ROW}, median over the key heads of these layers",
         lambda results: over(np.median, row_cosines(results)[ruled(results)]),
-    )
-    yield st.Claim(
-        "Then the key of the first token is, but for its length and sign, the dominant dim's row of W_K.",
-        st.at_least(median, SAME),
-        given=st.at_least(layers, 1),
-        also=(layers,),
     )
     aligned = of_heads(f"heads with a cosine of at least {config.aligned:g}", lambda heads: heads.aligned.sum())
     among = of_heads(
         "share of such heads among those that sink on key 0, or among all if none does (%)",
         lambda heads: 100 * heads.aligned[heads.sinks if heads.sinks.any() else ~heads.sinks].mean(),
+    )
+    positive = of_heads(f"{POSITIVE} in such heads", lambda heads: over(np.mean, heads.share[heads.aligned]))
+    yield st.Claim(
+        f"The dominance ratio of the first token's hidden state exceeds {config.ratio:g} in shallow layers.",
+        st.above(before, config.ratio),
+        also=peaks[:1],
+        paper="above 200 in shallow layers of Llama-2-7B (width 4096)",
+    )
+    yield st.Claim(
+        "RMSNorm keeps the dominance of the first token.",
+        st.all_of(st.above(after, before.times(0.5, "half of the ratio before it")), st.above_controls(after)),
+        also=(before, at_that_peak("top", "largest"), at_that_peak("mean", "mean"), *peaks),
+        paper="262.88 after the norm of the second layer of Llama-2-7B: |x| of dim 2533 is 1.2568, the mean 0.0048",
+    )
+    yield st.Claim(
+        "Then the key of the first token is, but for its length and sign, the dominant dim's row of W_K.",
+        st.at_least(median, SAME),
+        given=st.at_least(ruling, 1),
+        also=(ruling,),
     )
     yield st.Claim(
         "The queries' first singular direction points along the first token's key (lock-in).",
@@ -216,7 +192,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
     )
     yield st.Claim(
         "In well-aligned heads, nearly all queries have a positive score with key 0.",
-        st.at_least(of_heads(f"{POSITIVE} in such heads", lambda heads: over(np.mean, heads.share[heads.aligned])), NEARLY_ALL),
+        st.at_least(positive, NEARLY_ALL),
         given=st.at_least(aligned, 1),
         also=(aligned, of_heads(f"{POSITIVE} in all heads", lambda heads: heads.share.mean())),
         paper="nearly 100 %",
@@ -224,7 +200,6 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
 
 
 def findings(config: Dominance, architecture: Any) -> Iterator[st.Quantity]:
-    yield from (at_peak(BEFORE, BEFORE), at_peak(AFTER, AFTER), at_peak(ALIGNED, ALIGNED), at_peak(POSITIVE, ALIGNED))
     what = "dominance ratio before the norm at the other positions, at any depth"
     yield st.quantity(f"smallest {what}", lambda results: others_before(results).min())
     yield st.quantity(f"largest {what}", lambda results: others_before(results).max())
@@ -237,13 +212,12 @@ def findings(config: Dominance, architecture: Any) -> Iterator[st.Quantity]:
 
 
 def commonest(results: st.Results) -> st.Estimate:
-    found = dims(results)[:-1]
-    dim = int(np.bincount(found).argmax())
-    count = constant(float((found == dim).sum()))
-    return st.Estimate(f"layers whose normalised input dim {dim} dominates, the commonest", count, f"of {len(found)}")
+    counts = np.bincount(dims(results)[:-1])
+    name = f"layers in which dim {counts.argmax()}, the commonest, dominates the normalised input"
+    return st.Estimate(name, st.constant(float(counts.max())), f"of {counts.sum()}")
 
 
-def correlation(heads: Heads) -> float:
+def correlation(heads: Any) -> float:
     from scipy.stats import spearmanr
 
     return float(spearmanr(heads.cosine.ravel(), heads.received.ravel()).statistic)
@@ -251,40 +225,48 @@ def correlation(heads: Heads) -> float:
 
 def featured(results: st.Results) -> list[str]:
     L = results.size("layer", STORE)
-    return [state(depth, L) for depth in sorted({0, 1, 2, L // 3, peak(results, AFTER), 2 * L // 3, L - 1, L}) if depth <= L]
+    chosen = {0, 1, 2, L // 3, 2 * L // 3, L - 1, L} | {peak(results, name) for name in (BEFORE, AFTER, ALIGNED)}
+    return [state(depth, L) for depth in sorted(chosen) if depth <= L]
 
 
 def figures(config: Dominance, architecture: Any) -> Iterator[st.Figure]:
     yield st.drawn(
-        *("dominance-by-position", by_position),
-        f"""Dominance ratio, the largest |x| over the mean |x|, by depth and position, of the hidden state (left) and of what the
-        next layer's norm makes of it (right), mean over prompts, first {POSITIONS} positions at most, one logarithmic colour
-        scale; it is at most {architecture.width}, the width.""",
-        *(STORE, False),
+        "dominance-by-position",
+        by_position,
+        f"""Dominance ratio, the largest |x| over the mean |x|, by depth and position, of the hidden state (left) and after the
+        norm that reads it (right), mean over prompts, first {POSITIONS} positions at most, one logarithmic colour scale. The
+        ratio is at most {architecture.width}, the width.""",
+        STORE,
+        bands=False,
     )
-    yield st.drawn(
-        *("dominance-by-layer", by_layer),
-        f"""Dominance ratio by the layer that reads the state ({architecture.layers}: the final norm). The band of other positions
-        is their range.""",
-        store=STORE,
+    yield st.curves(
+        "dominance-by-layer",
+        f"layer that reads the state (0-based; {architecture.layers}: final norm)",
+        dominance_by_layer,
+        "Dominance ratio by the layer that reads the state. The band of other positions is their range.",
+        STORE,
+        legend_above=True,
     )
-    yield st.drawn(
-        *("lock-in-by-layer", lock_in_by_layer),
+    yield st.curves(
+        "lock-in-by-layer",
+        "layer (0-based)",
+        lock_in_by_layer,
         """Cosines of the first token's key with the queries' first singular direction u_1 and with the dominant dim's row of W_K,
         means over heads. The band of other keys is their range.""",
-        store=STORE,
+        STORE,
+        legend_above=True,
     )
     yield st.drawn(
-        *("lock-in-by-head", lock_in_by_head),
+        "lock-in-by-head",
+        by_head,
         """Each dot is a head: cosine of a key with the first singular direction of the head's queries, and the share of later
         queries with a positive score, for key 0 and for another key.""",
-        *(STORE, False),
+        STORE,
+        bands=False,
     )
 
 
 def by_position(results: st.Results) -> Any:
-    from sinkjax.report.figures import grid
-
     both = [results[STORE][name].mean("prompt").values[:, :POSITIONS] for name in ("before", "after")]
     places, depths = ([str(place) for place in range(size)] for size in reversed(both[0].shape))
     columns = [grid.Column(title, places, "position") for title in ("hidden state", "after the norm that reads it")]
@@ -293,38 +275,25 @@ def by_position(results: st.Results) -> Any:
     return grid.grids(columns, [row], depths, "depth (0: embedding, l + 1: after layer l)", height=3.6)
 
 
-def by_layer(results: st.Results) -> Any:
-    curves = {f"position 0, {when} the norm": values(results, name) for when, name in (("before", BEFORE), ("after", AFTER))}
-    curves["other positions, before the norm"] = ranges(others_before(results))
-    xlabel = f"layer that reads the state (0-based; {results.size('layer', STORE)}: final norm)"
-    return panel(curves, xlabel, "max |x| / mean |x|", log=True)
+def dominance_by_layer(results: st.Results) -> list[list[layers.Panel]]:
+    data, rest = results[STORE], others_before(results)
+    curves: dict[str, Any] = {f"position 0, {when} the norm": data[when].values[..., 0] for when in ("before", "after")}
+    curves["others"] = st.ranges("other positions, before the norm", range(len(rest)), rest)
+    return [[results.panel("", "max |x| / mean |x|", curves, log=True)]]
 
 
-def lock_in_by_layer(results: st.Results) -> Any:
-    random = results[STORE]["key_alignment"].mean("head").values[:, others(results)]
-    curves = {"cos(u_1, k_0)": values(results, ALIGNED), "cos(u_1, k_j) of other keys": ranges(random), ROW: values(results, ROW)}
-    return panel(curves, "layer (0-based)", "cosine", signed=True)
+def lock_in_by_layer(results: st.Results) -> list[list[layers.Panel]]:
+    data = results[STORE]
+    keys = data["key_alignment"].mean("head").values[:, others(results)]
+    curves: dict[str, Any] = {
+        "cos(u_1, k_0)": data["alignment"].mean("head").values,
+        "others": st.ranges("cos(u_1, k_j) of other keys", range(len(keys)), keys),
+        ROW: row_cosines(results).mean(axis=1)[None],
+    }
+    return [[results.panel("", "cosine", curves, signed=True)]]
 
 
-def values(results: st.Results, name: str) -> list[Interval]:
-    return [row.value for row in column(results, name)]
-
-
-def ranges(found: NDArray) -> list[Interval]:
-    """Mean and range over the last axis, to be drawn as a band."""
-    return [Interval(float(row.mean()), float(row.min()), float(row.max()), len(row), 0, 1.0, "range") for row in found]
-
-
-def panel(curves: dict[str, list[Interval]], xlabel: str, ylabel: str, **options: bool) -> Any:
-    from sinkjax.report.figures import layers
-
-    lines = [layers.Line(name, range(len(found)), found) for name, found in curves.items()]
-    return layers.lines([[layers.Panel("", ylabel, lines, **options)]], xlabel, legend_above=True)
-
-
-def lock_in_by_head(results: st.Results) -> Any:
-    from sinkjax.report.figures import scatter
-
+def by_head(results: st.Results) -> Any:
     data, other = results[STORE], others(results)[len(others(results)) // 2]
     share = 100 * data["positive"].mean("prompt").values
     clouds = [
@@ -342,7 +311,11 @@ STUDY = st.Study(
     question="""Li et al. 2026: one dim of the first token's hidden state is hundreds of times the mean, before and after RMSNorm,
         so that its key is a row of W_K. Queries point along it, and nearly all have a positive score with key 0.""",
     needs=(
-        *("norm", "pre-norm", "embedding without positions", "scores without positions", "scores without a kernel"),
+        "norm",
+        "pre-norm",
+        "embedding without positions",
+        "scores without positions",
+        "scores without a kernel",
         "keys without a norm",
     ),
     more=lambda config, architecture: (st.Calculation(STORE, measured, config.prompts),),
@@ -354,14 +327,14 @@ STUDY = st.Study(
     shown=lambda config, architecture: st.Shown((st.NO_EDIT,), texts=False),
     notes=lambda config, results: (
         f"""Values are means over {config.prompts} prompts with bootstrap 95 % intervals over prompts (BCa, 2,000 resamples). The
-        dominance ratio is max |x_j| over mean |x_j|; after the norm its gain is in. It is at most the width.""",
+        dominance ratio is max |x_j| over mean |x_j|, at most the width; after the norm, its gain is included.""",
         f"""Percentiles are among {len(others(results))} other positions of the first half of a prompt, drawn at random: their
-        dominance, the alignment of their keys and their positive shares. That of a row of W_K is among all other dims. Nothing is
-        edited, so there is no edit that must change nothing.""",
+        dominance ratios, the alignment of their keys and their shares of positive scores. The percentile of a row of W_K is among
+        the rows of all other dims. Nothing is edited, so no edit that must change nothing is run.""",
         """u_1 is the first right singular vector of a head's rotated queries, those of position 0 left out, all prompts stacked
         and not centred, with the sign that makes the mean query positive along it. Shares count the queries after the key.""",
-        """Two statements were made not applicable where what they start from is missing, after a first look at SmolLM2 and random
-        weights. On reading the rules again, shallow became the first third of layers instead of the first half, the norm is
-        judged where the ratio before it is largest, and alignment is asked of heads that sink instead of one layer.""",
+        """After a first look at SmolLM2 and random weights, two claims were made not applicable where their premise is not met.
+        On reading the rules again, shallow became the first third of layers instead of the first half, the norm is judged in the
+        layer where the ratio before it is largest, and alignment is judged in the heads that sink instead of in one layer.""",
     ),
 )

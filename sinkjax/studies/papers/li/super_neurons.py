@@ -1,7 +1,7 @@
 """li/super-neurons: a few MLP neurons with large vectors make the massive activation (Li et al. 2026, super neurons).
 
-Neurons are ranked by the norms of their gate and up vectors over the whole model. What drives the largest and what they write is
-calculated from the weights and a few prompts; then they are set to 0, one by one and together, against as many other neurons.
+The largest neurons are described from the weights and a few prompts, then set to 0, one by one and together. The controls set as
+many other neurons of the same layers to 0.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis.rules import constant
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.study import control_prompts
+from sinkjax.report.figures import scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -28,24 +27,17 @@ ABOUT_0, HIGH, RANK = 0.1, 0.3, 0.99  # cosines, and the share of a layer's neur
 LEFT = 0.1  # of the massive activation
 PARTS = ("position 0 only", "all other positions")
 SHOWN = 4  # neurons whose ablation has a curve of its own
+PerNeuron = Callable[["xarray.Dataset"], Any]  # the survey -> a number or a truth value for each neuron, [layer, neuron]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuperNeurons(st.ControlledSinks):
-    """The MLP neurons with the largest gate and up vectors: what drives them, what they feed, what happens without them.
-
-    Chosen here: a neuron's size is the product of the L2 norms of its gate and up vectors, each over the median of its layer; the
-    largest of all layers are the super neurons; they are ablated by setting them to 0, at every position unless said otherwise.
-    """
+    """Describe and ablate the MLP neurons with the largest gate and up vectors."""
 
     neurons: int = 8
     """how many of the largest are studied and ablated, one by one and together"""
     extreme: float = 5.0
     """size from which a neuron counts as one of extreme norm"""
-    controls: int = 20
-    """draws of as many other neurons of the same layers"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured and neurons are looked at, the first of all"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,6 +60,10 @@ def largest(values: NDArray, count: int) -> tuple[Neuron, ...]:
     return tuple(Neuron(int(layer), int(number)) for layer, number in zip(*np.unravel_index(order, values.shape), strict=True))
 
 
+def blank(config: SuperNeurons, architecture: Any, prompts: int) -> tuple[Neuron, ...]:
+    return tuple(Neuron(0, place) for place in range(config.neurons))
+
+
 def super_neurons(config: SuperNeurons, model: Any, batch: st.Batch) -> tuple[Neuron, ...]:
     from sinkjax.studies.papers.li._neurons import sizes
 
@@ -81,11 +77,6 @@ def survey(model: Any, batch: st.Batch) -> xarray.Dataset:
     return _neurons.survey(model, batch.tokens, batch.lengths)
 
 
-CHOSEN = st.Values(
-    lambda config, architecture, prompts: tuple(Neuron(0, place) for place in range(config.neurons)), super_neurons
-)
-
-
 def ablate(chosen: Sequence[Neuron], architecture: Any, label: str, positions: Any = None) -> sinkjax.Edit:
     """Neurons set to 0, as one term whatever their layers: the outputs of these layers times 0 and 1. No neuron: all times 1."""
     factors = np.ones((architecture.layers, 1, architecture.mlp_width), np.float32)
@@ -97,13 +88,11 @@ def ablate(chosen: Sequence[Neuron], architecture: Any, label: str, positions: A
 
 def budgets(config: SuperNeurons, architecture: Any = None) -> list[int]:
     """How many neurons are ablated together: powers of two, and all."""
-    count = config.neurons
-    return sorted({2**power for power in range(count.bit_length()) if 2**power <= count} | {count})
+    return sorted({*(2**power for power in range(config.neurons.bit_length())), config.neurons})
 
 
 def conditions(config: SuperNeurons, architecture: Any, chosen: Sequence[Neuron]) -> Iterator[st.Condition]:
-    """Nothing, each neuron alone, the n largest together, and all of them at part of the positions; a budget is a count."""
-    whole = together(config.neurons)
+    """No edit, each neuron alone, the n largest together, and all of them at part of the positions; a budget is a count."""
     yield st.no_edit()
     yield st.Condition(ablate([], architecture, SAME), SAME)
     for place, neuron in enumerate(chosen):
@@ -111,11 +100,11 @@ def conditions(config: SuperNeurons, architecture: Any, chosen: Sequence[Neuron]
     for many in budgets(config)[1:]:
         yield st.Condition(ablate(chosen[:many], architecture, together(many)), TOGETHER, many, budget=many)
     for where, positions in zip(PARTS, (0, slice(1, config.length)), strict=True):
-        yield st.Condition(ablate(chosen, architecture, f"{whole}, at {where}", positions), PART)
+        yield st.Condition(ablate(chosen, architecture, f"{together(config.neurons)}, at {where}", positions), PART)
 
 
 def rank(place: int) -> str:
-    """The label of the ablation of one neuron, which is known by its name once the model is."""
+    """The label of the ablation of one neuron; its name is known once the model is."""
     return f"neuron of rank {place + 1}"
 
 
@@ -126,7 +115,7 @@ def together(many: int) -> str:
 def other_neurons(
     rng: np.random.Generator, config: SuperNeurons, architecture: Any, many: int, chosen: Sequence[Neuron]
 ) -> sinkjax.Edit:
-    """As many other neurons of the same layers; the layer of a single one is drawn too."""
+    """As many other neurons of the same layers; for a single one, the layer of a random one of the chosen neurons."""
     others: list[Neuron] = []
     for place in [int(rng.integers(len(chosen)))] if many == 1 else range(many):
         layer = chosen[place].layer
@@ -150,7 +139,7 @@ def found(results: st.Results) -> tuple[Neuron, ...]:
 
 
 def rows(results: st.Results) -> Iterator[st.Row]:
-    """What the largest neurons are: one row for each and each number."""
+    """One row for each of the largest neurons and each number."""
     looked = results[STORE]
     columns = {
         "size (medians of its layer)": sizes(results),
@@ -160,208 +149,158 @@ def rows(results: st.Results) -> Iterator[st.Row]:
         "the dim that it feeds most": looked["fed"].values,
     }
     for neuron in found(results):
-        yield from (st.Row(str(neuron), ONE, name, constant(float(values[neuron]))) for name, values in columns.items())
+        yield from (st.Row(str(neuron), ONE, name, st.constant(float(values[neuron]))) for name, values in columns.items())
 
 
-def of_extreme(name: str, of: Callable[[xarray.Dataset, Neuron], Any], joined: Callable[..., Any] = np.mean) -> st.Quantity:
-    """A number of the neurons of extreme norm, by default their mean; undefined where there are none."""
+def of_extreme(name: str, of: PerNeuron, joined: Callable[..., Any] = np.mean) -> st.Quantity:
+    """A number of the neurons of extreme norm, by default the mean of one for each; NaN where there are none."""
 
     def number(results: st.Results) -> float:
-        size = sizes(results)
-        values = [of(results[STORE], neuron) for neuron in found(results) if size[neuron] >= results.config.extreme]
-        return float(joined(values)) if values else np.nan
+        size, values = sizes(results), np.asarray(of(results[STORE]))
+        extreme = [values[neuron] for neuron in found(results) if size[neuron] >= results.config.extreme]
+        return float(joined(extreme)) if extreme else np.nan
 
     return st.quantity(name, number)
 
 
-def of_rank(looked: xarray.Dataset, neuron: Neuron) -> bool:
-    """Whether a gate vector is closer to the first token's state than nearly all of its layer."""
-    cosines = looked["cosine_first"].values[neuron.layer]
-    return bool((cosines < cosines[neuron.number]).mean() >= RANK)
+def ranked(looked: xarray.Dataset) -> NDArray:
+    """Which gate vectors are closer to the first token's state than nearly all of their layer."""
+    cosines = looked["cosine_first"].values
+    smaller = [np.searchsorted(np.sort(layer), layer) for layer in cosines]
+    return np.array(smaller) / cosines.shape[1] >= RANK
 
 
 def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
     size, whole = measures(config)[1], together(config.neurons)
     extreme = st.at_least(st.Quantity("size of the largest neuron, in medians of its layer", largest_one), config.extreme)
 
-    def share(what: str, holds: Callable[[xarray.Dataset, Neuron], Any]) -> st.Quantity:
-        return of_extreme(f"neurons of extreme norm {what} (%)", lambda looked, neuron: 100 * bool(holds(looked, neuron)))
+    def share(what: str, holds: PerNeuron) -> st.Quantity:
+        return of_extreme(f"neurons of extreme norm {what} (%)", lambda looked: 100 * holds(looked))
 
     def ends(name: str, what: str) -> tuple[st.Quantity, ...]:
         """The smallest and the largest number of these neurons."""
-        return tuple(
-            of_extreme(f"{what} {end}", lambda looked, neuron: looked[name].values[neuron], joined)
-            for end, joined in {"at least": np.min, "at most": np.max}.items()
-        )
+        both = {"at least": np.min, "at most": np.max}
+        return tuple(of_extreme(f"{what} {end}", lambda looked: looked[name], joined) for end, joined in both.items())
 
+    def of_most(statement: str, what: str, holds: PerNeuron, *also: st.Quantity, paper: str = "") -> st.Claim:
+        return st.Claim(statement, st.more_than(share(what, holds), 50), given=extreme, also=also, paper=paper)
+
+    many = st.quantity(f"neurons of size {config.extreme:g} or more", lambda results: (sizes(results) >= config.extreme).sum())
     yield st.Claim(
         "A few MLP neurons have gate and up vectors of extreme norm.",
         extreme,
-        also=(
-            st.quantity(f"neurons of size {config.extreme:g} or more", lambda results: (sizes(results) >= config.extreme).sum()),
-        ),
+        also=(many,),
         paper="neuron 7890 of layer 0 in Llama-2-7B",
     )
-    yield st.Claim(
+    yield of_most(
         "Their gate vector has a high cosine with the first token's normalised state.",
-        st.more_than(
-            share(
-                f"with a cosine of at least {HIGH} that is above that of {100 * RANK:g} % of the neurons of their layer",
-                lambda looked, neuron: looked["cosine_first"].values[neuron] >= HIGH and of_rank(looked, neuron),
-            ),
-            50,
-        ),
-        given=extreme,
-        also=(
-            *ends("cosine_first", "cosine with the first token's state"),
-            share("with a cosine above that of as many, however small", of_rank),
-        ),
+        f"with a cosine of at least {HIGH} that is above that of {100 * RANK:g} % of the neurons of their layer",
+        lambda looked: (looked["cosine_first"] >= HIGH) & ranked(looked),
+        *ends("cosine_first", "cosine with the first token's state"),
+        share("with a cosine above that of as many, however small", ranked),
     )
-    rest = {
-        "It has a cosine of about 0 with that of other tokens.": (
-            share(
-                f"with a cosine of at most {ABOUT_0} either way",
-                lambda looked, neuron: abs(looked["cosine_others"].values[neuron]) <= ABOUT_0,
-            ),
-            ends("cosine_others", "mean cosine with the states of other tokens"),
-        ),
-        "Their row of W_down is concentrated on few dims.": (
-            share(
-                "with more than half of the row's squared norm in one dim",
-                lambda looked, neuron: looked["concentration"].values[neuron] > 0.5,
-            ),
-            ends("concentration", "share of the row's squared norm in one dim"),
-        ),
-        "They feed the dim of the massive activation.": (
-            share(
-                "whose row of W_down feeds that dim most",
-                lambda looked, neuron: looked["fed"].values[neuron] == int(looked["massive_dim"]),
-            ),
-            (MASSIVE,),
-        ),
-    }
-    for statement, (most, also) in rest.items():
-        paper = "dim 2533 in Llama-2-7B" if MASSIVE in also else ""
-        yield st.Claim(statement, st.more_than(most, 50), given=extreme, also=also, paper=paper)
+    yield of_most(
+        "It has a cosine of about 0 with that of other tokens.",
+        f"with a cosine of at most {ABOUT_0} either way",
+        lambda looked: abs(looked["cosine_others"]) <= ABOUT_0,
+        *ends("cosine_others", "mean cosine with the states of other tokens"),
+    )
+    yield of_most(
+        "Their row of W_down is concentrated on few dims.",
+        "with more than half of the row's squared norm in one dim",
+        lambda looked: looked["concentration"] > 0.5,
+        *ends("concentration", "share of the row's squared norm in one dim"),
+    )
+    yield of_most(
+        "They feed the dim of the massive activation.",
+        "whose row of W_down feeds that dim most",
+        lambda looked: looked["fed"] == looked["massive_dim"],
+        st.quantity("dim of the largest |h| at position 0", lambda results: float(results[STORE]["massive_dim"])),
+        paper="dim 2533 in Llama-2-7B",
+    )
+    before = st.value(size, st.NO_EDIT)
     yield st.Claim(
         "They make the massive activation: without them it does not appear.",
         st.all_of(
-            st.below(st.value(size, whole), st.value(size, st.NO_EDIT).times(LEFT, "a tenth of that without an edit")),
+            st.below(st.value(size, whole), before.times(LEFT, "a tenth of that without an edit")),
             st.below_controls(st.effect(size, whole)),
         ),
-        also=(st.value(size, st.NO_EDIT),),
+        also=(before,),
     )
-
-
-MASSIVE = st.quantity("dim of the largest |h| at position 0", lambda results: float(results[STORE]["massive_dim"]))
 
 
 def largest_one(results: st.Results) -> st.Estimate:
     neuron = found(results)[0]
-    return st.Estimate(f"size of the largest neuron ({neuron})", constant(float(sizes(results)[neuron])), "medians of its layer")
-
-
-def without_one(results: st.Results) -> st.Estimate:
-    size, labels = measures(results.config)[1], [rank(place) for place in range(results.config.neurons)]
-    label = st.largest_effect(size, labels, "", lowest=True)(results)
-    name = f"{size.name} without {found(results)[labels.index(label)]}, which lowers it most of all single ones"
-    return st.Estimate(name, results.row(size, label).value)
-
-
-def writer(place: int) -> st.Quantity:
-    """One of the neurons that write most to the massive dim at the first token."""
-
-    def of(results: st.Results) -> st.Estimate:
-        writes, size = results[STORE]["writes"].values, sizes(results)
-        neuron = largest(np.abs(writes), place + 1)[place]
-        name = f"what {neuron} (no. {(size > size[neuron]).sum() + 1} by size) writes to that dim"
-        return st.Estimate(name, constant(float(writes[neuron])), signed=True)
-
-    return st.Quantity(f"what the neuron that writes most but {place} writes to that dim", of)
+    value = st.constant(float(sizes(results)[neuron]))
+    return st.Estimate(f"size of the largest neuron ({neuron})", value, "medians of its layer")
 
 
 def findings(config: SuperNeurons, architecture: Any) -> Iterator[st.Quantity]:
-    sinks, size, loss = measures(config)
-    whole = together(config.neurons)
-    yield from (MASSIVE, *map(writer, range(4)))
-    for measure in (sinks, size, loss):
-        yield from (st.value(measure, st.NO_EDIT), st.value(measure, whole), st.effect(measure, whole))
+    yield from map(writer, range(4))
     yield st.Quantity("largest |h| at position 0 without the single neuron that lowers it most", without_one)
-    yield from (st.value(loss, f"{whole}, at {where}") for where in PARTS)
     yield st.noop_change(SAME)
+
+
+def writer(place: int) -> st.Quantity:
+    """One of the neurons that contribute most to the massive dim at the first token."""
+
+    def of(results: st.Results) -> st.Estimate:
+        data, size = results[STORE], sizes(results)
+        neuron = largest(np.abs(data["writes"].values), place + 1)[place]
+        name = f"contribution of {neuron} (no. {(size > size[neuron]).sum() + 1} by size) to dim {int(data['massive_dim'])}"
+        return st.Estimate(name, st.constant(float(data["writes"].values[neuron])), signed=True)
+
+    return st.Quantity(f"contribution no. {place + 1} to the dim of the massive activation", of)
+
+
+def without_one(results: st.Results) -> st.Estimate:
+    size, names = measures(results.config)[1], results.study.names(results)
+    label = st.largest_effect(size, list(names), "", lowest=True)(results)
+    name = f"{size.name} without {names[label]}, the single neuron whose ablation lowers it most"
+    return st.Estimate(name, results.row(size, label).value)
 
 
 def figures(config: SuperNeurons, architecture: Any) -> Iterator[st.Figure]:
     yield st.drawn(
-        *("neuron-norms", norms),
+        "neuron-norms",
+        norms,
         f"""L2 norms of the gate and up vectors of all MLP neurons, each over the median of its layer, both axes logarithmic; the
         {config.neurons} with the largest product are named by layer and number.""",
-        *(STORE, False),
+        STORE,
+        bands=False,
     )
-    yield st.drawn(
-        *("neuron-directions", directions),
-        f"""The {config.neurons} neurons with the largest gate and up vectors: how far the gate vector points along the MLP's
-        normalised input at the first token and at others (left), and how much of what the neuron writes goes to a single dim
-        (right).""",
-        *(STORE, False),
-    )
-    yield st.drawn(
-        *("massive-activation-without-neurons", ablation),
-        f"""Largest |h| at the first token by depth (0: embedding, l + 1: after layer l), with no edit, without each of the
-        {SHOWN} largest neurons, and without all {config.neurons}.""",
+    yield st.curves(
+        "massive-activation-without-neurons",
+        "depth (0: embedding, l + 1: after layer l)",
+        ablations,
+        f"""Largest |h| at the first token by depth, with no edit, without each of the {SHOWN} largest neurons, and without all
+        {config.neurons}.""",
+        legend_above=True,
     )
 
 
 def norms(results: st.Results) -> Any:
-    from sinkjax.report.figures.scatter import Cloud, scatter
-
     gate, up = results[STORE]["gate_norm"].values, results[STORE]["up_norm"].values
     chosen = found(results)
     places = tuple(np.array(chosen).T)
     named = [f"{neuron.layer}: {neuron.number}" for neuron in chosen]
     clouds = [
-        Cloud("all neurons", gate.ravel(), up.ravel(), faint=True),
-        Cloud("the largest (layer: neuron)", gate[places], up[places], named),
+        scatter.Cloud("all neurons", gate.ravel(), up.ravel(), faint=True),
+        scatter.Cloud("the largest (layer: neuron)", gate[places], up[places], named),
     ]
-    return scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
+    return scatter.scatter({"": clouds}, "norm of gate vector (medians)", "norm of up vector (medians)", log=True)
 
 
-def directions(results: st.Results) -> Any:
-    from sinkjax.report.figures.points import Point, points
-
-    def column(**kinds: str) -> list[Point]:
-        return [
-            Point(str(neuron), constant(float(results[STORE][name].values[neuron])), kind)
-            for name, kind in kinds.items()
-            for neuron in found(results)
-        ]
-
-    columns = {
-        "cosine of the gate vector with the normalised state": column(cosine_first="first token", cosine_others="other tokens"),
-        "share of the W_down row's squared norm in one dim": column(concentration="largest dim"),
-    }
-    lowest = min(point.value.mean or 0.0 for entries in columns.values() for point in entries)
-    return points(columns, "cosine, share", limits=(min(0.0, lowest) - 0.05, 1))
-
-
-def ablation(results: st.Results) -> Any:
-    from sinkjax.report.figures import layers
-
-    values = results.data["resid_max"].isel(position=0).transpose("edit", "prompt", "depth")
-    without = {rank(place): str(neuron) for place, neuron in enumerate(found(results)[:SHOWN])}
+def ablations(results: st.Results) -> Any:
     whole = together(results.config.neurons)
-    shown = {st.NO_EDIT: st.NO_EDIT} | {label: f"without {name}" for label, name in (without | {whole: whole}).items()}
-    depths = range(values.sizes["depth"])
-    lines = [results.curve(name, depths, values.sel(edit=label).values) for label, name in shown.items()]
-    panel = layers.Panel("", "largest |h| at position 0", lines, log=True)
-    return layers.lines([[panel]], "depth (0: embedding, l + 1: after layer l)", legend_above=True)
+    shown = [*list(results.study.names(results).items())[:SHOWN], (whole, whole)]
+    values = results.data["resid_max"].isel(position=0).transpose("edit", "prompt", "depth")
+    curves = {st.NO_EDIT: values.sel(edit=st.NO_EDIT).values}
+    curves |= {f"without {name}": values.sel(edit=label).values for label, name in shown}
+    return [[results.panel("", "largest |h| at position 0", curves, log=True)]]
 
 
-def check(config: SuperNeurons, architecture: Any) -> None:
-    n, width = config.neurons, architecture.mlp_width
-    refuse(2 * n > width, f"{n} neurons and as many controls do not fit a layer of {width}")
-
-
+CHOSEN = st.Values(blank, super_neurons)
 STUDY = st.Study(
     name="li/super-neurons",
     config=SuperNeurons,
@@ -369,13 +308,16 @@ STUDY = st.Study(
     question="""Li et al. 2026: a few MLP neurons have gate and up vectors of extreme norm. Their gate vector points along the
         first token's normalised state, and their row of W_down feeds few dims, where the massive activation appears.""",
     needs=("MLP", "gated MLP", "norm", "pre-norm", "embedding without positions"),
-    check=check,
+    check=lambda config, architecture: refuse(
+        2 * config.neurons > architecture.mlp_width,
+        f"{config.neurons} neurons and as many controls do not fit a layer of {architecture.mlp_width}",
+    ),
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     conditions=conditions,
     controls=(st.random_edits("li/super-neurons controls", other_neurons, budgets, values=CHOSEN),),
     measures=measures,
     values=CHOSEN,
-    more=lambda config, architecture: (st.Calculation(STORE, survey, control_prompts(config)),),
+    more=lambda config, architecture: (st.Calculation(STORE, survey, st.control_prompts(config)),),
     rows=rows,
     names=lambda results: {rank(place): str(neuron) for place, neuron in enumerate(found(results))},
     claims=claims,
@@ -387,11 +329,11 @@ STUDY = st.Study(
     ),
     notes=lambda config, results: (
         f"""A neuron's size is the product of the L2 norms of its gate and up vectors, each over the median of its layer; from
-        {config.extreme:g} on its norm is extreme. Cosines are with the normalised input of the MLP, gain in, means over
-        {control_prompts(config)} prompts and, for others, up to 15 positions of each.""",
+        {config.extreme:g} on its norm is extreme. Cosines are with the normalised input of the MLP, gain included, means over
+        {st.control_prompts(config)} prompts and, for others, up to 15 positions of each.""",
         "The controls lie in the same layers. An edit that must change nothing multiplies every neuron by 1.",
-        f"""The paper gives no criteria. After a first look at SmolLM2 its statement on cosines was split into one on the first
-        token and one on others. On a second reading a high cosine has a bound of its own, {HIGH}, beside its rank in the layer,
-        and an activation that does not appear is a tenth of the unedited one instead of half.""",
+        f"""The paper gives no criteria. After a first look at SmolLM2 its claim about cosines was split into one on the first
+        token and one on others. On a second reading a high cosine got a bound of its own, {HIGH}, beside its rank in the layer,
+        and an activation counts as absent below a tenth of the unedited one instead of half.""",
     ),
 )

@@ -1,12 +1,10 @@
-"""li/variance: the first token's head outputs vary most, for they are no average (Li et al. 2026, variance discrepancy).
+"""li/variance: the first token's head outputs vary most, because they are no average (Li et al. 2026, variance discrepancy).
 
-On sequences of random tokens, position i of the first block averages i + 1 values, so that the variance of its output falls as
-1 / (i + 1) if attention is even. The control has exactly even attention: every score set to 0.
+On random tokens. The control is exactly even attention: every score of the first block set to 0.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import constant
 from sinkjax.config_files.checks import at_least, refuse
+from sinkjax.report.figures import layers, scatter
 
 if TYPE_CHECKING:
     import xarray
@@ -32,12 +30,7 @@ RANDOM = st.Inputs(kind="random")
 
 @dataclass(frozen=True, kw_only=True)
 class Variance(st.StudyConfig):
-    """The variance of the first block's head outputs by position, on random tokens.
-
-    Chosen here: 256 prompts; the variance of each dim over the prompts, averaged over dims; the structure of W_O is the L2 norm
-    of each of its rows, one for each dim of a head, whose rank correlation (Kendall's tau-b) with the standard deviation of that
-    dim is taken in each head.
-    """
+    """The variance of the first block's head outputs by position, on random tokens."""
 
     prompts: int = 256
     """sequences of random tokens"""
@@ -90,39 +83,32 @@ def shuffled_taus(config: Variance, data: xarray.Dataset) -> NDArray:
 
 def rows(results: st.Results) -> Iterator[st.Row]:
     """One row for each attention and number."""
-    data, config = results[STORE], results.config
+    data, config, series = results[STORE], results.config, "attention of the first block"
     heads, after = relative(data, "deviation"), relative(data, "after")
     last = heads.shape[-1] - 1
     tau, shuffled = taus(data, data["row_norm"].values), shuffled_taus(config, data)
     for place, attention in enumerate((MODEL, EVEN)):
         found = {share_at(position): heads[place, :, position] for position in (0, 1, 7, last)}
-        found |= {f"after W_O: {share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place]), TAU: tau[place]}
-        for name, values in found.items():
-            row = st.Row(attention, "attention of the first block", name, results.interval(values))
-            if name == TAU:
-                rank = float(intervals.percentile_among(tau[place].mean(), shuffled[place]))
-                row = dataclasses.replace(row, percentile=rank, controls=config.permutations)
-            yield row
+        found |= {f"after W_O: {share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
+        yield from (st.Row(attention, series, name, results.interval(values)) for name, values in found.items())
+        rank = float(intervals.percentile_among(tau[place].mean(), shuffled[place]))
+        yield st.Row(attention, series, TAU, results.interval(tau[place]), percentile=rank, controls=config.permutations)
 
 
 def share_at(position: int) -> str:
     return f"variance at position {position} (share of position 0's)"
 
 
-def along_positions(results: st.Results, name: str) -> list[intervals.Interval]:
-    """The variance under the model's attention at each position."""
-    found: list[intervals.Interval] = intervals.intervals(relative(results[STORE], name)[0], 0, seed=results.config.seed).tolist()
-    return found
-
-
 def largest_first(name: str, what: str) -> st.Rule:
-    """The variance at position 0 lies above that at every other position. name: of the array."""
+    """The variance at position 0 lies above that at every other position, under the model's attention. name: of the array."""
 
-    def highest(results: st.Results) -> intervals.Interval:
-        return max(along_positions(results, name)[1:], key=lambda value: value.high or 0)
+    def along(results: st.Results) -> NDArray:
+        return intervals.intervals(relative(results[STORE], name)[0], axis=0, seed=results.config.seed)
 
-    first = st.quantity(f"{what} at position 0", lambda results: along_positions(results, name)[0])
-    return st.above_all_of(first, st.quantity(f"{what} at the other position whose interval reaches highest", highest))
+    first = st.quantity(f"{what} at position 0", lambda results: along(results)[0])
+    reach = f"{what} at the other position whose interval reaches highest"
+    other = st.quantity(reach, lambda results: max(along(results)[1:], key=lambda value: value.high or 0))
+    return st.above_all_of(first, other)
 
 
 def order(results: st.Results) -> float:
@@ -157,65 +143,59 @@ def claims(config: Variance, architecture: Any) -> Iterator[st.Claim]:
 
 
 def findings(config: Variance, architecture: Any) -> Iterator[st.Quantity]:
-    last = config.length - 1
-    yield from (st.listed(MODEL, share_at(1)), st.listed(MODEL, share_at(last)), st.listed(EVEN, share_at(last)))
-    yield st.quantity(f"1 / (i + 1) at position {last}", lambda results: 1 / (last + 1))
-    name = f"values over which even attention would average as much as position {last} does"
+    """How many equal weights have the last query's sum of squared weights."""
+
+    def evenly(results: st.Results) -> NDArray:
+        return 1 / results[STORE]["squared_weights"].values[0, :, -1]
+
+    name = f"values over which even attention would average as much as position {config.length - 1} does"
     yield st.quantity(f"{name} (mean over heads)", lambda results: evenly(results).mean())
     yield st.quantity(f"{name} (fewest of any head)", lambda results: evenly(results).min())
     yield st.quantity(f"{name} (most of any head)", lambda results: evenly(results).max())
-    yield st.listed(MODEL, f"after W_O: {share_at(last)}")
-
-
-def evenly(results: st.Results) -> NDArray:
-    """How many equal weights have the last query's sum of squared weights: float[head]."""
-    return 1 / results[STORE]["squared_weights"].values[0, :, -1]
 
 
 def figures(config: Variance, architecture: Any) -> Iterator[st.Figure]:
-    yield st.drawn(
-        *("variance-by-position", by_position),
+    yield st.curves(
+        "variance-by-position",
+        "tokens that the query sees, i + 1",
+        by_position,
         """Variance over prompts of the first block's head outputs (left) and of its attention output (right), mean over dims, in
-        units of its value at position 0, whose query sees one value only. Even attention follows the averaging law; a curve above
-        it comes from attention that is not spread evenly, as the sum of each query's squared weights tells.""",
-        store=STORE,
+        units of its value at position 0, whose query sees one value only. Even attention follows the averaging law; uneven
+        attention averages less, as the sum of each query's squared weights shows, and its curve lies above the law.""",
+        STORE,
+        legend_above=True,
+        log_x=True,
     )
     yield st.drawn(
-        *("variance-and-output-matrix", structure),
+        "variance-and-output-matrix",
+        structure,
         """Standard deviation of each dim of each head of the first block against the L2 norm of the row of W_O that reads it;
         both axes are logarithmic.""",
-        *(STORE, False),
+        STORE,
+        bands=False,
     )
 
 
-def by_position(results: st.Results) -> Any:
-    """Variance against position, before and behind W_O, beside the averaging law."""
-    from sinkjax.report.figures import layers
-
+def by_position(results: st.Results) -> list[list[layers.Panel]]:
+    """Variance against position before and after W_O, with the averaging law."""
     data = results[STORE]
-    places = range(1, data.sizes["position"] + 1)
     own = data["deviation"].mean("prompt").values[0, :, :1]
-    law = "averaging law 1 / (i + 1)", 1 / np.array(places)
-    squares = "sum of squared weights", (data["squared_weights"].values[0] * own).sum(0) / own.sum()
+    places = np.arange(1, data.sizes["position"] + 1)
+    law = {"averaging law 1 / (i + 1)": 1 / places[None]}
+    squares = {"sum of squared weights": (data["squared_weights"].values[0] * own).sum(0, keepdims=True) / own.sum()}
 
-    def panel(title: str, name: str, *expected: tuple[str, NDArray]) -> layers.Panel:
-        found = [results.curve(*pair) for pair in zip((MODEL, EVEN), (places, places), relative(data, name), strict=True)]
-        exact = [layers.Line(what, places, [constant(value) for value in values]) for what, values in expected]
-        return layers.Panel(title, "variance (share of position 0's)", found + exact, log=True)
+    def panel(title: str, name: str, expected: dict[str, NDArray]) -> layers.Panel:
+        both = dict(zip((MODEL, EVEN), relative(data, name), strict=True))
+        return results.panel(title, "variance (share of position 0's)", both | expected, places.tolist(), log=True)
 
-    panels = [panel("head outputs", "deviation", law, squares), panel("attention output, behind W_O", "after", law)]
-    return layers.lines([panels], "tokens that the query sees, i + 1", legend_above=True, log_x=True)
+    return [[panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]]
 
 
 def structure(results: st.Results) -> Any:
-    """Each dim's standard deviation against the norm of its row of W_O."""
-    from sinkjax.report.figures import scatter
-
     data = results[STORE]
-    norms = data["row_norm"].values.ravel()
     clouds = {
-        attention: [scatter.Cloud("a dim of a head", data["std"].values[place].ravel(), norms)]
-        for place, attention in enumerate((MODEL, EVEN))
+        attention: [scatter.Cloud("a dim of a head", std.ravel(), data["row_norm"].values.ravel())]
+        for attention, std in zip((MODEL, EVEN), data["std"].values, strict=True)
     }
     return scatter.scatter(clouds, "standard deviation of the dim", "L2 norm of its row of W_O", log=True)
 
@@ -241,17 +221,15 @@ STUDY = st.Study(
     figures=figures,
     noop=lambda config, architecture: {"0 added to every logit of layer 0": sinkjax.edit("logits", "add", 0.0, layers=0)},
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, f"{EVEN} in layer 0"),
-        sweeps=(st.Sweep("shown", shown),),
-        texts=False,
+        (st.NO_EDIT, f"{EVEN} in layer 0"), sweeps=(st.Sweep("shown", shown),), texts=False
     ),
     notes=lambda config, results: (
         f"""{config.prompts} sequences of random tokens; the variance of each dim over them, averaged over the dims of a head and
-        over heads, in units of its value at position 0. Intervals: bootstrap 95 % over prompts (BCa, 2,000 resamples); that of
-        the exponent is over jackknife pseudo-values, and that of tau over heads.""",
-        "Even attention is the control: all scores of the first block are 0, so that position i weighs i + 1 values alike.",
-        f"""Kendall's tau-b in each head, of two numbers for each of its dims: the standard deviation over prompts and positions,
-        and the L2 norm of the row of W_O that reads the dim. Controls: {config.permutations} random pairings of the same numbers.
-        Which statistic of W_O the paper took is not known.""",
+        over heads, in units of its value at position 0. Intervals are bootstrap 95 % intervals over prompts (BCa, 2,000
+        resamples), for the exponent over jackknife pseudo-values, and for tau over heads.""",
+        "Even attention is the control: all scores of the first block are 0, so position i weights i + 1 values equally.",
+        f"""Kendall's tau-b is taken in each head, between two numbers for each dim: the standard deviation over prompts and
+        positions, and the L2 norm of the row of W_O that reads the dim. Its controls are {config.permutations} random pairings of
+        the same numbers. Which statistic of W_O the paper took is not known.""",
     ),
 )
