@@ -62,6 +62,13 @@ def test_an_activation_one_layer_before_its_sink_is_seen_as_that():
     assert elsewhere.gap(5.0, 0.25)(still).value.mean is None
 
 
+def test_the_onsets_on_a_token_are_the_layer_that_writes_and_the_first_that_sinks():
+    writer, sink = elsewhere.onsets(placed(50.0, prompts=6), 8, 0.3)
+    assert np.isinf(writer[0]).all()
+    np.testing.assert_array_equal(writer[1], [2] * 6 + [np.inf] * 2)
+    np.testing.assert_array_equal(sink[1], [4] * 6 + [np.inf] * 2)
+
+
 def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts():
     values = np.ones((2, T))
     values[0, [5, 9]] = 7

@@ -35,7 +35,7 @@ def conditions(config: Compression, architecture: Any) -> Iterator[st.Condition]
     yield st.Condition(sinkjax.drop_mlp(config.position).named(ALL), ALL, budget=architecture.layers)
 
 
-def another_position(rng: np.random.Generator, config: Compression, architecture: Any, layers: int) -> sinkjax.Edit:
+def draw(rng: np.random.Generator, config: Compression, architecture: Any, layers: int) -> sinkjax.Edit:
     """The MLP output of a random other position, dropped in one random layer or in all."""
     position, layer = config.another(rng), int(rng.integers(architecture.layers))
     where, dropped = (f"layer {layer}", [layer]) if layers == 1 else (ALL, range(layers))
@@ -122,17 +122,18 @@ def changing_with(what: str, of: Callable[[Any, Compression], NDArray]) -> st.Qu
     return st.quantity(f"r of norm and {what} over layers", correlations)
 
 
-def gap(results: st.Results) -> NDArray:
-    """p_1 minus its lower bound: float[edit, prompt, depth]."""
-    return results.data["spectrum"].values[..., 0] - results.data["bound"].values
-
-
 def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
     entropy, sinks, *_ = measures(config)
     freed, removed, plain = st.effect(entropy, emerges), st.effect(sinks, emerges), st.value(sinks, st.NO_EDIT)
     norm_entropy = changing_with("entropy", lambda run, config: matrix_entropy(run["spectrum"]))
     norm_sinks = changing_with("sinks", sinks_by_layer)
-    shortfall = "the largest shortfall of p_1 below its bound (%)"
+
+    def gap(results: st.Results) -> NDArray:  # p_1 minus its lower bound: float[edit, prompt, depth]
+        return results.data["spectrum"].values[..., 0] - results.data["bound"].values
+
+    shortfall = st.number(
+        "the largest shortfall of p_1 below its bound (%)", lambda results: max(-100 * float(gap(results).min()), 0)
+    )
     above_bound = "p_1 above its bound in the middle depths, without an edit"
     yield st.Claim(
         "Hidden states are compressed in the middle layers (Queipo-de-Llano et al. 2026, Fig. 1).",
@@ -165,7 +166,7 @@ def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
     )
     yield st.Claim(
         "The largest share of the spectrum is bounded below by the token's norm and alignment (Theorem 1).",
-        st.less_than(st.number(shortfall, lambda results: max(-100 * float(gap(results).min()), 0)), SLACK),
+        st.less_than(shortfall, SLACK),
         also=(st.quantity(above_bound, lambda results: in_the_middle(gap(results)[0])),),
     )
 
@@ -226,11 +227,7 @@ STUDY = st.Study(
         attention_received=True, row_entropy=True, resid_norm=True, nll=True, extra=statistics(config.position)
     ),
     conditions=conditions,
-    controls=(
-        st.random_edits(
-            "background/compression controls", another_position, lambda config, architecture: (1, architecture.layers)
-        ),
-    ),
+    controls=(st.random_edits("background/compression controls", draw, lambda config, architecture: (1, architecture.layers)),),
     measures=measures,
     claims=claims,
     findings=findings,

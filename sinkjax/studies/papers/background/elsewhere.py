@@ -7,7 +7,7 @@ them: at one position of every prompt. Controls put random tokens there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,16 +139,18 @@ def sinking(data: Any, place: int, eps: float) -> NDArray:
     return metrics.sink_rate(data, place, eps, per="layer")
 
 
-def gap(least: float, share: float) -> st.Quantity:
-    """Layers between the one that writes the activation of position 0 and the first that sinks on it, NaN if there is none.
+def onsets(data: Any, place: int, eps: float, least: float = 10.0, share: float = 0.25) -> tuple[NDArray, NDArray]:
+    """The layer that writes the activation of a position, and the first layer that sinks on it: float[..., prompt], inf if none.
 
-    A depth has the activation if its largest |h| exceeds that of the median position `least` times, and a layer sinks if more
-    than the share of its heads do.
+    A depth has the activation if its largest |h| is more than `least` times that of the median position (layer -1 writes that of
+    the embedding); a layer sinks if more than the share of its heads do.
     """
+    return metrics.onset(over_median(data)[..., place], least) - 1, metrics.onset(sinking(data, place, eps), share)
 
+
+def gap(least: float, share: float) -> st.Quantity:
     def of(results: st.Results) -> NDArray:
-        writer = metrics.onset(over_median(text(results))[..., 0], least) - 1
-        sink = metrics.onset(sinking(text(results), 0, results.config.eps), share)
+        writer, sink = onsets(text(results), 0, results.config.eps, least, share)
         return np.subtract(sink, writer, out=np.full(sink.shape, np.nan), where=np.isfinite(writer) & np.isfinite(sink))
 
     name = f"layers from the activation of position 0 ({least:g} times the median position) to its sink ({share:.0%} of heads)"
@@ -186,8 +188,12 @@ def obeying(token: str) -> st.Quantity:
 
 
 def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
-    sinking, size = measures(config)
+    share, size = measures(config)
     stops = [token for token in (".", "\n") if token in config.delimiters]
+    effects = {token: st.effect(share, there(token)) for token in config.delimiters}
+    sinks_there = [
+        st.all_of(st.above_controls(effect), st.more_than(st.value(share, there(token)), 1)) for token, effect in effects.items()
+    ]
     yield st.Claim(
         "Massive activations also appear on the first full stop or line break (Sun et al. 2024, section 2.2).",
         st.any_of(*(st.more_than(obeying(token), 0.5) for token in stops)),
@@ -195,18 +201,11 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
         paper="Llama-2-7B: dims 1415 and 2533, there as large as on the first token",
         also=tuple(st.value(size, there(token)) for token in stops),
     )
-    found = {token: st.effect(sinking, there(token)) for token in config.delimiters}
+    words = "more than 1 % of heads sink on it, and more than with every random token put there"
     yield st.Claim(
         "Delimiters are sinks too (Sun et al. 2024, section 4).",
-        st.some_of(
-            [
-                st.all_of(st.above_controls(effect), st.more_than(st.value(sinking, there(token)), 1))
-                for token, effect in found.items()
-            ],
-            "delimiters",
-            "more than 1 % of heads sink on it, and more than with every random token put there",
-        ),
-        also=tuple(found.values()),
+        st.some_of(sinks_there, "delimiters", words),
+        also=tuple(effects.values()),
     )
     yield st.Claim(
         "The massive activation of the first token appears before its sink, one layer earlier (Kiya et al. 2026, Fig. 2).",
@@ -220,6 +219,9 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
 def findings(config: Elsewhere, architecture: Any) -> Iterator[st.Quantity]:
     yield st.quantity(f"{SIZE} (position 0)", lambda results: sizes(text(results))[:, 0])
     yield from (gap(least, share) for least in ACTIVATION_RATIOS for share in SINK_SHARES)
+    writer = st.Measure("layer that writes the activation there", lambda data: onsets(data, config.place, config.eps)[0])
+    first = st.Measure("first layer that sinks there", lambda data: onsets(data, config.place, config.eps)[1])
+    yield from (st.median(measure, there(token)) for token in config.tokens for measure in (writer, first))
 
 
 def by_token(measure: str, results: st.Results) -> dict[str, list[st.Point]]:
@@ -279,24 +281,19 @@ def carried(results: st.Results) -> str:
     return ", ".join(f"{label(token)} {mean:.3g}" for mean, _, token in found) or "none"
 
 
-PLACED_SWEEP = st.Sweep(
-    PLACED,
-    placed,
-    measures,
-    prompts=lambda config: min(config.placed_prompts, config.prompts),
-    values=st.Values(
-        lambda config, architecture, prompts: np.zeros((len(config.tokens), architecture.width)),
-        lambda config, model, batch: embeddings(model, ids_of(config, model)),
-    ),
-    controls=(
-        st.Sweep(
-            "controls",
-            random_tokens,
-            prompts=st.control_prompts,
-            values=st.Values(lambda config, architecture, prompts: np.zeros((config.controls, architecture.width)), random_rows),
-        ),
-    ),
-)
+def more(config: Elsewhere, architecture: Any) -> tuple[st.Sweep, ...]:
+    def embedded(count: int, compute: Callable[..., NDArray]) -> st.Values:
+        return st.Values(lambda config, architecture, prompts: np.zeros((count, architecture.width)), compute)
+
+    def those_of_tokens(config: Elsewhere, model: Any, batch: st.Batch) -> NDArray:
+        return embeddings(model, ids_of(config, model))
+
+    values, random_values = embedded(len(config.tokens), those_of_tokens), embedded(config.controls, random_rows)
+    controls = st.Sweep("controls", random_tokens, prompts=st.control_prompts, values=random_values)
+    prompts = min(config.placed_prompts, config.prompts)
+    sweep = st.Sweep(PLACED, placed, measures, prompts=lambda config: prompts, controls=(controls,), values=values)
+    return st.unedited(TEXT), sweep
+
 
 STUDY = st.Study(
     name="background/elsewhere",
@@ -305,11 +302,11 @@ STUDY = st.Study(
     question="""Sun et al. 2024: massive activations appear on the first token and on the first full stop or line break. Kiya et
         al. 2026: the activation of the first token appears one layer before its sink.""",
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, extra=(state_median(),)),
-    more=lambda config, architecture: (st.unedited(TEXT), PLACED_SWEEP),
+    more=more,
     rows=rows,
     claims=claims,
     findings=findings,
-    featured=lambda results: (*results.labels(PLACED), *(label for label, _ in results.own)),
+    featured=lambda results: (*results.labels(PLACED), *(row.condition for row in results.own.values())),
     figures=figures,
     noop=lambda config, architecture, rows: {f"the text's own token put at position {config.place}": put(config, rows)},
     noop_values=st.Values(
@@ -317,7 +314,7 @@ STUDY = st.Study(
         lambda config, model, batch: embeddings(model, batch.tokens[:, config.place]),
     ),
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, *map(there, (*config.tokens[:2], *config.words[:1]))), start=config.place + 1, sweeps=(PLACED_SWEEP,)
+        (st.NO_EDIT, *map(there, (*config.tokens[:2], *config.words[:1]))), start=config.place + 1, sweeps=(PLACED,)
     ),
     notes=lambda config, results: (
         "A token is put there by its embedding alone; the following tokens stay as they are.",

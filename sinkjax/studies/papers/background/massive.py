@@ -19,7 +19,7 @@ from sinkjax.studies.papers.background._position import record
 
 ZERO, MEAN = "massive dims to zero", "massive dims to their mean"
 LATER, MEDIAN = "massive dims to zero after that layer and all later ones", "dims of median size to zero"
-TO_ZERO, TO_MEAN = "zero", "their mean"  # budgets: controls of each kind set as many dims to the same sort of value
+TO_ZERO, TO_MEAN = BUDGETS = "zero", "their mean"  # controls of each kind set as many dims to the same sort of value
 LEVELS, BY_LAYER = "levels", "by-layer"
 DAMAGE, HARMLESS = 0.5, 0.05  # nats per token: what counts as damage, and what as none
 
@@ -73,7 +73,7 @@ def after(name: str, architecture: Any) -> list[str]:
     return [f"{name} after layer {layer}" for layer in range(architecture.layers)]
 
 
-def random_dims(rng: np.random.Generator, config: Massive, architecture: Any, to: str, levels: Levels) -> sinkjax.Edit:
+def draw(rng: np.random.Generator, config: Massive, architecture: Any, to: str, levels: Levels) -> sinkjax.Edit:
     """As many random dims of the same position, none of the ten largest, after the same layer."""
     dims = rng.choice(levels.order[levels.layer, RANKS:], config.dims, replace=False)
     return set_dims(config, levels, to, dims, [levels.layer]).named(f"random dims to {to}")
@@ -236,11 +236,7 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, nll=True),
     conditions=conditions,
     values=VALUES,
-    controls=(
-        st.random_edits(
-            "background/massive controls", random_dims, lambda config, architecture: (TO_ZERO, TO_MEAN), values=VALUES
-        ),
-    ),
+    controls=(st.random_edits("background/massive controls", draw, lambda config, architecture: BUDGETS, values=VALUES),),
     measures=measures,
     more=lambda config, architecture: (
         st.Sweep(LEVELS, lambda config, architecture: (st.no_edit(),), probe=lambda config: levels_probe(config.position)),

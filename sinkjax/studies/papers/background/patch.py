@@ -245,6 +245,7 @@ def featured(results: st.Results) -> list[str]:
     return [st.NO_EDIT, DONOR, *map(everywhere, SITES), *(best(sinks, site, layers)(results) for site in SITES)]
 
 
+RANDOM_VALUES = st.Values(lambda config, architecture, prompts: blank(architecture, config.controls, prompts), random_values)
 STUDY = st.Study(
     name="background/patch",
     config=Patch,
@@ -255,14 +256,7 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, nll=True),
     conditions=conditions,
     values=donors(),
-    controls=(
-        st.Sweep(
-            "controls",
-            random_positions,
-            prompts=st.control_prompts,
-            values=st.Values(lambda config, architecture, prompts: blank(architecture, config.controls, prompts), random_values),
-        ),
-    ),
+    controls=(st.Sweep("controls", random_positions, prompts=st.control_prompts, values=RANDOM_VALUES),),
     measures=measures,
     more=lambda config, architecture: (
         st.Sweep(POSITIONS, single_positions, lambda config: measures(config)[:2], values=donors(lambda config: config.places)),

@@ -19,7 +19,7 @@ import sinkjax.studies as st
 from sinkjax.studies.papers.background._position import Position, growth, kept_mlp, layer_of_growth, real
 
 REMOVED, MASKED = "MLP dropped in the layer that writes it", "key masked in all layers"
-TO_DROP, TO_MASK = "MLP dropped", "key masked"  # budgets: each edit is compared with the same one at random positions
+TO_DROP, TO_MASK = BUDGETS = "MLP dropped", "key masked"  # each edit is compared with the same one at random positions
 STEPS = 127  # of a signed 8-bit number, on either side of zero
 TINY = 1e-6  # per cent, below which there is nothing to save
 STREAM, ROWS, NEURONS = "stream_error", "stream_row_error", "neuron_error"
@@ -63,7 +63,7 @@ def conditions(config: Quantise, architecture: Any, layer: int) -> Iterator[st.C
     yield st.Condition(sinkjax.mask_key(config.position).named(MASKED), MASKED, budget=TO_MASK)
 
 
-def another_position(rng: np.random.Generator, config: Quantise, architecture: Any, budget: str, layer: int) -> sinkjax.Edit:
+def draw(rng: np.random.Generator, config: Quantise, architecture: Any, budget: str, layer: int) -> sinkjax.Edit:
     position = config.another(rng)
     if budget == TO_DROP:
         return sinkjax.drop_mlp(position, layers=layer).named(f"MLP dropped at {position}")
@@ -141,11 +141,8 @@ def claims(config: Quantise, architecture: Any) -> Iterator[st.Claim]:
     )
 
 
-def findings(config: Quantise, architecture: Any) -> Iterator[st.Quantity]:
-    yield st.number(
-        "layer that writes the activation",
-        lambda results: growth(results.data["resid_max"].values[0, : results.size("prompt", "controls")], config.position),
-    )
+def writer(results: st.Results) -> int:
+    return growth(results.data["resid_max"].values[0, : results.size("prompt", "controls")], results.config.position)
 
 
 def figures(config: Quantise, architecture: Any) -> Iterator[st.Figure]:
@@ -170,7 +167,6 @@ def figures(config: Quantise, architecture: Any) -> Iterator[st.Figure]:
 
 
 LAYER = layer_of_growth("resid_max")
-BUDGETS = (TO_DROP, TO_MASK)
 STUDY = st.Study(
     name="background/quantise",
     config=Quantise,
@@ -181,12 +177,9 @@ STUDY = st.Study(
     probe=probe,
     conditions=conditions,
     values=LAYER,
-    controls=(
-        st.random_edits("background/quantise controls", another_position, lambda config, architecture: BUDGETS, values=LAYER),
-    ),
+    controls=(st.random_edits("background/quantise controls", draw, lambda config, architecture: BUDGETS, values=LAYER),),
     measures=measures,
     claims=claims,
-    findings=findings,
     figures=figures,
     noop=lambda config, architecture, layer: {
         **kept_mlp(config),
@@ -198,7 +191,8 @@ STUDY = st.Study(
         (st.NO_EDIT, REMOVED, MASKED), start=config.position + 1, prompts=config.control_prompts
     ),
     notes=lambda config, results: (
-        """The activation was first removed by dropping the position's MLP output in all layers. A first look at SmolLM2 showed
-        that another token then gets it instead; since then the output is dropped in the layer that writes the activation.""",
+        f"""The largest |h| at position {config.position} grows most in layer {writer(results)}, which is taken to write the
+        activation. Before a first look at SmolLM2, the activation was removed by dropping the position's MLP output in all
+        layers, but then another token gets it; since then the output is dropped in the layer that writes the activation.""",
     ),
 )
