@@ -56,10 +56,10 @@ def test_an_activation_one_layer_before_its_sink_is_seen_as_that():
     assert all((at[lag] < 0.9).all() for lag in (-2, -1, 1))
     for ratio in elsewhere.ACTIVATION_RATIOS:
         for share in elsewhere.SINK_SHARES:
-            assert (elsewhere.gaps(results, ratio, share) == 1).all()
+            assert elsewhere.gap(ratio, share)(results).mean == 1
     still = Planted(STUDY, stores={"natural": natural(np.ones((N, L + 1, T)), np.zeros((N, L, H, T)))})
     assert np.isnan(elsewhere.correlations(still)[0]).all()
-    assert np.isnan(elsewhere.gaps(still, 5.0, 0.25)).all()
+    assert elsewhere.gap(5.0, 0.25)(still).value.mean is None
 
 
 def test_the_onsets_on_a_token_are_the_layer_that_writes_and_the_first_that_sinks():
@@ -67,8 +67,6 @@ def test_the_onsets_on_a_token_are_the_layer_that_writes_and_the_first_that_sink
     assert np.isinf(writer[0]).all()
     np.testing.assert_array_equal(writer[1], [2] * 6 + [np.inf] * 2)
     np.testing.assert_array_equal(sink[1], [4] * 6 + [np.inf] * 2)
-    results = Planted(STUDY, stores={"placed": placed(50.0, prompts=6)})
-    assert str(elsewhere.onset(".", 1)(results)) == "first layer that sinks on “.” put there (median): 4 (6 of 8 prompts)"
 
 
 def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts():

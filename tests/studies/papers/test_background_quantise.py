@@ -8,7 +8,7 @@ import xarray
 
 from sinkjax.probes.statistics import View
 from sinkjax.studies.papers.background import quantise
-from sinkjax.studies.papers.background._unedited import growth
+from sinkjax.studies.papers.background._position import growth
 from sinkjax.studies.papers.background.quantise import MASKED, REMOVED, STUDY, Quantise
 from sinkjax.studies.study import NO_EDIT
 from tests.studies.planted import Planted, row

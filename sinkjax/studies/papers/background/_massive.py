@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.studies.papers.background._position import real
 
 THRESHOLD, RATIO = 100.0, 1000.0  # Sun et al., section 2
 RANKS = 10  # largest activations that are kept of each hidden state
@@ -20,16 +21,14 @@ def largest(x: Any, view: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
-    return jax.lax.top_k(jnp.where(real, jnp.abs(x), 0).reshape(x.shape[0], -1), RANKS)[0]
+    return jax.lax.top_k(jnp.abs(real(x, view)).reshape(x.shape[0], -1), RANKS)[0]
 
 
 def median(x: Any, view: Any) -> Any:
     """Median |h| of a prompt's whole hidden state: [B] from [B, T, d]."""
     import jax.numpy as jnp
 
-    real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
-    return jnp.nanmedian(jnp.where(real, jnp.abs(x), jnp.nan).reshape(x.shape[0], -1), axis=-1)
+    return jnp.nanmedian(jnp.abs(real(x, view, jnp.nan)).reshape(x.shape[0], -1), axis=-1)
 
 
 def state_median() -> sinkjax.Statistic:

@@ -10,21 +10,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import sinkjax
+from sinkjax.studies.papers.background._position import real
 
 
-def _real(x: Any, view: Any) -> Any:
-    """x [B, T, d] with zeros beyond each prompt's length."""
+def _scaled(x: Any, view: Any) -> Any:
+    """x [B, T, d] over its largest |x|, so that squares stay in range; zeros beyond each prompt's length."""
     import jax.numpy as jnp
 
-    return jnp.where(jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None], x, 0)
+    x = real(x, view)
+    return x / jnp.abs(x).max(axis=(1, 2), keepdims=True)
 
 
 def spectrum(x: Any, view: Any) -> Any:
     """Shares p_j = sigma_j^2 / ||X||_F^2 of the squared singular values, in descending order: [B, T] from [B, T, d]."""
     import jax.numpy as jnp
 
-    x = _real(x, view)
-    x = x / jnp.abs(x).max(axis=(1, 2), keepdims=True)  # shares do not depend on the scale, and squares stay in range
+    x = _scaled(x, view)
     squares = jnp.maximum(jnp.linalg.eigvalsh(jnp.einsum("BTd,BSd->BTS", x, x, precision="highest"))[:, ::-1], 0)
     return squares / squares.sum(axis=-1, keepdims=True)
 
@@ -40,8 +41,7 @@ def bound_by(position: int) -> Callable[[Any, Any], Any]:
     def bound(x: Any, view: Any) -> Any:
         import jax.numpy as jnp
 
-        x = _real(x, view)
-        x = x / jnp.abs(x).max(axis=(1, 2), keepdims=True)
+        x = _scaled(x, view)
         one = x[:, position]
         M = jnp.square(one).sum(axis=-1)
         along = jnp.square(jnp.einsum("BTd,Bd->BT", x, one, precision="highest")).sum(axis=-1) / M  # its own M included
@@ -62,11 +62,6 @@ def matrix_entropy(shares: ArrayLike) -> NDArray:
     """-sum p log2 p over the last axis, in bits, with 0 log 0 = 0."""
     shares = np.asarray(shares, np.float64)
     return -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
-
-
-def anisotropy(shares: ArrayLike) -> NDArray:
-    """The largest share p_1."""
-    return np.asarray(shares, np.float64)[..., 0]
 
 
 def correlation(x: NDArray, y: NDArray) -> NDArray:

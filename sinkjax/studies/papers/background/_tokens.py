@@ -22,27 +22,28 @@ def label(token: str) -> str:
 
 
 def in_text(config: Any, text: Any, token: str, values: Mapping[str, NDArray]) -> list[st.Row]:
-    """What a token attracts where the text has it, ranked among as many random other positions of the same prompts.
+    """The values at a token where the text has it, ranked among as many random other positions of the same prompts.
 
     text: the unedited run. values: name of a measure -> float[prompt, position].
     """
     where, usable = occurrences(text, token), candidates(text)
     rng = intervals.generator(config.seed, f"background/elsewhere in the text {token}")
     draws = [where, *(random_positions(where, usable, rng) for _ in range(config.controls))]
+    present = where.any(axis=-1)
     rows = []
     for name, found in values.items():
         means = [_mean_at(found, chosen) for chosen in draws]
-        present = np.isfinite(means[0])
-        averages = [mean[present].mean() if present.any() else np.nan for mean in means]
-        rank = float(intervals.percentile_among(averages[0], averages[1:])) if present.any() else None
         value = intervals.interval(means[0], seed=config.seed)
-        controls = config.controls if present.any() else 0
+        rank, controls = None, 0
+        if present.any():
+            average, *random = (mean[present].mean() for mean in means)
+            rank, controls = float(intervals.percentile_among(average, random)), config.controls
         rows.append(st.Row(f"{label(token)} {NATURAL}", NATURAL, name, value, percentile=rank, controls=controls))
     return rows
 
 
 def candidates(text: Any) -> NDArray[np.bool_]:
-    """Positions but the first that enough queries see: bool[prompt, position]."""
+    """Positions except the first that enough queries see: bool[prompt, position]."""
     position = np.arange(text.sizes["position"])
     return (position > 0) & (position + MIN_QUERIES <= text["length"].values[:, None])
 
@@ -55,7 +56,7 @@ def occurrences(text: Any, token: str) -> NDArray[np.bool_]:
 
 
 def random_positions(where: NDArray[np.bool_], usable: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """As many random candidates in each prompt, but the chosen ones (fewer where there are not as many)."""
+    """As many random candidates in each prompt, except the chosen ones (fewer where there are not as many)."""
     others = usable & ~where
     order = np.where(others, rng.random(where.shape), np.inf).argsort(axis=-1).argsort(axis=-1)
     return others & (order < where.sum(axis=-1, keepdims=True))

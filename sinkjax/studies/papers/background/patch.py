@@ -1,15 +1,12 @@
 """background/patch: which values carry the sink, by activation patching from a run whose sink was moved.
 
-In the donor run no query may attend to the first key, in any layer, so that the sink and a massive activation stand at the second
-position (Kiya et al. 2026, Fig. 4). What that run has at this position is put into the unedited run: the residual stream, the
-outputs of attention and MLP, keys (before the rotation) and values, in one layer or in all. Controls put there what the donor
-run has at random later positions. A second sweep patches one position at a time: were the sink carried by another position than
-the one on which it stands, that one's values would bring it there as well.
+In the donor run no query may attend to the first key, in any layer, so that the sink and a massive activation are at the second
+position (Kiya et al. 2026, Fig. 4). The values at this position are put into the unedited run, in one layer or in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,17 +20,12 @@ from sinkjax.config_files.checks import at_least, refuse
 
 DONOR, SINGLE, ALL = "donor run: key masked in all layers", "one layer", "all layers"
 RESID, ATTENTION, MLP, KEYS, VALUES = "resid", "attn_out", "mlp_out", "key", "value"
-SITES = {
-    RESID: "residual stream",
-    ATTENTION: "attention output",
-    MLP: "MLP output",
-    KEYS: "keys",
-    VALUES: "values",
-}
-STEPS = (0, 1, 2, 3, 5, 9, 17, 33)  # positions after the masked key that are patched alone
+NAMES = ("residual stream", "attention output", "MLP output", "keys", "values")
+SITES = dict(zip((RESID, ATTENTION, MLP, KEYS, VALUES), NAMES, strict=True))
+STEPS = (0, 1, 2, 3, 5, 9, 17, 33)  # distances from the masked key of the positions that are patched alone
 POSITIONS = "positions"
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
-Donor = Mapping[str, NDArray]  # site -> [L, B, d], or [L, B, K, D] of keys and values: what goes to a position
+Donor = Mapping[str, NDArray]  # site -> [L, B, d], or [L, B, K, D] of keys and values: what is put at a position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +35,7 @@ class Patch(st.ControlledSinks):
     prompts: int = 16
     """passages of text; each has its own donor"""
     control_prompts: int = 4
-    """prompts on which the controls are measured, the first of all; there are ten kinds of them"""
+    """prompts on which the controls are measured, the first of all; there are ten kinds of controls"""
     key: int = 0
     """the key that is masked in the donor run; values are patched at key + 1, where its sink is then"""
 
@@ -59,10 +51,10 @@ class Patch(st.ControlledSinks):
         return [self.key + step for step in STEPS if step < 2 or self.key + step <= 2 * self.length // 3]
 
 
-def put(place: int, site: str, value: NDArray, layers: Sequence[int]) -> sinkjax.Edit:
-    """A donor's values at one site of a position."""
+def put(place: int, site: str, donor: Donor, layers: Sequence[int]) -> sinkjax.Edit:
+    """The values of a donor at one site of a position."""
     where: dict[str, Any] = {"keys" if site in (KEYS, VALUES) else "queries": place}
-    return sinkjax.edit(site, "set", value, layers=layers, **where)
+    return sinkjax.edit(site, "set", donor[site], layers=layers, **where)
 
 
 def single(site: str, layer: int) -> str:
@@ -77,17 +69,17 @@ def of_position(site: str, place: int) -> str:
     return f"{SITES[site]} of position {place}, all layers"
 
 
-def conditions(config: Patch, architecture: Any, donor: Donor) -> Iterator[st.Condition]:
+def conditions(config: Patch, architecture: Any, donors: Sequence[Donor]) -> Iterator[st.Condition]:
     """No edit, the donor run, each site in one layer, each site in all layers. A budget is a site, and one layer or all."""
-    layers, target = range(architecture.layers), config.key + 1
+    layers, target, (donor,) = range(architecture.layers), config.key + 1, donors
     yield st.no_edit()
     yield st.Condition(sinkjax.mask_key(config.key).named(DONOR), DONOR)
     for site, name in SITES.items():
         for layer in layers:
-            edit = put(target, site, donor[site], [layer]).named(single(site, layer))
+            edit = put(target, site, donor, [layer]).named(single(site, layer))
             yield st.Condition(edit, f"{name}, {SINGLE}", layer, budget=(site, SINGLE))
     for site in SITES:
-        edit = put(target, site, donor[site], layers).named(everywhere(site))
+        edit = put(target, site, donor, layers).named(everywhere(site))
         yield st.Condition(edit, everywhere(site), budget=(site, ALL))
 
 
@@ -97,10 +89,10 @@ def random_positions(config: Patch, architecture: Any, donors: Sequence[Donor]) 
     for draw, donor in enumerate(donors):
         for site, name in SITES.items():
             layer = int(rng.integers(L))
-            for where, layers in ((f"layer {layer}", [layer]), (ALL, range(L))):
-                edit = put(config.key + 1, site, donor[site], layers)
+            for budget, where, layers in ((SINGLE, f"layer {layer}", [layer]), (ALL, ALL, range(L))):
                 label = f"control {draw}: {name} of a random position, {where}"
-                yield st.Condition(edit.named(label), st.CONTROL, budget=(site, ALL if where == ALL else SINGLE))
+                edit = put(config.key + 1, site, donor, layers).named(label)
+                yield st.Condition(edit, st.CONTROL, budget=(site, budget))
 
 
 def single_positions(config: Patch, architecture: Any, donors: Sequence[Donor]) -> Iterator[st.Condition]:
@@ -108,37 +100,45 @@ def single_positions(config: Patch, architecture: Any, donors: Sequence[Donor]) 
     yield st.no_edit()
     for site, name in SITES.items():
         for place, donor in zip(config.places, donors, strict=True):
-            edit = put(place, site, donor[site], range(architecture.layers)).named(of_position(site, place))
+            edit = put(place, site, donor, range(architecture.layers)).named(of_position(site, place))
             yield st.Condition(edit, f"{name}, one position", place)
 
 
-def noop(config: Patch, architecture: Any, own: Donor) -> dict[str, sinkjax.Edit]:
-    """The run's own values put at all sites of the position, in all layers."""
-    same = sinkjax.compose(*(put(config.key + 1, site, own[site], range(architecture.layers)) for site in SITES))
+def noop(config: Patch, architecture: Any, own: Sequence[Donor]) -> dict[str, sinkjax.Edit]:
+    same = sinkjax.compose(*(put(config.key + 1, site, own[0], range(architecture.layers)) for site in SITES))
     return {"the run's own values at every site and layer": same}
 
 
-def blank(config: Patch, architecture: Any, prompts: int) -> Donor:
-    L, head = architecture.layers, (architecture.kv_heads, architecture.head_dim)
-    return {site: np.zeros((L, prompts, *(head if site in (KEYS, VALUES) else (architecture.width,)))) for site in SITES}
+def blank(architecture: Any, count: int, prompts: int) -> list[Donor]:
+    """Stand-ins for some donors."""
+    heads = (architecture.kv_heads, architecture.head_dim)
+    shapes = {site: heads if site in (KEYS, VALUES) else (architecture.width,) for site in SITES}
+    return [{site: np.zeros((architecture.layers, prompts, *shape)) for site, shape in shapes.items()}] * count
 
 
 def values_of(edit: sinkjax.Edit, model: Any, batch: st.Batch, positions: tuple[int, ...] | None) -> dict[str, NDArray]:
-    """What an edited run has at each site of some positions, all by default: [L, B, positions, ...]."""
+    """The values of an edited run at each site of some positions, or of all: [L, B, positions, ...]."""
     capture = tuple(sinkjax.Capture(sinkjax.Site(site), positions=positions, name=f"donor_{site}") for site in SITES)
     probe = sinkjax.Probe(capture=capture)
     record = sinkjax.forward(model.params, batch.tokens, model.config, edit, probe, batch.lengths, logits=False).record
     return {site: np.moveaxis(np.asarray(record[f"donor_{site}"]), 1, 0) for site in SITES}
 
 
-def values_at(edit: sinkjax.Edit, model: Any, batch: st.Batch, positions: Sequence[int]) -> list[Donor]:
-    """What an edited run has at each of some positions."""
-    values = values_of(edit, model, batch, tuple(positions))
-    return [{site: array[:, :, number] for site, array in values.items()} for number in range(len(positions))]
+def donors(
+    places: Callable[[Patch], Sequence[int]] = lambda config: [config.key + 1],
+    edit: Callable[[Patch], sinkjax.Edit] = lambda config: sinkjax.mask_key(config.key),
+) -> st.Values:
+    """The values of an edited run, by default the donor run, at each of some positions."""
+
+    def compute(config: Patch, model: Any, batch: st.Batch) -> list[Donor]:
+        values = values_of(edit(config), model, batch, tuple(places(config)))
+        return [{site: array[:, :, number] for site, array in values.items()} for number in range(len(places(config)))]
+
+    return st.Values(lambda config, architecture, prompts: blank(architecture, len(places(config)), prompts), compute)
 
 
 def random_values(config: Patch, model: Any, batch: st.Batch) -> list[Donor]:
-    """What the donor run has at random later positions, one for each prompt and draw."""
+    """The donor run's values at random later positions, one for each prompt and draw."""
     values = values_of(sinkjax.mask_key(config.key), model, batch, None)
     rng, prompts = intervals.generator(config.seed, "background/patch control positions"), np.arange(len(batch.lengths))
     drawn = [rng.integers(config.key + 2, batch.lengths) for _ in range(config.controls)]
@@ -196,71 +196,34 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     mlp, attention = (best(activation, site, L) for site in (MLP, ATTENTION))
     yield st.Claim(
         "The MLP, not attention, writes the massive activation (Queipo-de-Llano et al. 2026; Li et al. 2026).",
-        st.all_of(
-            most(activation, mlp, "the MLP output's"),
-            hardly(activation, attention, "the attention output's", bound=0.5),
-        ),
+        st.all_of(most(activation, mlp, "the MLP output's"), hardly(activation, attention, "the attention output's", 0.5)),
         given=st.all_of(moved, st.above(st.effect(activation, DONOR))),
         also=(st.effect(activation, attention), st.effect(activation, everywhere(ATTENTION))),
     )
 
 
-def positions_by_effect(results: st.Results) -> list[tuple[str, int]]:
-    """(site, position) of the single positions, by falling size of their effect on the sinks."""
-    sinks = measures(results.config)[0]
-    pairs = [(site, place) for site in SITES for place in results.config.places]
-    return sorted(pairs, key=lambda pair: -abs(results.row(sinks, of_position(*pair)).effect.mean or 0.0))
-
-
-def strongest_position(results: st.Results) -> str:
-    """The single position with the largest effect."""
-    return of_position(*positions_by_effect(results)[0])
-
-
-def strongest_other(results: st.Results) -> str:
-    """The other position with the largest effect."""
-    (_, first), *rest = positions_by_effect(results)
-    return of_position(*next((site, place) for site, place in rest if place != first))
-
-
 def findings(config: Patch, architecture: Any) -> Iterator[st.Quantity]:
-    sinks, activation, loss = measures(config)
-    for measure in (sinks, activation):
-        yield from (st.value(measure, label) for label in (st.NO_EDIT, DONOR))
-    for measure in (sinks, activation, loss):
-        yield from (st.effect(measure, everywhere(site)) for site in SITES)
-    for site, name in SITES.items():
-        said = f"largest effect of a single layer's {name} on heads that sink on key {config.key + 1}"
-        yield st.effect(sinks, best(sinks, site, architecture.layers), said)
-    yield st.effect(sinks, strongest_position, "largest effect of a single position on them")
-    yield st.effect(sinks, strongest_other, "largest effect of any other position")
+    target, sinks = config.key + 1, measures(config)[0]
+    others = [of_position(site, place) for site in SITES for place in config.places if place != target]
+    largest = st.largest_effect(sinks, others, f"the position, other than {target}, and site that brings most sinks")
+    yield st.effect(sinks, largest, f"largest effect on {sinks.name} of a position other than {target}")
 
 
 def figures(config: Patch, architecture: Any) -> Iterator[st.Figure]:
     sinks, activation, _ = measures(config)
-    target = config.key + 1
     labels = {name: [single(site, layer) for layer in range(architecture.layers)] for site, name in SITES.items()}
 
     def panel(measure: st.Measure, log: bool) -> list[st.Panel]:
-        return [st.Panel(measure.name, {name: (measure, row) for name, row in labels.items()}, log=log)]
+        curves = {name: (measure, row) for name, row in labels.items()}
+        return [st.Panel(measure.name, curves, baseline=st.NO_EDIT, log=log)]
 
     yield st.lines(
-        *("by-patched-layer", "patched layer l (0-based)", [panel(sinks, log=False), panel(activation, log=True)]),
-        f"""Heads that sink on key {target} (top) and the largest |h| there (bottom) when the donor run's value of one site is put
-        at position {target} of one layer.""",
+        "by-patched-layer",
+        "patched layer l (0-based)",
+        [panel(sinks, log=False), panel(activation, log=True)],
+        f"""Heads that sink on key {config.key + 1} (top) and the largest |h| there (bottom) when the donor run's value of one
+        site is put at position {config.key + 1} of one layer. Dashed: no edit.""",
         legend_above=True,
-    )
-
-    def by_site(results: st.Results) -> dict[str, list[Any]]:
-        shown = [("no edit", st.NO_EDIT, "whole run"), ("donor run", DONOR, "whole run")]
-        for site, name in SITES.items():
-            shown.append((name, everywhere(site), "patched in all layers"))
-            shown.append((name, best(sinks, site, architecture.layers)(results), "patched in its best single layer"))
-        return {"": [results.point(name, sinks, label, kind) for name, label, kind in shown]}
-
-    yield st.points(
-        *("by-site", sinks.name, by_site),
-        f"Heads that sink on key {target} when the donor run's values of one site are patched there.",
     )
 
     def by_position(results: st.Results) -> dict[str, list[Any]]:
@@ -268,13 +231,21 @@ def figures(config: Patch, architecture: Any) -> Iterator[st.Figure]:
         return {"": [results.point(f"position {place}", sinks, of_position(site, place), SITES[site]) for site, place in pairs]}
 
     yield st.points(
-        *("by-patched-position", sinks.name, by_position),
-        f"""Heads that sink on key {target} when what the donor run has at one position, at one site in all layers, is put there
-        in the unedited run; a later position acts on an earlier key through its own query alone.""",
+        "by-patched-position",
+        sinks.name,
+        by_position,
+        f"""Heads that sink on key {config.key + 1} when the donor run's values at one position, at one site in all layers, are
+        put there in the unedited run; a later position acts on an earlier key through its own query alone.""",
         store=POSITIONS,
     )
 
 
+def featured(results: st.Results) -> list[str]:
+    sinks, layers = measures(results.config)[0], results.architecture.layers
+    return [st.NO_EDIT, DONOR, *map(everywhere, SITES), *(best(sinks, site, layers)(results) for site in SITES)]
+
+
+RANDOM_VALUES = st.Values(lambda config, architecture, prompts: blank(architecture, config.controls, prompts), random_values)
 STUDY = st.Study(
     name="background/patch",
     config=Patch,
@@ -284,48 +255,28 @@ STUDY = st.Study(
     needs=("MLP",),
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, nll=True),
     conditions=conditions,
-    values=st.Values(
-        blank, lambda config, model, batch: values_at(sinkjax.mask_key(config.key), model, batch, [config.key + 1])[0]
-    ),
-    controls=(
-        st.Sweep(
-            *("controls", random_positions),
-            prompts=st.control_prompts,
-            values=st.Values(
-                lambda config, architecture, prompts: [blank(config, architecture, prompts)] * config.controls, random_values
-            ),
-        ),
-    ),
+    values=donors(),
+    controls=(st.Sweep("controls", random_positions, prompts=st.control_prompts, values=RANDOM_VALUES),),
     measures=measures,
     more=lambda config, architecture: (
-        st.Sweep(
-            *(POSITIONS, single_positions, lambda config: measures(config)[:2]),
-            values=st.Values(
-                lambda config, architecture, prompts: [blank(config, architecture, prompts)] * len(config.places),
-                lambda config, model, batch: values_at(sinkjax.mask_key(config.key), model, batch, config.places),
-            ),
-        ),
+        st.Sweep(POSITIONS, single_positions, lambda config: measures(config)[:2], values=donors(lambda config: config.places)),
     ),
     claims=claims,
     findings=findings,
-    featured=lambda results: (
-        *(st.NO_EDIT, DONOR, *map(everywhere, SITES)),
-        *(best(measures(results.config)[0], site, results.architecture.layers)(results) for site in SITES),
-    ),
+    featured=featured,
     figures=figures,
     noop=noop,
-    noop_values=st.Values(blank, lambda config, model, batch: values_at(sinkjax.compose(), model, batch, [config.key + 1])[0]),
+    noop_values=donors(edit=lambda config: sinkjax.compose()),
     shown=lambda config, architecture: st.Shown(
         (st.NO_EDIT, DONOR, *map(everywhere, (RESID, KEYS, VALUES))), start=config.key + 2
     ),
     notes=lambda config, results: (
-        f"""The donor is the same prompt with the logits towards key {config.key} at minus infinity in all layers. Keys are
-        patched before the rotation, so that they get the rotation of position {config.key + 1}, where they come from too. The
-        residual stream is patched after its layer, everything else within it.""",
-        f"""In the unedited run key {config.key} stays visible and keeps a part of the sink. For that reason parts were taken of
-        what the whole stream does, instead of the donor run, after a first look at SmolLM2; since a second reading a verdict asks
-        for both. That MLP and attention are compared in single layers was chosen after that look too: in all layers the attention
-        output rebuilds the whole stream, of which the MLPs are a function.""",
-        """The random positions of the controls are later ones of the same prompt, drawn for each prompt.""",
+        f"""The donor is the same prompt with the logits towards key {config.key} at -inf in all layers. Keys are patched before
+        the rotation, the residual stream after its layer, everything else within it. Controls patch the donor run's values at a
+        random later position, drawn for each prompt.""",
+        f"""In the unedited run key {config.key} stays visible and keeps a part of the sink. After a first look at SmolLM2, parts
+        were therefore taken of the whole stream's effect instead of the donor run's; since a second reading a verdict needs both.
+        The same look led to comparing MLP and attention in single layers: in all layers the attention output rebuilds the whole
+        stream, of which the MLPs are a function.""",
     ),
 )

@@ -1,10 +1,7 @@
-"""background/quantise: what a massive activation costs 8-bit activations, and what removing or moving it saves.
+"""background/quantise: the error that a massive activation causes in 8-bit activations, and what removing or moving it saves.
 
 One scale for a whole tensor (a prompt, all positions and dims) is set by its largest value, so that a massive activation leaves
-few of the 255 steps to all other tokens (Bondarenko et al. 2023, arXiv 2306.12929; Sun et al. 2024). The error is measured on
-the residual stream and on the hidden units of the MLP as they are in the run; rounding is not fed back. The activation is removed
-by dropping the position's MLP output in the layer that writes it, and doubled by masking the logits towards its key, which makes
-one at the next position. Controls do the same to random other positions.
+few of the 255 steps to all other tokens (Bondarenko et al. 2023, arXiv 2306.12929; Sun et al. 2024).
 """
 
 from __future__ import annotations
@@ -19,27 +16,18 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.config_files.checks import MIN_QUERIES, at_least, seen
-from sinkjax.studies.papers.background._unedited import growth, layer_of_growth
+from sinkjax.studies.papers.background._position import Position, growth, kept_mlp, layer_of_growth, real
 
 REMOVED, MASKED = "MLP dropped in the layer that writes it", "key masked in all layers"
-TO_DROP, TO_MASK = "MLP dropped", "key masked"  # budgets: each edit is compared with the same one at random positions
+TO_DROP, TO_MASK = BUDGETS = "MLP dropped", "key masked"  # each edit is compared with the same one at random positions
 STEPS = 127  # of a signed 8-bit number, on either side of zero
 TINY = 1e-6  # per cent, below which there is nothing to save
 STREAM, ROWS, NEURONS = "stream_error", "stream_row_error", "neuron_error"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantise(st.Controlled):
+class Quantise(Position):
     """Error of activations rounded to 8 bits with one scale a tensor, with and without the massive activation."""
-
-    position: int = 0
-    """where the massive activation is"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, length=8, position=0)
-        seen(self, self.position, "position")
 
 
 @functools.cache
@@ -49,8 +37,7 @@ def rounding_error(axes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
     def error(x: Any, view: Any) -> Any:
         import jax.numpy as jnp
 
-        real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
-        top = jnp.where(real, jnp.abs(x), 0).max(axis=axes, keepdims=True)
+        top = jnp.abs(real(x, view)).max(axis=axes, keepdims=True)
         scale = jnp.where(top > 0, top, 1) / STEPS
         lost = jnp.sqrt(jnp.square(jnp.round(x / scale) * scale - x).sum(axis=-1))
         size = jnp.sqrt(jnp.square(x).sum(axis=-1))
@@ -70,21 +57,17 @@ def probe(config: Quantise) -> sinkjax.Probe:
 
 
 def conditions(config: Quantise, architecture: Any, layer: int) -> Iterator[st.Condition]:
-    """No edit; the activation that `layer` writes removed; the activation doubled."""
+    """No edit; the activation that `layer` writes removed; its key masked, which gives the next position one as well."""
     yield st.no_edit()
     yield st.Condition(sinkjax.drop_mlp(config.position, layers=layer).named(REMOVED), REMOVED, budget=TO_DROP)
     yield st.Condition(sinkjax.mask_key(config.position).named(MASKED), MASKED, budget=TO_MASK)
 
 
-def another_position(rng: np.random.Generator, config: Quantise, architecture: Any, budget: str, layer: int) -> sinkjax.Edit:
-    """The same edit at a random other position."""
-    position = int(rng.choice([place for place in range(config.length - MIN_QUERIES) if place != config.position]))
+def draw(rng: np.random.Generator, config: Quantise, architecture: Any, budget: str, layer: int) -> sinkjax.Edit:
+    position = config.another(rng)
     if budget == TO_DROP:
         return sinkjax.drop_mlp(position, layers=layer).named(f"MLP dropped at {position}")
     return sinkjax.mask_key(position).named(f"key {position} masked")
-
-
-LAYER = layer_of_growth("resid_max")  # that writes the activation
 
 
 def of_others(data: Any, statistic: str, position: int) -> NDArray:
@@ -93,7 +76,7 @@ def of_others(data: Any, statistic: str, position: int) -> NDArray:
 
 
 def over_layers(statistic: str, name: str, position: int, note: str = "") -> st.Measure:
-    """The mean over what layers write; the embedding is left out."""
+    """The mean error over what layers write; the embedding is left out."""
 
     def mean(data: Any) -> NDArray:
         return of_others(data, statistic, position)[..., 1 if "depth" in data[statistic].dims else 0 :].mean(axis=-1)
@@ -103,8 +86,8 @@ def over_layers(statistic: str, name: str, position: int, note: str = "") -> st.
 
 def measures(config: Quantise) -> tuple[st.Measure, ...]:
     position = config.position
-    note = f"""Error: norm of what rounding to {2 * STEPS + 1} even steps loses, over the norm of the token's vector, mean over
-        tokens but that at position {position}. A tensor is that of one prompt. It is measured, not fed back: the model runs in
+    note = f"""Error: norm of the rounding error with {2 * STEPS + 1} even steps, over the norm of the token's vector, mean over
+        tokens except that at position {position}. A tensor is that of one prompt. The error is measured only: the model runs in
         full precision."""
     return (
         over_layers(STREAM, "stream, one scale a tensor (%)", position, note),
@@ -120,27 +103,20 @@ def over_median(results: st.Results) -> NDArray:
     return largest[:, results.config.position] / np.nanmedian(largest, axis=-1)
 
 
-def saved_by_tokens(results: st.Results) -> NDArray:
-    """The error with one scale a tensor less that with one a token, without an edit: float[prompt]."""
-    tensor, token, *_ = measures(results.config)
-    return results.per_prompt(tensor, st.NO_EDIT) - results.per_prompt(token, st.NO_EDIT)
-
-
-def saved_by_removal(results: st.Results) -> NDArray:
-    """What removing the activation saves, as a part of what one scale a token saves: float[prompt]."""
-    tensor = measures(results.config)[0]
-    saved = results.per_prompt(tensor, st.NO_EDIT) - results.per_prompt(tensor, REMOVED)
-    return saved / np.maximum(saved_by_tokens(results), TINY)
-
-
 def claims(config: Quantise, architecture: Any) -> Iterator[st.Claim]:
     tensor, token, _, activation, _ = measures(config)
-    plain = st.value(tensor, st.NO_EDIT)
-    massive = st.more_than(
-        st.quantity(f"largest |h| at position {config.position} over that of the median position", over_median), 10
-    )
+
+    def saved_by_tokens(results: st.Results) -> NDArray:
+        return results.per_prompt(tensor, st.NO_EDIT) - results.per_prompt(token, st.NO_EDIT)
+
+    def saved_by_removal(results: st.Results) -> NDArray:
+        saved = results.per_prompt(tensor, st.NO_EDIT) - results.per_prompt(tensor, REMOVED)
+        return saved / np.maximum(saved_by_tokens(results), TINY)
+
+    size = st.quantity(f"largest |h| at position {config.position} over that of the median position", over_median)
     gone = st.quantity("what its removal saves, as a part of what one scale a token saves", saved_by_removal)
     saved = st.quantity("what one scale a token saves", saved_by_tokens, "percentage points", signed=True)
+    plain, massive = st.value(tensor, st.NO_EDIT), st.more_than(size, 10)
     yield st.Claim(
         "The massive activation is what makes one scale a tensor fail (Bondarenko et al. 2023; Sun et al. 2024).",
         st.all_of(
@@ -165,62 +141,48 @@ def claims(config: Quantise, architecture: Any) -> Iterator[st.Claim]:
     )
 
 
-def findings(config: Quantise, architecture: Any) -> Iterator[st.Quantity]:
-    *errors, activation, loss = measures(config)
-    for error in errors:
-        yield st.value(error, st.NO_EDIT)
-        yield from (st.effect(error, label) for label in (REMOVED, MASKED))
-    yield st.number(
-        "layer that writes the activation",
-        lambda results: growth(results.data["resid_max"].values[0, : results.size("prompt", "controls")], config.position),
-    )
-    yield from (st.value(activation, label) for label in (st.NO_EDIT, REMOVED))
-    yield st.effect(loss, REMOVED)
+def writer(results: st.Results) -> int:
+    return growth(results.data["resid_max"].values[0, : results.size("prompt", "controls")], results.config.position)
 
 
 def figures(config: Quantise, architecture: Any) -> Iterator[st.Figure]:
-    titles = {
-        STREAM: "error of the stream (%),\none scale a tensor",
-        ROWS: "error of the stream (%),\none scale a token",
-        NEURONS: "error of MLP hidden units (%),\none scale a tensor",
-    }
+    titles = {STREAM: "stream (%),\none scale a tensor", ROWS: "stream (%),\none scale a token"}
+    titles[NEURONS] = "MLP hidden units (%),\none scale a tensor"
+    names = (st.NO_EDIT, "activation removed", "key masked")
 
     def by_depth(results: st.Results) -> list[list[Any]]:
-        def curves(statistic: str) -> dict[str, NDArray]:
-            error = of_others(results.data, statistic, config.position)
-            return dict(zip((st.NO_EDIT, "activation removed", "key masked"), error, strict=True))
-
-        return [[results.panel("", ylabel, curves(statistic))] for statistic, ylabel in titles.items()]
+        errors = {ylabel: of_others(results.data, statistic, config.position) for statistic, ylabel in titles.items()}
+        return [
+            [results.panel("", f"error of {ylabel}", dict(zip(names, error, strict=True)))] for ylabel, error in errors.items()
+        ]
 
     yield st.curves(
-        *("error-by-depth", "layer l, or depth l (0-based)", by_depth),
-        f"""Relative error of 8-bit activations, mean over tokens but the one at position {config.position}: the stream by depth
-        (l: what enters layer l), the MLP's hidden units by layer.""",
+        "error-by-depth",
+        "layer l, or depth l (0-based)",
+        by_depth,
+        f"""Relative error of 8-bit activations, mean over tokens except the one at position {config.position}: the stream by
+        depth (l: what enters layer l), the MLP's hidden units by layer.""",
         legend_above=True,
     )
 
 
+LAYER = layer_of_growth("resid_max")
 STUDY = st.Study(
     name="background/quantise",
     config=Quantise,
     title="Eight-bit activations with and without the massive activation",
-    question="""Bondarenko et al. 2023, Sun et al. 2024: outliers on the sink's token are what makes activations hard to quantise
-        with one scale; without them, or with a scale for each token, the other tokens keep their precision.""",
+    question="""Bondarenko et al. 2023, Sun et al. 2024: outliers on the sink's token make activations hard to quantise with one
+        scale; without them, or with a scale for each token, the other tokens keep their precision.""",
     needs=("MLP",),
     probe=probe,
     conditions=conditions,
     values=LAYER,
-    controls=(
-        st.random_edits(
-            *("background/quantise controls", another_position, lambda config, architecture: (TO_DROP, TO_MASK)), values=LAYER
-        ),
-    ),
+    controls=(st.random_edits("background/quantise controls", draw, lambda config, architecture: BUDGETS, values=LAYER),),
     measures=measures,
     claims=claims,
-    findings=findings,
     figures=figures,
     noop=lambda config, architecture, layer: {
-        f"MLP output at position {config.position} times 1": sinkjax.edit("mlp_out", "scale", 1.0, queries=config.position),
+        **kept_mlp(config),
         f"0 added to the logits towards key {config.position}": sinkjax.edit(
             "logits", "add", 0.0, keys=config.position, relation="others"
         ),
@@ -229,8 +191,8 @@ STUDY = st.Study(
         (st.NO_EDIT, REMOVED, MASKED), start=config.position + 1, prompts=config.control_prompts
     ),
     notes=lambda config, results: (
-        """The activation was first removed by dropping the position's MLP output in all layers. A first look at SmolLM2 showed
-        that another token then takes it over, so that nothing is removed; since then it is dropped in the layer that writes
-        it.""",
+        f"""The largest |h| at position {config.position} grows most in layer {writer(results)}, which is taken to write the
+        activation. Before a first look at SmolLM2, the activation was removed by dropping the position's MLP output in all
+        layers, but then another token gets it; since then the output is dropped in the layer that writes the activation.""",
     ),
 )

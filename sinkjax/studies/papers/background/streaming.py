@@ -1,9 +1,4 @@
-"""background/streaming: a window of the last keys, with and without the first tokens (Xiao et al. 2024, StreamingLLM, Table 1).
-
-In every layer a query sees a cache of keys: the first n and the last ones that fill it, itself included; the logits of all other
-keys are -inf. Positions stay those of the whole text, where StreamingLLM counts them inside its cache, so this is the ablation
-of the keys and no streaming. Controls keep as many random early tokens instead of the first ones.
-"""
+"""background/streaming: a window of the last keys, with and without the first tokens (Xiao et al. 2024, StreamingLLM)."""
 
 from __future__ import annotations
 
@@ -29,21 +24,20 @@ class Streaming(st.Controlled):
     length: int = 128
     """tokens of each passage, BOS included"""
     cache: int = 32
-    """keys that a query sees, first ones and last ones together; the claims and the controls are about this size"""
+    """keys that a query sees, first and last ones together; the claims and the controls use this size"""
     other_caches: tuple[int, ...] = (8, 16)
     """further sizes, without controls"""
     first: tuple[int, ...] = (0, 1, 2, 4)
-    """how many first tokens are kept, the rest of the cache being the last ones"""
+    """how many first tokens are kept; the last ones fill the rest of the cache"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, length=8, cache=2)
         without_repeats("other_caches", (self.cache, *self.other_caches))
         without_repeats("first", self.first)
+        wrong = self.first[:1] != (0,) or len(self.first) < 2 or min(self.first) < 0
+        refuse(wrong, f"first must be 0 and one or more larger numbers, not {self.first}")
         small, large, most = self.caches[0], self.caches[-1], max(self.first)
-        refuse(
-            self.first[:1] != (0,) or len(self.first) < 2 or min(self.first) < 0, f"first must be 0 and more, not {self.first}"
-        )
         refuse(most >= small, f"a cache of {small} keys cannot keep {most} first ones and a last one")
         refuse(large + 2 > self.length, f"a cache of {large} keys is never full in {self.length} tokens")
 
@@ -71,32 +65,25 @@ def conditions(config: Streaming, architecture: Any) -> Iterator[st.Condition]:
 
 
 def random_tokens(rng: np.random.Generator, config: Streaming, architecture: Any, first: int) -> sinkjax.Edit:
-    """As many random tokens kept, of those that every scored query has passed, but the first ones."""
+    """Keeps as many random tokens in place of the first ones, among those that precede every scored query."""
     kept = sorted(rng.choice(np.arange(max(config.first), max(config.caches)), first, replace=False).tolist())
     edit = keep(np.setdiff1d(np.arange(config.length), kept).tolist(), config.cache - first)
     return edit.named(f"{', '.join(map(str, kept))} instead of {first} first")
 
 
-def noop(config: Streaming, architecture: Any) -> dict[str, sinkjax.Edit]:
-    same = sinkjax.edit("logits", "add", 0.0, distances=slice(config.cache, None))
-    return {f"0 added to the logits beyond the last {config.cache} keys": same}
-
-
-def loss(config: Streaming) -> st.Measure:
-    """The loss of the queries that every cache has taken keys from."""
-    return st.mean_loss(start=max(config.caches))
-
-
-def undone(config: Streaming, first: int, cache: int) -> st.Quantity:
-    """The part of the window's damage that the first tokens undo."""
-    name = f"part of the damage that the first {first} undo in a cache of {cache}"
-    return st.recovered(loss(config), label(cache, 0), label(cache, first), ALL_KEYS, name)
+def measures(config: Streaming) -> tuple[st.Measure]:
+    return (st.mean_loss(start=max(config.caches)),)
 
 
 def claims(config: Streaming, architecture: Any) -> Iterator[st.Claim]:
-    late, one, best = loss(config), config.first[1], max(config.first)
-    window, kept_one, kept = (label(config.cache, first) for first in (0, one, best))
-    damaged = st.above(st.effect(late, window), DAMAGE)
+    (loss,), best = measures(config), max(config.first)
+    window, kept_one, kept = (label(config.cache, first) for first in (0, config.first[1], best))
+    damaged = st.above(st.effect(loss, window), DAMAGE)
+
+    def undone(first: int, cache: int) -> st.Quantity:
+        name = f"part of the damage that the first {first} undo in a cache of {cache}"
+        return st.recovered(loss, label(cache, 0), label(cache, first), ALL_KEYS, name)
+
     yield st.Claim(
         "A window of the last keys alone fails (Xiao et al. 2024, Fig. 3 and Table 1).",
         damaged,
@@ -104,33 +91,33 @@ def claims(config: Streaming, architecture: Any) -> Iterator[st.Claim]:
     )
     yield st.Claim(
         f"With the first {best} tokens kept it predicts as with all keys (Table 1).",
-        st.above(undone(config, best, config.cache), RECOVERED),
+        st.above(undone(best, config.cache), RECOVERED),
         given=damaged,
-        also=(st.effect(late, kept), *(undone(config, best, cache) for cache in config.caches if cache != config.cache)),
+        also=(st.effect(loss, kept), *(undone(best, cache) for cache in config.caches if cache != config.cache)),
         paper="Llama-2-13B: perplexity 5.40 with 4 + 1,020",
     )
     yield st.Claim(
         "It is the first tokens that matter, not that some early ones stay (Xiao et al. 2024, section 3.1).",
-        st.below_controls(st.effect(late, kept)),
+        st.below_controls(st.effect(loss, kept)),
         given=damaged,
     )
     yield st.Claim(
         f"One first token is not enough; {best} are better (Table 2).",
-        st.above(st.difference(late, kept_one, kept, f"loss with {one} kept minus that with {best}")),
+        st.above(st.difference(loss, kept_one, kept, f"loss with {config.first[1]} kept minus that with {best}")),
         given=damaged,
-        also=(undone(config, one, config.cache),),
+        also=(undone(config.first[1], config.cache),),
         paper="Llama-2-7B: perplexity 11.88 with 1, 9.59 with 4; Pythia-160M: 18.49 and 18.05",
     )
 
 
 def figures(config: Streaming, architecture: Any) -> Iterator[st.Figure]:
     def by_position(results: st.Results) -> list[list[Any]]:
-        nll, labels = results.data["nll"].values[..., :-1], results.labels()
-        lost = nll[..., : nll.shape[-1] // BIN * BIN] - nll[labels.index(ALL_KEYS), :, : nll.shape[-1] // BIN * BIN]
-        binned = lost.reshape(*lost.shape[:2], -1, BIN).mean(axis=-1)
-        middles = [BIN * number + (BIN - 1) / 2 for number in range(binned.shape[-1])]
-        curves = {f"{first} first kept": binned[labels.index(label(config.cache, first))] for first in config.first}
-        return [[results.panel("", LOST, curves, middles, signed=True)]]
+        nll = results.data["nll"].values[..., :-1]
+        bins = nll.shape[-1] // BIN
+        binned = nll[..., : bins * BIN].reshape(*nll.shape[:2], bins, BIN).mean(axis=-1)
+        lost = dict(zip(results.labels(), binned - binned[0], strict=True))
+        curves = {f"{first} first kept": lost[label(config.cache, first)] for first in config.first}
+        return [[results.panel("", LOST, curves, [BIN * number + (BIN - 1) / 2 for number in range(bins)], signed=True)]]
 
     yield st.curves(
         "loss-by-position",
@@ -140,9 +127,10 @@ def figures(config: Streaming, architecture: Any) -> Iterator[st.Figure]:
     )
     by_cache = {f"cache of {cache}": [label(cache, first) for first in config.first] for cache in config.caches}
     yield st.lines(
-        *("loss-by-first-tokens", "first tokens kept"),
-        [[st.Panel(LOST, {name: (loss(config), labels) for name, labels in by_cache.items()}, effect=True)]],
-        "Loss above that with all keys, by the number of first tokens that stay in a cache of the same size.",
+        "loss-by-first-tokens",
+        "first tokens kept",
+        [[st.Panel(LOST, {name: (measures(config)[0], labels) for name, labels in by_cache.items()}, effect=True)]],
+        "Loss above that with all keys, by the number of first tokens that a cache of the same size keeps.",
     )
 
 
@@ -155,20 +143,23 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe(nll=True),
     conditions=conditions,
     controls=(st.random_edits("background/streaming controls", random_tokens, lambda config, architecture: config.first[1:]),),
-    measures=lambda config: (loss(config),),
+    measures=measures,
     claims=claims,
     figures=figures,
-    noop=noop,
+    noop=lambda config, architecture: {
+        f"0 added to the logits beyond the last {config.cache} keys": sinkjax.edit(
+            "logits", "add", 0.0, distances=slice(config.cache, None)
+        )
+    },
     shown=lambda config, architecture: st.Shown(
-        (ALL_KEYS, label(config.caches[0], 0), label(config.caches[0], max(config.first)))
+        (ALL_KEYS, *(label(config.caches[0], first) for first in (0, max(config.first))))
     ),
     featured=lambda results: (ALL_KEYS, *(label(results.config.cache, first) for first in results.config.first)),
     notes=lambda config, results: (
-        f"""Scored are the queries from position {max(config.caches)} on, those from which every cache has taken a key. The part
-        of the damage undone is a ratio of means; its interval is that of its jackknife pseudo-values.""",
-        """Positions stay those of the whole text. StreamingLLM counts them inside its cache; within the context that the model
-        was trained on, the difference is one of distance to the first tokens.""",
-        """The claims were first to be judged with 16 keys. After a first look at SmolLM2 the largest cache took their place, as
-        the nearest to the paper's, of 1,024 keys and more; what smaller caches give stands beside.""",
+        f"""The loss is that of the queries from position {max(config.caches)} on, which have more keys than any cache holds. The
+        part of the damage undone is a ratio of means; its interval is that of its jackknife pseudo-values. Positions are those of
+        the whole text, whereas StreamingLLM counts them inside its cache.""",
+        """The claims were first to be judged with 16 keys; after a first look at SmolLM2 the largest cache was chosen, as the
+        closest to the paper's 1,024 keys and more.""",
     ),
 )
