@@ -63,23 +63,7 @@ def train(
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
-    """Train every run of a task, or what is left of it in `folder`; a finished training is read.
-
-    Args:
-        task: What is trained; its config says how.
-        folder: Where the training lies.
-        say: Told in one line what happens.
-        tensorboard: Whether to write event files too.
-        save_every: Seconds between checkpoints.
-        progress: Whether to show a bar. None of these four changes a number.
-
-    Returns:
-        What the runs learned.
-
-    Raises:
-        SinkjaxError: The task refuses its data; the folder has other content, or that of another config (each field that
-            differs), or another process trains in it.
-    """
+    """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
     folder, config = Path(folder), task.config
     check_dtype(config.dtype)
     every = table(config, task)

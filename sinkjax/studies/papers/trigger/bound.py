@@ -24,8 +24,7 @@ from sinkjax.studies.papers.trigger._bound_figures import drawings
 from sinkjax.studies.papers.trigger._bounds import Shape
 from sinkjax.studies.papers.trigger._lab import Trials, training
 from sinkjax.studies.study import TrainingSpec
-from sinkjax.tasks.trigger.capped_config import CappedTraining
-from sinkjax.tasks.trigger.config import Trigger
+from sinkjax.tasks.trigger.config import CappedTraining, Trigger
 
 FREE, CAPPED = "free", "capped"
 KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
