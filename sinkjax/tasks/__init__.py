@@ -1,6 +1,6 @@
-"""What can be trained, a folder for each task: `train(config, folder)` trains a config's runs, `load_runs(folder)` reads them.
+"""The tasks that can be trained, one folder each: `train(config, folder)` trains a config's runs, `load_runs(folder)` reads them.
 
-Names are imported when first used, so that a config costs no JAX.
+Names are imported on first use, so that configs do not import JAX.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which tasks can be trained. This module imports no JAX.
+"""The tasks that can be trained. This module imports no JAX.
 
-A new task is a folder with a config type and a module with `task(config) -> Task`, a line here and a file in `configs`.
+To add a task, write a config type and a module with `task(config) -> Task`, list them in `TASKS` and add a file in `configs`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,13 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "backcopy": ("sinkjax.tasks.backcopy.config", "BackcopyTraining", "sinkjax.tasks.backcopy.task"),
     "pretrain": ("sinkjax.tasks.language_model.config", "Pretrain", "sinkjax.tasks.language_model.task"),
     "trigger": ("sinkjax.tasks.trigger.config", "TriggerTraining", "sinkjax.tasks.trigger.task"),
-    "trigger-capped": (
-        "sinkjax.tasks.trigger.capped_config",
-        "CappedTraining",
-        "sinkjax.tasks.trigger.capped",
-    ),
+    "trigger-capped": ("sinkjax.tasks.trigger.config", "CappedTraining", "sinkjax.tasks.trigger.capped"),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class ChosenTraining:
-    """A task and its config. folder: where a former training lies, if it was chosen by that."""
+    """A task and its config. folder: that of the former training by which it was chosen, if any."""
 
     task: str
     config: Training
@@ -64,7 +60,7 @@ def task(config: Training) -> Task:
 
 
 def choose(name: str) -> ChosenTraining:
-    """The training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file, or the folder of a former one.
+    """The training that a user names: a shipped config ("trigger/softmax-1l1h"), a YAML file or the folder of a former training.
 
     Errors: nothing of that name; a document that is no training.
     """

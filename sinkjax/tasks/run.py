@@ -1,4 +1,4 @@
-"""Trainings by their configs: the task is found by the type of the config."""
+"""Train and load by config: the type of a config determines its task."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def train(
     save_every: float = loop.SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
-    """Train every run of a config, or what is left of it in `folder`; a finished training is read.
+    """Train every run of a config, resuming what is in `folder`; a finished training is only read.
 
     Args:
-        config: The training; its type says of which task.
-        folder: Where the training lies.
-        say: Told in one line what happens.
-        tensorboard: Whether to write event files too.
+        config: The training; its type determines the task.
+        folder: Where the training is stored.
+        say: Called with a line of text at each stage.
+        tensorboard: Whether to write TensorBoard event files.
         save_every: Seconds between checkpoints.
-        progress: Whether to show a bar. None of these four changes a number.
+        progress: Whether to show a progress bar. None of the last four arguments changes a number.
 
     Returns:
         What the runs learned.
 
     Raises:
-        SinkjaxError: The config is of no task, or the task refuses it; the folder has other content, or that of another config
-            (each field that differs), or another process trains in it.
+        SinkjaxError: No task has such a config, or the task refuses it; the folder has other content, or that of another config
+            (naming each field that differs); another process trains in it.
     """
     task = registry.task(config)
     return loop.train(task, folder, say, tensorboard=tensorboard, save_every=save_every, progress=progress)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: the state of all runs and how much of the log belongs to it, written beside the work and renamed."""
+"""Checkpoints of a training: the state of all runs and the length of the log that belongs to it, written in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKPOINTS = "checkpoints"
 
 
 class Checkpoints:
-    """The checkpoints of a folder; the last one is kept. `meta`: a JSON mapping that is committed together with the state."""
+    """The checkpoints of a folder; the last one is kept. `meta`: a JSON mapping stored together with the state."""
 
     def __init__(self, folder: Path, look_only: bool = False):
         self.path = (folder / CHECKPOINTS).absolute()
@@ -41,7 +41,7 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, number: int, state: TrainState, meta: dict[str, Any]) -> None:
-        """Begin to write a checkpoint; an earlier one is waited for. The state may be donated afterwards."""
+        """Start writing a checkpoint, after waiting for an earlier one. The state may be donated afterwards."""
         copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the very buffers that the next step overwrites
         self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
 

@@ -1,6 +1,6 @@
-"""What every training states. This module imports no JAX, so that help and errors are immediate.
+"""The configs that trainings share. This module imports no JAX, so that help and errors are immediate.
 
-As for experiments, a config holds all that decides the numbers, and nothing else: a task's own config type adds its fields.
+As for studies, a config holds everything that determines the numbers and nothing else; the config type of a task adds its fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Training:
     """Runs of one task: every seed with every learning rate and every variant of the task, all of them together."""
 
     seed: int = 0
-    """of the first run, which decides its initialisation and its data; further runs count on from it"""
+    """of the first run's initialisation and data; further runs have the following seeds"""
     seeds: int = 1
     """runs of each learning rate and variant"""
     learning_rates: tuple[float, ...] = (1e-3,)
@@ -31,21 +31,21 @@ class Training:
     beta2: float = 0.95
     """Adam's decay of the mean squared gradient"""
     steps: int = 50_000
-    """updates after which a run ends that has not stopped before"""
+    """updates of a run, unless it stops earlier"""
     batch: int = 128
     """sequences of one step"""
     eval_every: int = 100
-    """steps between two evaluations on held-out data, which are computed in one call"""
+    """steps between evaluations on held-out data, computed in one call"""
     eval_batch: int = 256
     """held-out sequences"""
     data_seed: int = 0
     """of the data, together with the seed of the run"""
     shared_data: bool = False
-    """the same data for all runs: intervals over runs are then over initialisations only"""
+    """use the same data for all runs; intervals over runs are then over initialisations only"""
     random_bits: Literal["hash", "threefry"] = "hash"
-    """where the data's random numbers come from: a 32-bit hash of a counter, 14 times as cheap as JAX's own generator"""
+    """generator of the data's random numbers: a 32-bit hash of a counter, 14 times as fast as JAX's own, or JAX's threefry"""
     together: Literal["auto", "vmap", "map"] = "auto"
-    """how the runs of one device are computed: at once (vmap), one after the other (map); auto: map on CPUs, vmap elsewhere"""
+    """how the runs of one device are computed: together (vmap) or in sequence (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"
     """of the parameters and activations; not float16, in which Adam's epsilon is 0"""
 
@@ -69,24 +69,24 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class AdamWTraining(Training):
-    """A training by AdamW: each update takes off learning rate x weight_decay of every parameter, norms and embeddings too."""
+    """A training by AdamW, with weight decay on all parameters, including norms and embeddings."""
 
     learning_rates: tuple[float, ...] = (4e-4,)
     """of AdamW, after the warm-up"""
     weight_decay: float = 0.1
     """decoupled, on all parameters"""
     warmup: int = 100
-    """updates in which the learning rate rises linearly"""
+    """updates during which the learning rate rises linearly"""
     schedule: Literal["constant", "cosine"] = "constant"
-    """of the learning rate after that"""
+    """of the learning rate after the warm-up"""
     lowest: float = 0.1
-    """where a cosine ends, as a share of the learning rate"""
+    """final value of the cosine schedule, as a fraction of the learning rate"""
     micro_batch: int | None = None
-    """sequences whose gradient is computed at one time and added up over the batch; by default all of them"""
+    """sequences whose gradient is computed at a time and accumulated over the batch; by default all of them"""
     mesh: tuple[int, int] = (1, 1)
-    """devices of one run: among how many the sequences of a (micro-)batch are divided, and among how many the matrices"""
+    """devices of one run: the number that share the sequences of a (micro-)batch, and the number that share the matrices"""
     clip: float | None = 1.0
-    """largest norm of a gradient over all parameters; a larger one is scaled down to it"""
+    """maximal norm of the gradient over all parameters, to which larger ones are scaled down"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,9 +1,9 @@
-"""Random bits for training data: a generator whose cost is small beside that of a small model.
+"""Random bits for training data: a generator that is cheap even compared with a small model.
 
-`key(seed, name)` makes a key for `jax.random`, of JAX's threefry or of `HASH`, which hashes a counter with the two words of a
-key by the 32-bit mixer "lowbias32" (C. Wellons, 2018, public domain). It is no cryptographic generator, and parameters are drawn
-by JAX's own; for data its statistics are tested, and each of its words depends on (key, index) alone, under vmap too.
-What it saves of a step: docs/benchmarks.md, "Random bits for training data" (scripts/bench_batches.py).
+`key(seed, name, bits)` makes a key for `jax.random`, of JAX's threefry or of `HASH`, which hashes a counter with the two words of
+a key by the 32-bit mixer "lowbias32" (C. Wellons, 2018, public domain). It is not cryptographic and used for data only, never for
+parameters. Its statistics are tested, and each word depends on (key, index) alone, also under vmap.
+Time saved: docs/benchmarks.md, "Random bits for training data" (scripts/bench_batches.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def key(seed: int, name: str, bits: str) -> jax.Array:
 
 
 def mix(x: jax.Array) -> jax.Array:
-    """A permutation of the 32-bit words in which every bit of the input turns over about half of the output's."""
+    """A permutation of the 32-bit words in which every input bit flips about half of the output bits."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

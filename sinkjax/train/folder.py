@@ -1,4 +1,4 @@
-"""A run of a finished training as a model in a folder of its own, which `sinkjax.load` reads like any other."""
+"""Save a run of a finished training as a model folder, which `sinkjax.load` reads like any other."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LIST = 12  # numbers of a measurement that a card shows at most
 
 
 def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None = None) -> Path:
-    """Write the model that one run learned, with its tokenizer and a card of how it was made and what was measured at its end.
+    """Write the model of one run, with its tokenizer and a card of how it was trained and evaluated.
 
-    run: its number in the table of runs. dtype: of the stored weights, None: as they were trained.
-    Errors: no such run; a task whose models are not those of this library; data that changed since; those of `native.save`.
+    run: its number in the table of runs. dtype: of the stored weights, None: as trained.
+    Errors: no such run; a task without models of this library; data that changed since; as for `native.save`.
     """
     one_of("run", run, range(len(trained.runs)))
     task = trained.task
@@ -39,7 +39,7 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
 
 
 def card(trained: Trained, run: int, parameters: int) -> str:
-    """What a run is, in Markdown: how it was made and ended, on which data, and the last evaluation in its log."""
+    """The model card of a run, in Markdown: its training, its data and the last evaluation in its log."""
     first, lines = read(trained.folder)
     ended = trained.runs[run]
     about = {
@@ -71,7 +71,7 @@ def _table(values: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """A value of the log in few digits; a long list by its ends."""
+    """A value of the log in a few digits; a long list abbreviated."""
     if isinstance(value, list):
         shown = [_short(entry) for entry in value]
         return ", ".join(shown if len(shown) <= LIST else [*shown[: LIST // 2], "...", *shown[-LIST // 2 :]])

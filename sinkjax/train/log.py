@@ -1,4 +1,4 @@
-"""The log of a training: JSON lines. The first says what is trained, each other one is an evaluation of one run."""
+"""The log of a training, as JSON lines: a header, then one line for each evaluation of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """An open log, cut back to its first `size` bytes: what was written after a committed checkpoint is written again."""
+    """An open log, truncated to its first `size` bytes, those that belong to the last checkpoint."""
 
     def __init__(self, folder: Path, size: int):
         try:
@@ -36,7 +36,7 @@ class Log:
         self._file.close()
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Append lines and hand them to the system."""
+        """Append lines and flush them."""
         text = "".join(json.dumps(plain(line)) + "\n" for line in lines).encode()
         self._file.write(text)
         self._file.flush()
@@ -50,7 +50,7 @@ class Log:
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The first line of a log, and its evaluations in the order in which they were made. Errors: no log.
 
-    A last line that is not whole, as a kill or a training that is writing it leaves it, is left out.
+    An incomplete last line, left by a kill or by a training that is writing it, is ignored.
     """
     try:
         text = (folder / LOG).read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, a float32 by its shortest decimal digits, what is not finite as null."""
+    """A value as JSON: arrays as lists, a float32 by its shortest decimal representation, non-finite numbers as null."""
     if isinstance(value, Mapping):
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray) and value.ndim:

@@ -1,8 +1,8 @@
-"""`train`: every run of a task into a folder; resumable at any moment, bit for bit.
+"""`train` trains every run of a task into a folder, and resumes at any moment bit for bit.
 
-The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json` and, in `models`, each
-language model. A checkpoint commits the state together with the length of the log, so a resumed training cuts what was logged
-after it and writes the same again.
+The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json` and the language models
+(in `models`). A checkpoint stores the state together with the length of the log, so a resumed training truncates later lines and
+writes them again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What is committed together with a state: the step up to which runs went (-1: nowhere), the length of the log, the seconds
-    that `run_steps` steps took, compilation aside."""
+    """Stored together with a state: the step reached (-1: none), the length of the log, and the seconds, without compilation, of
+    `run_steps` steps."""
 
     step: int = -1
     log_bytes: int = 0
@@ -63,23 +63,7 @@ def train(
     save_every: float = SAVE_EVERY,
     progress: bool = True,
 ) -> Trained:
-    """Train every run of a task, or what is left of it in `folder`; a finished training is read.
-
-    Args:
-        task: What is trained; its config says how.
-        folder: Where the training lies.
-        say: Told in one line what happens.
-        tensorboard: Whether to write event files too.
-        save_every: Seconds between checkpoints.
-        progress: Whether to show a bar. None of these four changes a number.
-
-    Returns:
-        What the runs learned.
-
-    Raises:
-        SinkjaxError: The task refuses its data; the folder has other content, or that of another config (each field that
-            differs), or another process trains in it.
-    """
+    """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
     folder, config = Path(folder), task.config
     check_dtype(config.dtype)
     every = table(config, task)
@@ -148,9 +132,9 @@ def call(
     devices: RunParallel,
     host: HostBatches | None,
 ) -> tuple[TrainState, Progress, list[dict[str, Any]]]:
-    """Bring the runs `left` to their next evaluation; the very first call only evaluates what was initialised.
+    """Advance the runs `left` to their next evaluation; the first call only evaluates the initialised models.
 
-    Returns the state, how far it is, and the lines for the log.
+    Returns the state, the progress and the lines of the log.
     """
     config = devices.config
     step = min(done.step + config.eval_every, config.steps) if done.step >= 0 else 0
@@ -173,7 +157,7 @@ def call(
 
 
 def claim(folder: Path, task: Task) -> None:
-    """Make `folder` the place of a training; errors as for `train`."""
+    """Reserve `folder` for a training; errors as for `train`."""
     document = documents.write(task.name, task.config, KIND)
 
     def differences(text: str) -> list[str]:
@@ -191,7 +175,7 @@ def claim(folder: Path, task: Task) -> None:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from training in `folder` meanwhile; a kill frees it. Errors: another one trains there."""
+    """Keep other processes from training in `folder`; a kill releases it. Errors: another process trains there."""
     lock: contextlib.AbstractContextManager[Any]
     try:
         lock = filelock.FileLock(folder / LOCK, timeout=0).acquire()
@@ -206,7 +190,7 @@ def alone(folder: Path) -> Iterator[None]:
 def header(
     task: Task, every: tuple[Run, ...], state: TrainState, devices: RunParallel, source: DataSource | None
 ) -> dict[str, Any]:
-    """The first line of a log: what is trained, where, and what intervals over its runs are intervals of."""
+    """The first line of a log: what is trained, on which devices, and what intervals over its runs are over."""
     config = task.config
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
     return {
@@ -223,7 +207,7 @@ def header(
 
 
 def summary(result: Trained) -> dict[str, Any]:
-    """What is told of a finished training: how each run ended, in how many steps, and what a step cost."""
+    """The summary of a finished training: how each run ended, after how many steps, and the cost of a step."""
     return {
         KIND: result.task.name,
         "milliseconds_per_step_of_a_run": result.milliseconds,
@@ -232,5 +216,5 @@ def summary(result: Trained) -> dict[str, Any]:
 
 
 def made(state: TrainState, config: Training) -> int:
-    """Steps of all runs that are done or that no longer have to be."""
+    """Steps of all runs that are done or no longer needed."""
     return int(np.where(np.asarray(state.status) == RUNNING, np.asarray(state.step), config.steps).sum())

@@ -1,4 +1,4 @@
-"""What one run of a training needs of a device's memory, by shapes alone: nothing is computed and no data are read."""
+"""The device memory that one run of a training needs, from shapes alone: nothing is computed and no data are read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sinkjax.train.task import DeviceDataTask, HostDataTask, Task
 
 
 def training_bytes(task: Task, config: Training) -> dict[str, int]:
-    """Part -> bytes, of a run that no mesh divides.
+    """Part -> bytes, for a run on one device.
 
-    What is kept for the gradient is what the loss of a (micro-)batch hands to its derivative; the compiler may keep less, and
-    needs room of its own.
+    The part kept for the gradient is the residuals of the loss of a (micro-)batch; the compiler may keep less, and needs memory
+    of its own.
     """
     rows = getattr(config, "micro_batch", None) or config.batch
     params = jax.eval_shape(task.init, 0)

@@ -1,6 +1,6 @@
 """One run on many devices: the batch divided along the mesh axis "data", matrices along "model".
 
-Nothing here says how a step is computed: arrays are put where they belong, and XLA divides the work accordingly.
+Only the placement of arrays is stated; XLA divides the computation of a step accordingly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def mesh_of(config: Training, task: Task) -> Mesh | None:
     """The mesh that a config asks for, or None.
 
-    Errors: too few devices; a task whose models are not those of this library, or whose batches each device would make whole.
+    Errors: too few devices; a task without models of this library, or whose batches each device would generate in full.
     """
     if not isinstance(config, AdamWTraining) or config.mesh == (1, 1):
         return None
@@ -37,7 +37,7 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
 
 
 def place_state(state: T, task: Task, mesh: Mesh) -> T:
-    """A state of many runs with its parameters, and what the optimiser keeps of each, divided as `params.RULES` say."""
+    """A state of many runs, with parameters and their optimiser state divided as `params.RULES` state."""
     assert isinstance(task, ModelTask)
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(task.model(task.variants[0])))
     where = {jax.tree_util.keystr(path): params.sharding(leaf, mesh).spec for path, leaf in leaves}

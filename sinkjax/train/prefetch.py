@@ -1,4 +1,4 @@
-"""Batches from the host, a call's worth at a time, made ahead by a thread of grain while the device computes."""
+"""Batches from the host for one call at a time, prepared by a thread of grain while the device computes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CallBatches:
 
 
 def same_data(folder: Path, source: DataSource) -> None:
-    """Raise unless the data are those that a training began with, by the first line of its log."""
+    """Raise unless the data are those with which a training began, by the first line of its log."""
     began = read(folder)[0]["data"]
     other = [name for name in source.card if documents.plain(source.card[name]) != began.get(name)]
     if other:

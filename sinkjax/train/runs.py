@@ -1,4 +1,4 @@
-"""Which runs a training has: one for each variant, learning rate and seed, in this order."""
+"""The runs of a training: one for each variant, learning rate and seed, in this order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the table: its number, and what it differs in from the others."""
+    """One run: its number, and in what it differs from the others."""
 
     run: int
     seed: int
@@ -29,13 +29,13 @@ class Run:
         return f"run {self.run} (seed {self.seed}, learning rate {self.learning_rate:g}, {self.variant})"
 
     def labels(self) -> dict[str, Any]:
-        """What a line of the log says of its run."""
+        """The entries of a line of the log that identify its run."""
         return asdict(self)
 
 
 @struct.dataclass
 class RunArrays:
-    """What the step has to know of a run: seed int32, learning_rate float32, variant int32; [] or stacked over runs [R]."""
+    """A run as the step takes it: seed int32, learning_rate float32, variant int32; [] or stacked over runs [R]."""
 
     seed: jax.Array
     learning_rate: jax.Array

@@ -1,6 +1,6 @@
-"""How fast a training goes whose task counts tokens: tokens a second, and the share of the devices' peak that its products reach.
+"""The speed of trainings on tokens: tokens per second, and the fraction of the devices' peak FLOP/s.
 
-It is kept in `speed.jsonl` beside the log, which holds only what is the same whenever a training is interrupted.
+It is stored in `speed.jsonl` beside the log, which holds only what does not depend on interruptions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sinkjax.train.task import Task, TokenTask
 
 SPEED = "speed.jsonl"
 
-# Dense bfloat16 products, FLOP/s of one device, as its maker states them.
+# FLOP/s of dense bfloat16 products on one device, as stated by its manufacturer.
 PEAKS = {
     "NVIDIA A100-SXM4-40GB": 312e12,
     "NVIDIA A100-SXM4-80GB": 312e12,
@@ -48,7 +48,7 @@ def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) ->
 
 
 def note(folder: Path, step: int, found: dict[str, float]) -> None:
-    """Add a line to the folder's file."""
+    """Append a line to the folder's file."""
     if found:
         with (folder / SPEED).open("a") as file:
             file.write(json.dumps({"step": step, **found}) + "\n")

@@ -1,4 +1,4 @@
-"""The state of a run (parameters, optimiser, step, whether it still goes on) and its optimiser.
+"""The state of a run (parameters, optimiser, step, status) and its optimiser.
 
 Adam at a constant rate, or, for an `AdamWTraining`, AdamW with warm-up, decay and clipping.
 """
@@ -22,8 +22,8 @@ STATUS = ("running", CONVERGED, DIVERGED)
 class TrainState:
     """One run, or many stacked on a leading axis.
 
-    step: int32 [], updates made. status: int32 [], RUNNING, STOPPED (its task's goal was reached; the parameters are those that
-    reached it) or BROKEN (loss or gradient were not finite; the parameters are the last before that), in words STATUS.
+    step: int32 [], updates made. status: int32 [], RUNNING, STOPPED (the goal of its task was reached, by these parameters) or
+    BROKEN (loss or gradient was not finite; the parameters are the last ones before that); STATUS in words.
     """
 
     params: Params
@@ -38,7 +38,7 @@ def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
 
 
 def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
-    """learning_rate: float [], that of the run, the highest of its schedule."""
+    """The optimiser of a run. learning_rate: float [], the highest of its schedule."""
     if not isinstance(config, AdamWTraining):
         return optax.adam(learning_rate, config.beta1, config.beta2)
     adamw = optax.adamw(
@@ -48,7 +48,7 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
 
 
 def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:
-    """What the learning rate is multiplied with in the update after `count` others, float32 []."""
+    """The factor on the learning rate in the update after `count` others, float32 []."""
     count = jnp.asarray(count, jnp.float32)
     warm = jnp.minimum(1, (count + 1) / max(1, config.warmup))
     if config.schedule == "constant":

@@ -1,4 +1,4 @@
-"""What one call computes: many steps of a run in a scan, then an evaluation on held-out data."""
+"""The computation of one call: many steps of a run in a scan, then an evaluation on held-out data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Metrics = dict[str, jax.Array]
 def advance(
     state: TrainState, run: RunArrays, limit: jax.Array, batches: Any, held_out: Any, task: Task, config: Training
 ) -> tuple[TrainState, Metrics]:
-    """Bring one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
+    """Advance one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 
-    batches, held_out: what the host read for a task of that kind, the batches with a leading axis of `eval_every`; else None.
-    A run that stops on the way keeps its state. A negative limit means that nothing is to be done: the metrics are zeros.
+    batches, held_out: data read on the host (batches with a leading axis of `eval_every`), None for data generated on the device.
+    A run that stops earlier keeps its state. A negative limit leaves the run as it is, with metrics of zero.
     """
 
     def go(state: TrainState) -> tuple[TrainState, Metrics]:
@@ -47,9 +47,9 @@ def advance(
 def update(
     state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training
 ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
-    """One step: no update on a batch on which the goal is reached, nor after a loss or gradient that is not finite.
+    """One step; without an update if the batch reaches the goal or its loss or gradient is not finite.
 
-    batch: what the host read, or None. Returns the loss and the squared norm of the gradient too.
+    batch: read on the host, or None. Also returns the loss and the squared norm of the gradient.
     """
     if batch is None:
         assert isinstance(task, DeviceDataTask)
@@ -71,11 +71,11 @@ def update(
 def gradient_of(
     params: Params, batch: Any, variant: jax.Array, task: Task, config: Training
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
-    """((loss, reached), gradient) of a batch, as the mean over its micro-batches if the config has them."""
+    """((loss, reached), gradient) of a batch, averaged over micro-batches if the config has them."""
     of = jax.value_and_grad(task.loss, has_aux=True)
     if not isinstance(config, AdamWTraining) or config.micro_batch in (None, config.batch):
         return of(params, batch, variant)
-    # Every n-th row is one group's, so that what a mesh gave to each device (neighbours) is in every group.
+    # A group takes every n-th row, so that each device's rows (neighbours, in a mesh) are spread over all groups.
     groups = jax.tree.map(lambda leaf: leaf.reshape(config.micro_batch, -1, *leaf.shape[1:]).swapaxes(0, 1), batch)
 
     def add(sums: Any, group: Any) -> tuple[Any, jax.Array]:
@@ -94,7 +94,7 @@ def _held_out(task: Task, config: Training) -> Any:
 
 
 def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
-    """What the steps of a call, [K] each, NaN for one that was not made, give for the log."""
+    """Entries of the log from the steps of a call, [K] each, NaN for steps that were not made."""
     norms = jnp.sqrt(squares)
     return {
         "train_loss": jnp.nanmean(losses),
@@ -104,6 +104,6 @@ def _watched(losses: jax.Array, squares: jax.Array) -> Metrics:
 
 
 def data_key(config: Training, seed: jax.Array, step: jax.Array) -> jax.Array:
-    """The key of a run's batch: of (data seed, seed of the run, step), or of (data seed, step) if the data are shared."""
+    """The key of a run's batch, from (data seed, seed of the run, step), or from (data seed, step) if the data are shared."""
     stream = counter_rng.key(config.data_seed, "training data", config.random_bits)
     return jax.random.fold_in(stream if config.shared_data else jax.random.fold_in(stream, seed), step)

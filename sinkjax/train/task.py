@@ -1,4 +1,4 @@
-"""What the trainer has to know of a task."""
+"""The interface between the trainer and a task."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sinkjax.train.config import Training
 
 
 class Task(Hashable, Protocol):
-    """A model and its loss. Hashable, being a static argument of the jitted step; all methods but `init` are traced.
+    """A model and its loss. Hashable, as it is a static argument of the jitted step; all methods but `init` are traced.
 
-    Its data are made on the device (`DeviceDataTask`) or read on the host (`HostDataTask`).
-    name: under which its trainings are stored. config: the training that it is the task of. variants: names of what differs
-    between runs beside seed and learning rate, on parameters of one shape; at least one. A variant arrives as int32 [], its
-    place in `variants`.
+    Its data are generated on the device (`DeviceDataTask`) or read on the host (`HostDataTask`).
+    name: under which its trainings are stored. config: of the training. variants: at least one name; variants are what differs
+    between runs besides seed and learning rate, with parameters of the same shape. Methods receive a variant as int32 [], its
+    index in `variants`.
     """
 
     @property
@@ -44,7 +44,7 @@ class Task(Hashable, Protocol):
 
 @runtime_checkable
 class DeviceDataTask(Protocol):
-    """A task whose data are made on the device; both methods are traced."""
+    """A task whose data are generated on the device; both methods are traced."""
 
     def batch(self, key: jax.Array) -> Any:
         """The training batch of one step, a pytree; `key` is that of (data seed, run, step)."""
@@ -54,20 +54,20 @@ class DeviceDataTask(Protocol):
 
 
 class DataSource(Protocol):
-    """Data on the host. card: what they are, in JSON; a training goes on only with data of the same card."""
+    """Data on the host. card: their description, as JSON; a training is resumed only with data of the same card."""
 
     @property
     def card(self) -> dict[str, Any]: ...
 
     def batch(self, seed: int, k: int) -> Any:
-        """Batch k of a run with this seed, a pytree of numpy arrays: a function of these two (and of the config) alone."""
+        """Batch k of a run with this seed, a pytree of numpy arrays that depends only on the two and the config."""
 
     def held_out(self) -> Any:
         """The held-out batch."""
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """What made tokens of a text; None for data that are no text."""
+        """The tokenizer of the text; None for data that are not text."""
 
 
 @runtime_checkable
@@ -75,10 +75,10 @@ class HostDataTask(Protocol):
     """A task whose data are read on the host."""
 
     def open(self, say: Callable[[str], None]) -> DataSource:
-        """The data, made ready. say: is told what takes time."""
+        """Prepare the data. say: called with a line of text before slow steps."""
 
     def batch_shapes(self) -> Any:
-        """Shapes and dtypes of a training batch, without its data."""
+        """Shapes and dtypes of a training batch."""
 
 
 @runtime_checkable
@@ -86,7 +86,7 @@ class SummarisingTask(Protocol):
     """A task whose evaluations are reduced on the host before they are logged."""
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """What the log keeps of what `evaluate` gave for one run."""
+        """The entries of the log, from the values of `evaluate` for one run."""
 
 
 @runtime_checkable
@@ -99,7 +99,7 @@ class ModelTask(Protocol):
 
 @runtime_checkable
 class TokenTask(Protocol):
-    """A task whose speed is told in tokens a second."""
+    """A task whose speed is reported in tokens per second."""
 
     def tokens_per_step(self) -> int:
         """Of one run."""

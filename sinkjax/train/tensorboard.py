@@ -1,4 +1,4 @@
-"""The log as TensorBoard event files, one folder for each run: an option, for those who watch a training with TensorBoard."""
+"""The log as TensorBoard event files, one folder for each run (optional)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")
 
 
 class Events:
-    """Event files that are made anew from the lines that the log has, and then grow with it."""
+    """Event files, written from the lines of the log and then extended with it."""
 
     def __init__(self, folder: Path, lines: Iterable[Mapping[str, Any]]):
         try:
@@ -29,7 +29,7 @@ class Events:
         self.write(lines)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Add evaluations; an array becomes one curve for each entry, named by its place."""
+        """Add evaluations; an array becomes one curve for each entry, named by its index."""
         for line in lines:
             run = line["run"]
             if run not in self._writers:
@@ -44,6 +44,6 @@ class Events:
                     self._writers[run].add_scalar(tag, float(array[place]), line["step"])
 
     def close(self) -> None:
-        """Write out what is buffered."""
+        """Flush and close the files."""
         for writer in self._writers.values():
             writer.close()

@@ -1,4 +1,4 @@
-"""What a training learned: the parameters of every run, how it ended and what it cost, from its folder."""
+"""A finished training, read from its folder: the parameters of every run, how it ended and what it cost."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sinkjax.train.task import Task
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended. outcome: CONVERGED, DIVERGED, or ALL_STEPS for one that made every step without reaching its goal.
+    """How a run ended. outcome: CONVERGED, DIVERGED, or ALL_STEPS if it made every step without reaching its goal.
 
-    steps: updates made, for a converged run those that it needed.
+    steps: updates made.
     """
 
     run: Run
@@ -40,7 +40,7 @@ class Ended:
 class Trained:
     """A finished training. params: leaves [runs, ...]; those of a diverged run are the last finite ones.
 
-    milliseconds: mean wall time of one step of one run, compilation aside; None if every step was part of a first call.
+    milliseconds: mean wall time of one step of one run without compilation; None if every step was part of a first call.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class Trained:
 
 
 def load_trained(folder: Path, task: Task) -> Trained:
-    """A finished training of a task from its folder. Errors: no checkpoint there, or runs that are not finished."""
+    """Read a finished training of a task. Errors: no checkpoint; runs that are not finished."""
     config = task.config
     with Checkpoints(folder, look_only=True) as checkpoints:
         found = checkpoints.restore(jax.eval_shape(lambda: begin_all(task, config)[0]))
@@ -74,7 +74,7 @@ def load_trained(folder: Path, task: Task) -> Trained:
 
 
 def trained(folder: Path, config: Training, task: Task, state: TrainState, meta: dict[str, Any]) -> Trained:
-    """The runs behind a state. Errors: some are not finished."""
+    """The finished runs of a state. Errors: some are not finished."""
     left = going(state, config)
     if left:
         raise SinkjaxError(
@@ -92,7 +92,7 @@ def trained(folder: Path, config: Training, task: Task, state: TrainState, meta:
 def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:
     """The state of all runs before the first step, and the table, stacked."""
     every = table(config, task)
-    # Seed by seed: vmapped, XLA takes ten seconds to compile the random numbers of a small model, else two.
+    # Seed by seed, as XLA compiles the random numbers of a small model in two seconds, but in ten under vmap.
     params = {seed: task.init(seed) for seed in {run.seed for run in every}}
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(params[run.seed] for run in every))
     runs = arrays(every, task)

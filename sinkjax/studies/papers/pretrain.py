@@ -1,6 +1,6 @@
-"""pretrain: a table of trainings, one thing changed at a time, and the paper's table beside it.
+"""pretrain: a table of trainings, one thing changed at a time, beside the paper's table.
 
-A study of pretraining is a YAML file (`configs/pretrain/`): its rows, what the paper says of them, and its sizes.
+Each study of pretraining is a YAML file in `configs/pretrain/` with its rows, the paper's numbers and claims, and its size.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from sinkjax.studies.papers._pretrain import rows
 from sinkjax.studies.papers._pretrain.config import Ablation
 from sinkjax.studies.study import TrainingSpec
 
-COMMON = 3  # notes that every study has, the last ones
+COMMON = 3  # the number of notes that every study has, after its own
 
 
 def trainings(config: Ablation) -> tuple[TrainingSpec, ...]:
-    from sinkjax.studies.papers._pretrain.trainings import trainings
+    from sinkjax.studies.papers._pretrain.trainings import trainings  # imports JAX
 
     return trainings(config)
 
 
 def findings(config: Ablation, architecture: Any) -> Iterator[st.Quantity]:
-    for measure in ("sink", "loss"):
+    for measure in rows.COMPARED:
         if sum(isinstance(spec.paper.get(measure), int | float) for spec in config.here) >= 4:
             yield rows.rank_correlation(config, measure)
 
@@ -36,27 +36,28 @@ def figures(config: Ablation, architecture: Any) -> Iterator[st.Figure]:
 
 
 def status(results: st.Results) -> Iterator[str]:
-    """How many rows are finished, which are not run, and which runs did not end."""
+    """How many rows are finished, which were not run, and which runs are not finished."""
     config = results.config
-    counts = [rows.finished(results.trained, spec) for spec in config.here]
+    counts = [rows.finished(results, spec) for spec in config.here]
     done = sum(of > 0 and finished == of for finished, of in counts)
     yield f"{done} of {len(config.here)} rows are finished, at size {config.size}."
     if missing := [spec.title for spec, (_, of) in zip(config.here, counts, strict=True) if not of]:
         yield f"Not run: {'; '.join(missing)}."
-    yield from rows.unfinished(config, results.trained)
+    yield from rows.unfinished(results)
 
 
 def notes(config: Ablation, results: st.Results) -> tuple[str, ...]:
     return (
         *config.notes,
         f"Size {config.size}. {config.scale.about}",
-        "Sink_k is the share of heads and sequences in which token k, counted from 1 (key k - 1), receives more than 0.3 of the"
-        " attention of the queries that see it, on the first 64 tokens of held-out blocks (Gu et al. 2025, section 3); Sink_* is"
-        " that of a bias, sink token or sink logit, which stands on no key. By the weights themselves where rows sum to 1 (or to"
-        " less, because a bias takes the rest); by each row's shares of absolute weight for all other normalisers, as the paper"
-        " does. So 'no sink' of an unnormalised model is said of shares; the column of weights says how much it writes.",
-        "The paper's numbers are of one run each, unless it says more; means and bootstrap 95 % intervals here are over seeds"
-        " that made all steps. A difference (Δ) is from the first row, paired by seed.",
+        """Sink_k is the share of heads and sequences in which token k, counted from 1 (key k - 1), receives more than 0.3 of the
+        attention of the queries that see it, on the first 64 tokens of held-out blocks (Gu et al. 2025, section 3); Sink_* is
+        that of a bias, sink token or sink logit, which has no key. Sinks are computed from the weights themselves where rows sum
+        to 1 (or to less, because a bias takes the rest), and from each row's shares of absolute weight for all other normalisers,
+        as in the paper. Whether an unnormalised model has a sink is therefore a statement about shares; the column of weights
+        shows how much it writes.""",
+        """The paper's numbers are of one run each, unless stated otherwise. Means and bootstrap 95 % intervals here are over the
+        seeds that made all steps. A difference (Δ) is from the first row, paired by seed.""",
     )
 
 
@@ -69,13 +70,14 @@ def provenance(results: st.Results) -> dict[str, Any]:
     text = about.get("data") or {}
     cost = [store.attrs["training"]["milliseconds"] for store in data.values()]
     known = [entry for entry in cost if entry is not None]
+    tokens = text.get("tokens")
     facts = {
         "size": config.size,
         "steps": about["config"]["steps"],
         "parameters": f"{about['parameters']:,}",
         "text": Path(about["config"].get("text") or "").name,  # of a folder, not where it lies
         "tokens' sha256": str(text.get("corpus", ""))[:12],
-        "tokens": f"{text['tokens']:,}" if "tokens" in text else None,
+        "tokens": tokens and f"{tokens:,}",
         "dtype": about["config"]["dtype"],
         "device": about["devices"],
         "time of a step of one run": f"{min(known):.3g} to {max(known):.3g} ms" if known else None,
@@ -92,7 +94,7 @@ STUDY = st.Study(
     title="{title}",
     question="{claim}",
     trainings=trainings,
-    rows=lambda results: rows.rows(results.config, results.trained),
+    rows=rows.rows,
     claims=lambda config, architecture: rows.claims(config),
     findings=findings,
     featured=lambda results: tuple(spec.title for spec in results.config.row_specs),

@@ -1,4 +1,4 @@
-"""A training on Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835): sinks in one to three layers. It imports no JAX."""
+"""A training on Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835). This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sinkjax.train.config import AdamWTraining
 
 @dataclass(frozen=True, kw_only=True)
 class Backcopy:
-    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835; `tasks/backcopy/data.py` says what it is)."""
+    """The language Bigram-Backcopy (Guo et al. 2024, arXiv 2410.13835), described in `tasks/backcopy/data.py`."""
 
     context: int = 256
     """inputs of a sequence"""
     characters: int = 65
-    """the most frequent characters of the text; their ids count from 0, the most frequent first"""
+    """number of characters, the most frequent ones of the text; ids count from 0, the most frequent first"""
     triggers: int = 3
-    """characters after which the character before them is copied: the first ids"""
+    """number of characters (the first ids) that are followed by a copy of the character before them"""
     delimiter: float = 0.0
-    """chance that a delimiter comes instead of the chain's next character; the chain then starts anew"""
+    """probability that a delimiter replaces the chain's next character; the chain then restarts"""
     text: str = "packaged"
-    """whose bigrams: "packaged" or the path of a text"""
+    """the text whose bigrams are used: "packaged" or a path"""
 
     def __post_init__(self) -> None:
         at_least(self, context=3, characters=2, triggers=0)
@@ -45,31 +45,22 @@ class Backcopy:
 
 @dataclass(frozen=True, kw_only=True)
 class BackcopyTraining(AdamWTraining, Backcopy, Architecture):
-    """A small model learns a language in which some characters ask for a copy of the one before them.
+    """A small model learns a language in which some characters must be followed by a copy of the one before them.
 
-    The paper has 1 to 3 layers of one head, width 256, context 256, batch 512, Adam at 3e-4 and decay 1e-4.
+    The paper uses 1 to 3 layers of one head, width 256, context 256, batch 512, Adam at 3e-4 and decay 1e-4.
     """
 
+    # Defaults of the paper; the base classes say what these fields mean.
     learning_rates: tuple[float, ...] = (3e-4,)
-    """of AdamW, after the warm-up"""
     weight_decay: float = 1e-4
-    """decoupled, on all parameters"""
     warmup: int = 0
-    """updates in which the learning rate rises linearly"""
     clip: float | None = None
-    """largest norm of a gradient over all parameters; a larger one is scaled down to it"""
     steps: int = 10_000
-    """updates of a run"""
     batch: int = 512
-    """sequences of one step"""
     layers: int = 3
-    """blocks of the model"""
     width: int = 256
-    """d, of the residual stream"""
     heads: int = 1
-    """query heads of a block"""
     mlp_width: int = 1024
-    """hidden units of the MLP"""
 
     def __post_init__(self) -> None:
         for part in (AdamWTraining, Backcopy, Architecture):

@@ -38,24 +38,24 @@ class Architecture:
     mlp_width: int = 384
     """hidden units of the MLP"""
     mlp: MLPName = "swiglu"
-    """the MLP: three matrices, gated by SiLU, GELU or ReLU, or two with one of these between them"""
+    """the MLP: three matrices gated by SiLU, GELU or ReLU, or two with one of these in between"""
     summed_heads: bool = False
-    """the outputs of heads are added and share one output matrix, instead of standing side by side"""
+    """the outputs of heads are summed and share one output matrix, instead of being concatenated"""
     tied: bool = False
     """whether the unembedding is the embedding"""
     position: PositionName = "rope"
-    """how positions enter: rotary; not at all; vectors added to embeddings (sinusoidal, learned); numbers added to scores (alibi;
-    relative: learned, by T5's buckets; bucket: the number of the bucket itself)"""
+    """position encoding: rotary; none; vectors added to embeddings (sinusoidal, learned); numbers added to scores (alibi;
+    relative: learned, by T5's buckets; bucket: the index of the bucket itself)"""
     rope_theta: float = 10_000.0
     """base of rotary positions"""
     norm: NormPlaceName = "pre"
-    """where RMSNorms stand: before attention and MLP and at the end, after each sum, before and after each part, or nowhere"""
+    """RMSNorms before attention and MLP and at the end (pre), after each sum, before and after each part, or nowhere"""
     norm_eps: float = 1e-5
     """epsilon of the norms"""
     normaliser: NormaliserName = "softmax"
-    """what makes attention weights of scores"""
+    """function from scores to attention weights"""
     alpha: float | None = None
-    """what the rows of the normaliser "scaled" sum to, by default 0.1"""
+    """sum of the rows of the normaliser "scaled", by default 0.1"""
     p: float | None = None
     """exponent of the normalisers "softmax-p" (by default 1/2) and "sigmoid-p" (by default 2)"""
     gate: GateName = "none"
@@ -77,13 +77,13 @@ class Architecture:
     bias_value: BiasValueName = "zero"
     """the value of a learned key: 0, the first unit vector, or ones / sqrt(head_dim) ("k")"""
     bias_scale: float = 1.0
-    """times which that value is taken"""
+    """factor on that value"""
     compute_dtype: Dtype | None = None
-    """of activations and of the parameters as they are used; by default that of the parameters that are updated"""
+    """of activations and of the parameters in the forward; by default that of the stored parameters"""
     remat: bool = False
-    """compute the inside of a block once more for its gradient, instead of keeping it"""
+    """recompute the inside of a block for its gradient, instead of storing it"""
     attention_impl: AttentionImplementation = "sinkjax"
-    """how attention is computed in training: as everywhere here, or by one fused operator (softmax without variants)"""
+    """attention in training: as elsewhere in sinkjax, or by one fused operator (softmax without variants)"""
     precision: Precision = "highest"
     """of matrix products ("highest": full float32 on every device)"""
 

@@ -1,4 +1,4 @@
-"""A language model trained from scratch on text: model, data and optimisation by flat names. This module imports no JAX.
+"""The config of a language model trained from scratch on text. This module imports no JAX.
 
 The defaults are a model for two CPU cores; Gu et al. 2025 (arXiv 2410.10781) train 10 layers of width 768.
 """
@@ -18,7 +18,7 @@ from sinkjax.train.config import AdamWTraining
 class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     """A decoder-only model that learns to predict the next token of a text.
 
-    Evaluated on `eval_batch` held-out blocks, the same for every seed, sinks on the first 64 tokens of each.
+    It is evaluated on `eval_batch` held-out blocks, the same for every seed; sinks are measured on the first 64 tokens of each.
     """
 
     learning_rates: tuple[float, ...] = (4e-3,)
@@ -30,7 +30,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     eval_batch: int = 64
     """held-out blocks"""
     data_seed: int = 0
-    """of the order, the choice of blocks and the random tokens, together with the seed of the run"""
+    """of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
     vocab_size: int | None = None
     """of the model, by default that of the trained tokenizer"""
 

@@ -1,4 +1,4 @@
-"""What is measured while a language model trains, on the first tokens of held-out blocks."""
+"""Measurements during the training of a language model, on the first tokens of held-out blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROBE = dataclasses.replace(Probe.of(*STATISTICS, "value_norm"), capture=(Captur
 
 
 def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -> dict[str, jax.Array]:
-    """The statistics of the first tokens of each sequence; of values, and of the residual stream after each block of the model:
+    """Statistics of the first tokens of each sequence, of values, and of the residual stream after each block:
 
     value_ratio float32 [layer], the norm of a head's value at position 0 over the mean of the others', mean over prompts and
     key-value heads (the value drain of Guo et al. 2024); spectrum float32 [layer, d], the eigenvalues of the stream's second
@@ -42,20 +42,20 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     values = record["value_norm"]  # [prompt, layer, kv_head, position]
     return {name: record[name] for name in STATISTICS} | {
         "value_ratio": (values[..., 0] / values[..., 1:].mean(axis=-1)).mean(axis=(0, 2)),
-        # One layer at a time: LAPACK's batches wait for threads of the pool that devices of one CPU share, and two wait for ever.
+        # One layer at a time: LAPACK's batches use the thread pool that all devices of a CPU share, and two of them deadlock.
         "spectrum": jax.lax.map(jnp.linalg.eigvalsh, moments),
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
     }
 
 
 def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What is logged.
+    """The entries of the log.
 
     sink, sink_share: Sink_k^0.3 of the first positions, by the weights used and by each row's shares; sink_bias, sink_bias_share:
-    the same of what the model gives to no key. received, share [layer, head]: mean weight on the first key, or its share.
+    the same for the attention that is given to no key. received, share [layer, head]: mean weight on the first key, or its share.
     norm_ratio [depth]: of the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|.
     effective_rank [layer]: exp of the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy
-    and Vetterli 2007). value_ratio, disparity [layer]. All else as it is.
+    and Vetterli 2007). value_ratio, disparity [layer]. Others are unchanged.
     """
     record = Record({name: measured[name] for name in STATISTICS}, PROBE.dims())
     rest = {name: value for name, value in measured.items() if name not in (*STATISTICS, "spectrum")}

@@ -1,4 +1,4 @@
-"""What is learned by all trainings of language models, the next token, and the one on a text that the host reads."""
+"""The tasks of language models: next-token prediction in general, and on a text read on the host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sinkjax.tasks.language_model.text import Text, open_text
 from sinkjax.train.speed import token_flops
 from sinkjax.transformer.forward import forward
 
-UNROLLED = 6  # layers up to which they are compiled one after the other, which makes a step faster and compilation slower
+UNROLLED = 6  # models with at most this many layers are unrolled, which makes a step faster and compilation slower
 Batch = Mapping[str, jax.Array]  # of `sinkjax/data/batches.py`
 
 
@@ -53,12 +53,12 @@ class LanguageTask(ABC):
         return (nll * mask).sum() / mask.sum(), jnp.bool_(False)
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
-        """loss: on held-out targets, in nats; and what `measure.py` takes of the sequences' first tokens."""
+        """loss: on held-out targets, in nats; and the statistics of `measure.py`."""
         measured = measure.measure(params, batch["tokens"], self.architecture, self.config.precision)
         return {"loss": self.held_out_loss(params, batch)} | measured
 
     def held_out_loss(self, params: Params, batch: Batch) -> jax.Array:
-        """The mean over the targets that count, float [], computed in groups of as many rows as in training."""
+        """The mean over targets in the loss mask, float [], computed in groups of as many rows as in training."""
 
         def sums(rows: Batch) -> tuple[jax.Array, jax.Array]:
             nll, mask = self._nll(params, rows)
@@ -68,7 +68,7 @@ class LanguageTask(ABC):
         return total.sum() / count.sum()
 
     def summarise(self, measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        with np.errstate(all="ignore"):  # a run that diverges ends with what is not finite
+        with np.errstate(all="ignore"):  # a run that diverges has non-finite values
             return measure.summarise(measured)
 
     def tokens_per_step(self) -> int:
@@ -78,7 +78,7 @@ class LanguageTask(ABC):
         return token_flops(self.architecture)
 
     def _nll(self, params: Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """-log p of each target in nats, and whether it counts: float32 [B, T] each."""
+        """-log p of each target in nats, and the loss mask: float32 [B, T] each."""
         tokens, config = batch["tokens"], self.architecture
         used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
         how: dict[str, Any] = {
@@ -128,7 +128,7 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def _grouped(batch: Batch, rows: int) -> Batch:
-    """A batch as groups of `rows`, [groups, rows, ...], filled up with rows of zeros, whose loss mask is 0 too."""
+    """A batch as groups of `rows`, [groups, rows, ...], padded with rows of zeros, whose loss mask is 0."""
 
     def group(leaf: jax.Array) -> jax.Array:
         missing = -len(leaf) % rows

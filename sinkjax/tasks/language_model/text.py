@@ -1,4 +1,4 @@
-"""Text for the trainer: a corpus as tokens, once for all trainings of this user, and the batches of each run."""
+"""Text for the trainer: a tokenized corpus, prepared once for all trainings of a user, and the batches of each run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sinkjax.tasks.language_model.config import Pretrain
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Text:
-    """See `sinkjax.train.task.Source`. A run's blocks come in an order of (data seed, its own seed), unless data are shared."""
+    """See `sinkjax.train.task.DataSource`. A run's order of blocks depends on (data seed, its seed), unless data are shared."""
 
     config: Pretrain
     tokens: Tokens

@@ -1,1 +1,1 @@
-"""The trigger task (Ran-Milo 2026): average what came before, at one position."""
+"""The trigger task (Ran-Milo 2026): at one position, average the tokens before it."""

@@ -1,4 +1,4 @@
-"""BOS's mass held at a value: an edit of the weights, on trained models and while they are trained."""
+"""Edits that hold BOS's mass fixed or shift its logit, for trained models, and the task of training with the mass held."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.tasks.trigger.capped_config import CappedTraining
+from sinkjax.tasks.trigger.config import CappedTraining
 from sinkjax.tasks.trigger.task import Batch, TriggerTask, model
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
 
 def held(mass: Any, queries: Any) -> Edit:
-    """BOS's weight set to `mass` in some rows, the others rescaled to sum to 1 - mass: exact, whatever the scores are.
+    """BOS's weight set to exactly `mass` in some rows, whose other weights are rescaled to sum to 1 - mass.
 
-    mass: from 0 to 1, a number or float []. queries: rows but the first, as `sinkjax.edit` takes them. A row whose weights but
-    BOS's are all 0 has nothing to rescale, and keeps 0 there.
+    mass: from 0 to 1, a number or float []. queries: rows other than the first, as `sinkjax.edit` takes them. Where all other
+    weights of a row are 0, they stay 0.
     """
     return compose(
         edit(Site.WEIGHTS, "set", 0.0, queries=queries, keys=0, renormalise=True),
@@ -38,7 +38,7 @@ def held(mass: Any, queries: Any) -> Edit:
 
 
 def other_rows(triggers: Sequence[int], length: int) -> Any:
-    """The rows but BOS's and the trigger's of each sequence, for `queries`."""
+    """All rows of each sequence except BOS's and the trigger's, for `queries`."""
     return per_prompt([tuple(row for row in range(1, length) if row != trigger) for trigger in np.asarray(triggers).tolist()])
 
 
@@ -50,9 +50,9 @@ def shifted(value: Any, queries: Any) -> Edit:
 def run_others(
     params: Params, x: jax.Array, j: jax.Array, change: Callable[[Any, Any], Edit], value: jax.Array, config: Config, probe: Probe
 ) -> tuple[jax.Array, Record]:
-    """Outputs [B, L, n] of a model under `held` or `shifted` (change) at all rows but BOS's and the trigger's.
+    """Outputs [B, L, n] of a model under `held` or `shifted` (`change`) in all rows except BOS's and the trigger's.
 
-    x: [B, L, n]. j: int [B]. value: float [], of the edit. May be traced in all of them, as an edit of stated rows may not.
+    x: [B, L, n]. j: int [B]. value: float [], of the edit. All three may be traced.
     """
     count, T = x.shape[:2]
     row = jnp.arange(T)
@@ -66,7 +66,7 @@ def run_others(
 
 @dataclass(frozen=True)
 class CappedTask(TriggerTask):
-    """The trigger task under `held`; a variant is a BOS mass."""
+    """The trigger task under `held`; its variants are BOS masses."""
 
     name: ClassVar[str] = "trigger-capped"
     config: CappedTraining
@@ -76,7 +76,7 @@ class CappedTask(TriggerTask):
         return tuple(str(cap) for cap in self.config.caps)
 
     def model(self, variant: str) -> Config:
-        """The layer itself; its mass is held by an edit, which is no part of it."""
+        """The layer itself; the edit that holds the mass is not part of it."""
         return model(self.config)
 
     def _run(self, params: Params, batch: Batch, variant: jax.Array, probe: Probe) -> tuple[jax.Array, Record]:

@@ -1,7 +1,8 @@
-"""A training of the trigger task (Ran-Milo 2026, arXiv 2603.11487): model, data, and when a run is done. It imports no JAX."""
+"""Trainings on the trigger task (Ran-Milo 2026, arXiv 2603.11487): data, model and stopping rule. This module imports no JAX."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -13,13 +14,8 @@ from sinkjax.train.config import Training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trigger:
-    """Trigger-conditional averaging (Ran-Milo 2026); positions and coordinates count from 0.
-
-    A token is a vector of `width` numbers: 0 the BOS flag, 1 the trigger flag, 2 .. width - 2 noise, width - 1 the bias channel,
-    which is 1 on ordinary tokens and 0 on BOS and trigger. At the trigger's position the target is the mean of all ordinary
-    tokens up to and with the trigger, elsewhere it is 0. What stands before the ordinary tokens never enters the mean.
-    """
+class Sequences:
+    """The sequences of the trigger task; `Trigger` describes them in full."""
 
     width: int = 16
     """n, numbers in a token"""
@@ -30,13 +26,24 @@ class Trigger:
     last: int | None = None
     """latest position of the trigger, by default the last token's"""
     noise: float = 1.0
-    """noise is uniform in -noise .. noise"""
+    """noise is uniform on (-noise, noise)"""
     bos: Literal["flag", "noisy", "none"] = "flag"
     """the first token: its flag alone, its flag and noise, or no such token"""
     second_anchor: bool = False
-    """after BOS stands another token without noise: BOS flag 1 and bias channel 1, so that it can be told from BOS"""
+    """BOS is followed by another token without noise, with BOS flag 1 and bias channel 1, which distinguishes it from BOS"""
     zero_token: bool = False
-    """before the ordinary tokens stands one that is all zeros, whose value is 0 under any weights"""
+    """the ordinary tokens are preceded by one of all zeros, whose value is 0 under any weights"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger(Sequences):
+    """Trigger-conditional averaging (Ran-Milo 2026); positions and coordinates count from 0.
+
+    A token is a vector of `width` numbers: 0 the BOS flag, 1 the trigger flag, 2 .. width - 2 noise, width - 1 the bias channel,
+    which is 1 on ordinary tokens and 0 on BOS and trigger. At the trigger's position the target is the mean of all ordinary
+    tokens up to and including the trigger, elsewhere it is 0. Tokens before the ordinary ones never enter the mean.
+    """
+
     residual: bool = False
     """targets of models with a residual stream: the input is added to them"""
 
@@ -61,7 +68,7 @@ class Trigger:
 
     @property
     def specials(self) -> int:
-        """How many tokens stand before the ordinary ones."""
+        """Number of tokens before the ordinary ones."""
         return (self.bos != "none") + self.second_anchor + self.zero_token
 
     @property
@@ -73,13 +80,13 @@ class Trigger:
         )
 
     def check_position(self, position: int) -> None:
-        """Raise unless a trigger can stand there, be it within `span` or not."""
+        """Raise unless a trigger can stand at this position, within `span` or not."""
         if not self.specials < position < self.length:
             raise SinkjaxError(f"trigger position {position} is outside of {self.specials + 1} to {self.length - 1}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriggerTraining(Training):
+class TriggerTraining(Sequences, Training):
     """Attention alone, without norm, MLP, positions and 1 / sqrt(d), trained on the trigger task; the defaults are the paper's.
 
     Its variants are the normalisers. The loss is the mean squared error over all positions and coordinates.
@@ -92,7 +99,7 @@ class TriggerTraining(Training):
     kv_heads: int | None = None
     """key-value heads, by default one for each head"""
     normalisers: tuple[NormaliserName, ...] = ("softmax",)
-    """what makes attention weights of scores; several of them are trained together, unless one has learned values of its own"""
+    """functions from scores to attention weights; several are trained together, unless one of them has learned parameters"""
     gate: bool = False
     """a sigmoid gate on each head's output"""
     residual: bool | None = None
@@ -100,25 +107,9 @@ class TriggerTraining(Training):
     scaled: bool = False
     """whether scores are divided by sqrt(width)"""
     init_std: float = 0.02
-    """standard deviation of the matrices at first"""
+    """standard deviation of the matrices at initialisation"""
     tolerance: float = 5e-3
-    """a run is done when no output of its training batch, all of it new, is further from its target"""
-    width: int = 16
-    """n, numbers in a token"""
-    length: int = 16
-    """L, tokens in a sequence, BOS included"""
-    first: int | None = None
-    """earliest position of the trigger, by default the second ordinary token's"""
-    last: int | None = None
-    """latest position of the trigger, by default the last token's"""
-    noise: float = 1.0
-    """noise is uniform in -noise .. noise"""
-    bos: Literal["flag", "noisy", "none"] = "flag"
-    """the first token: its flag alone, its flag and noise, or no such token"""
-    second_anchor: bool = False
-    """after BOS stands another token without noise that can be told from it"""
-    zero_token: bool = False
-    """before the ordinary tokens stands one that is all zeros"""
+    """a run is done when no output on a fresh training batch is further from its target"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,14 +132,32 @@ class TriggerTraining(Training):
     @property
     def data(self) -> Trigger:
         """The sequences."""
-        return Trigger(
-            width=self.width,
-            length=self.length,
-            first=self.first,
-            last=self.last,
-            noise=self.noise,
-            bos=self.bos,
-            second_anchor=self.second_anchor,
-            zero_token=self.zero_token,
-            residual=self.with_residual,
-        )
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(Sequences)}
+        return Trigger(**shared, residual=self.with_residual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CappedTraining(TriggerTraining):
+    """One layer whose BOS mass in every row but BOS's and the trigger's is held fixed; the variants are its values.
+
+    The scores decide how the remaining mass is divided among the other keys, and the whole of the trigger's row.
+    """
+
+    caps: tuple[float, ...] = (0.0, 0.5, 0.9, 0.99, 1.0)
+    """BOS masses, each held in separate runs"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        each_once(self, "caps")
+        for cap in self.caps:
+            if not 0 <= cap <= 1:
+                raise SinkjaxError(f"caps must be BOS masses from 0 to 1, and holds {cap}")
+        if self.normalisers != ("softmax",) or self.layers != 1 or self.bos == "none":
+            raise SinkjaxError(
+                'a BOS mass is held in one layer of softmax with BOS: normalisers ["softmax"], layers 1, bos not none'
+            )
+
+    @property
+    def summary(self) -> str:
+        """What is trained, in a few words."""
+        return f"The trigger task: one layer of softmax, BOS mass held at {', '.join(f'{cap:g}' for cap in self.caps)}"

@@ -1,10 +1,10 @@
-"""The trigger task for the trainer: sequences made on the device, the one forward, the mean squared error."""
+"""The trigger task for the trainer: sequences generated on the device, mean squared error; and its exact solution by ReLU."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,8 @@ from sinkjax.model.normalisers import NAMED, Given, Normaliser
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.tasks.trigger.config import TriggerTraining
-from sinkjax.tasks.trigger.data import sample
+from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
+from sinkjax.tasks.trigger.data import BIAS, TRIGGER_FLAG, sample
 from sinkjax.transformer.forward import forward
 
 Batch = tuple[jax.Array, jax.Array, jax.Array]
@@ -27,7 +27,7 @@ TINY = 1e-8  # added to the sum of a row's absolute weights, as in Gu et al. 202
 
 @dataclass(frozen=True)
 class OneOf(Normaliser):
-    """The normaliser whose place among `members` the leaf "choice" holds: one program for runs with different ones."""
+    """The normaliser whose index in `members` is the leaf "choice": one program for runs with different normalisers."""
 
     members: tuple[Normaliser, ...] = field(default=())
 
@@ -41,7 +41,7 @@ class OneOf(Normaliser):
 
 @dataclass(frozen=True)
 class TriggerTask:
-    """See `sinkjax.train.task.Task`; a variant is a normaliser."""
+    """See `sinkjax.train.task.Task`; its variants are normalisers."""
 
     name: ClassVar[str] = "trigger"
     config: TriggerTraining
@@ -68,9 +68,9 @@ class TriggerTask:
         return jnp.square(errors).mean(), jnp.abs(errors).max() < self.config.tolerance
 
     def evaluate(self, params: Params, batch: Batch, variant: jax.Array) -> dict[str, jax.Array]:
-        """loss; largest_error, the largest absolute one; and per layer and head the mean weight on the first key, BOS if there is
-        one: bos at rows that are neither its own nor the trigger's, bos_share the same of the row's absolute weight, bos_trigger
-        at the trigger's row."""
+        """loss; largest_error, in absolute value; and for each layer and head the mean weight on the first key (BOS if there is
+        one): bos in all rows but its own and the trigger's, bos_share the same as a share of the row's absolute weight,
+        bos_trigger in the trigger's row."""
         x, y, j = batch
         output, record = self._run(params, batch, variant, Probe(attention=tuple(range(self.config.layers))))
         maps = record["attention"]
@@ -104,7 +104,7 @@ class TriggerTask:
 
 
 def task(config: TriggerTraining) -> TriggerTask:
-    """The task of a config. Errors: what the model or the data refuse; learned normalisers beside others."""
+    """The task of a config. Errors: as for the model and the data; a learned normaliser together with others."""
     own = [name for name in config.normalisers if NAMED[name].learned() or NAMED[name].kernel]
     if own and len(config.normalisers) > 1:
         what = "learned values of its own" if NAMED[own[0]].learned() else "a kernel of its own"
@@ -137,6 +137,21 @@ def model(config: TriggerTraining, normaliser: str | Normaliser | None = None) -
 
 
 def _mean(values: jax.Array, rows: jax.Array) -> jax.Array:
-    """The mean of values [B, layer, head, L] over the rows [B, L] that count: [layer, head]."""
+    """The mean of values [B, layer, head, L] over the selected rows, bool [B, L]: [layer, head]."""
     counts = rows[:, None, None, :]
     return jnp.where(counts, values, 0).sum(axis=(0, 3)) / rows.sum()
+
+
+def solution(data: Trigger, dtype: Any = "float64") -> tuple[Params, Config]:
+    """Parameters and architecture of a layer of ReLU attention with zero loss and no weight on BOS (Ran-Milo 2026, Theorem 3).
+
+    The construction is ours, for sequences with BOS as the only token before the ordinary ones. The query reads the trigger flag,
+    the key the trigger flag and the bias channel: q.k is 1 between the trigger's row and every token but BOS, and 0 elsewhere.
+    ReLU keeps these scores, the divisor max(i, 1) turns row j into the mean of tokens 1 to j, and W_V = W_O = I copies it.
+    """
+    n = data.width
+    query = jnp.zeros((1, n, 1, n), dtype).at[0, TRIGGER_FLAG, 0, 0].set(1)
+    key = jnp.zeros((1, n, 1, n), dtype).at[0, jnp.array([TRIGGER_FLAG, n + BIAS]), 0, 0].set(1)
+    copy = jnp.eye(n, dtype=dtype)
+    params: Params = {"layers": {"q": query, "k": key, "v": copy[None, :, None, :], "o": copy[None, None]}}
+    return params, model(TriggerTraining(width=n, length=data.length, normalisers=("relu-index",)))

@@ -14,7 +14,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.studies.papers.trigger import _bounds as bound
 from sinkjax.tasks import train
 from sinkjax.tasks.trigger import capped
-from sinkjax.tasks.trigger.capped_config import CappedTraining
+from sinkjax.tasks.trigger.config import CappedTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
 

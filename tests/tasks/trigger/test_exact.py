@@ -9,9 +9,9 @@ import pytest
 
 import sinkjax
 from sinkjax.probes.probe import Probe
-from sinkjax.tasks.trigger import exact
 from sinkjax.tasks.trigger.config import Trigger
 from sinkjax.tasks.trigger.data import sample, targets
+from sinkjax.tasks.trigger.task import solution
 
 EXACT = 1e-12
 
@@ -22,7 +22,8 @@ def test_no_loss_and_no_weight_on_bos(data: Trigger):
         x, _, j = sample(jax.random.key(0), data, 300)
         x = jnp.asarray(x, jnp.float64)
         y = targets(x, j, data)
-        out = sinkjax.forward(exact.solution(data), x, exact.architecture(data), probe=Probe(attention=(0,)), logits=False)
+        params, config = solution(data)
+        out = sinkjax.forward(params, x, config, probe=Probe(attention=(0,)), logits=False)
         error = np.asarray(out.output - y)
         weights = np.asarray(out.record["attention"])[:, 0, 0]
     assert error.dtype == np.float64
@@ -43,6 +44,7 @@ def test_the_same_weights_under_softmax_solve_nothing():
 
     data = Trigger()
     x, y, _ = sample(jax.random.key(1), data, 300)
-    config = dataclasses.replace(exact.architecture(data), normaliser=Softmax())
-    out = sinkjax.forward(exact.solution(data, "float32"), x, config, probe=Probe(), logits=False)
+    params, config = solution(data, "float32")
+    config = dataclasses.replace(config, normaliser=Softmax())
+    out = sinkjax.forward(params, x, config, probe=Probe(), logits=False)
     assert float(jnp.square(out.output - y).mean()) > float(jnp.square(y).mean())

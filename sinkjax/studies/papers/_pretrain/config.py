@@ -1,4 +1,4 @@
-"""A study of pretraining: a table of rows, each one a training with a few fields changed. This module imports no JAX."""
+"""The config of a study of pretraining: rows, each a training with a few fields changed. This module imports no JAX."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 class RowSpec:
     """A row of a table.
 
-    name: of its training's folder. label: in words, by default the name. changes: fields of the training that differ from those
-    of the size. times: numbers that those of the size are multiplied by (a window: the context). paper: measure -> the paper's
-    number, or what it says instead. sizes: at which there is such a row, none: at all.
+    name: of its training's folder. label: its title, by default the name. changes: fields of the training that differ from those
+    of the size. times: factors on numbers of the size (for a window, on the context). paper: measure -> the paper's number, or
+    its words. sizes: those that have this row, by default all.
     """
 
     name: str
@@ -71,15 +71,15 @@ class RowSpec:
 
     @property
     def title(self) -> str:
-        """What the row is, in words."""
+        """The label, or else the name."""
         return self.label or self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What a paper says of two rows: that a measure is larger in one (`more`) than in the other (`less`).
+    """A claim of a paper: a measure is larger in the row `more` than in the row `less`.
 
-    Either may be a number instead. paper: its own numbers, in words.
+    Either may be a number instead. paper: the paper's own numbers, in words.
     """
 
     statement: str
@@ -98,25 +98,25 @@ class Statement:
 class Ablation(Trains):
     """Language models trained from scratch, one thing changed at a time, beside the numbers of a paper.
 
-    The rows are written in the file (`RowSpec`), and so is what the paper says of them (`Statement`).
+    The file holds the rows (`RowSpec`) and the paper's claims about them (`Statement`).
     """
 
     size: SizeName = "mini"
-    """how large models and trainings are (`sinkjax/studies/papers/_pretrain/sizes.py`)"""
+    """size of models and trainings (`sinkjax/studies/papers/_pretrain/sizes.py`)"""
     seeds: int = 1
-    """runs of each row, each with an initialisation and an order of the data of its own"""
+    """runs of each row, each with its own initialisation and order of the data"""
     steps: int | None = None
-    """of a run, by default those of the size"""
+    """of a run, by default as for the size"""
     text: str | None = None
-    """what is read: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
     micro_batch: int | None = None
-    """sequences whose gradient is computed at one time, by default those of the size"""
+    """sequences whose gradient is computed at a time, by default as for the size"""
     mesh: tuple[int, int] | None = None
-    """devices of one run: among how many sequences are divided, and among how many the matrices; by default one"""
+    """devices of one run: the number that share the sequences, and the number that share the matrices; by default one"""
     only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
-    """names of the rows to be trained, by default all; others are shown if they are there"""
+    """names of the rows to train, by default all; others are shown if they are finished"""
     name: tyro.conf.Suppress[str]
-    """of the study, as it is called on pages"""
+    """of the study"""
     title: tyro.conf.Suppress[str] = field(metadata=documents.CHOICE)
     """what is compared, in a few words"""
     claim: tyro.conf.Suppress[str] = field(metadata=documents.CHOICE)
@@ -124,13 +124,13 @@ class Ablation(Trains):
     changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
     """fields of the trainings of all rows, over those of the size"""
     rows: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]]
-    """the rows (`RowSpec`); the first one is what the others are compared with"""
+    """the rows (`RowSpec`); the others are compared with the first one"""
     claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = field(default=(), metadata=documents.CHOICE)
-    """what the paper says of them (`Statement`)"""
+    """the paper's claims about them (`Statement`)"""
     measures: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
     """further measures of the short table"""
     notes: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
-    """what a reader has to know of this study"""
+    """notes for readers of this study"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,17 +156,17 @@ class Ablation(Trains):
 
     @cached_property
     def row_specs(self) -> tuple[RowSpec, ...]:
-        """All rows. Errors: one that is none."""
+        """All rows. Errors: an invalid one."""
         return tuple(documents.build(RowSpec, row, f"rows[{number}]") for number, row in enumerate(self.rows))
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """All claims. Errors: one that is none."""
+        """All claims. Errors: an invalid one."""
         return tuple(documents.build(Statement, claim, f"claims[{number}]") for number, claim in enumerate(self.claims))
 
     @property
     def here(self) -> tuple[RowSpec, ...]:
-        """The rows that there are at this size."""
+        """The rows of this size."""
         return tuple(row for row in self.row_specs if not row.sizes or self.size in row.sizes)
 
     @property
@@ -176,6 +176,6 @@ class Ablation(Trains):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The measures of the short table: the usual ones, the study's own, and those that the paper has numbers of."""
+        """The measures of the short table: the usual ones, the study's own, and those for which the paper has numbers."""
         papers = {measure for row in self.row_specs for measure in row.paper}
         return tuple(name for name in MEASURES if name in (*SHOWN, *self.measures) or name in papers)

@@ -1,4 +1,4 @@
-"""What the log of a training tells, as labelled arrays: every evaluation of every run, and how each run ended."""
+"""The log of a training as labelled arrays: every evaluation of every run, and how each run ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sinkjax.tasks import Trained
 
 GOING = "going on"  # the outcome of a run that is not finished
-ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # of a line, what is no measurement
-DIMS = {  # of what has more than one number at each evaluation
+ABOUT = ("run", "seed", "learning_rate", "variant", "status")  # entries of a line that are not measurements
+DIMS = {  # of measurements with more than one number at each evaluation
     "sink": ("key",),
     "sink_share": ("key",),
     "received": ("layer", "head"),
@@ -39,18 +39,18 @@ def measure(trained: Trained) -> xarray.Dataset:
 
 
 def so_far(folder: Path) -> xarray.Dataset | None:
-    """The evaluations of a training that is not finished; None before the first."""
+    """The evaluations of an unfinished training; None before the first."""
     log = folder / LOG
-    if not log.is_file() or b"\n" not in log.read_bytes() or not read(folder)[1]:  # it may be there and empty still
+    if not log.is_file() or b"\n" not in log.read_bytes() or not read(folder)[1]:  # it may exist and be empty
         return None
     return of_log(folder)
 
 
 def of_log(folder: Path) -> xarray.Dataset:
-    """The log of a training: name -> float[run, point, ...], NaN after a run's end and where a number is not finite.
+    """The log of a training: name -> float[run, point, ...], NaN after a run's end and for numbers that are not finite.
 
-    run: the seeds. step [run, point]: of the evaluations. outcome, steps [run]: how it ended, and the updates made. Errors: no
-    log.
+    run: the seeds. step [run, point]: of the evaluations. outcome, steps [run]: how it ended, and after how many updates.
+    Errors: no log.
     """
     import xarray
 

@@ -1,7 +1,6 @@
-"""How large a study is: named sets of fields of a training. This module imports no JAX.
+"""Sizes of studies: named sets of fields of a training. This module imports no JAX.
 
-What a paper states is taken from it; what it leaves open is chosen here, and `about` says so. A micro-batch is what fits on one
-device of 80 GB.
+Settings are a paper's where it states them, else chosen here, as `about` says. A micro-batch fits on one device of 80 GB.
 """
 
 from __future__ import annotations
@@ -15,31 +14,32 @@ SizeName = Literal["mini", "60m", "1b", "152m", "backcopy", "backcopy-mini"]
 
 @dataclass(frozen=True)
 class Size:
-    """task: what is trained, as `sinkjax train` calls it. fields: of its config. about: where they come from."""
+    """task: its name for `sinkjax train`. fields: of its config. about: where they come from."""
 
     task: str
     fields: Mapping[str, Any]
     about: str
 
 
-EVAL_EVERY = 20  # steps of a large model: what an interruption costs at most, as each evaluation has a checkpoint
-
-GU = {
-    "text": "sail/regmix-data-sample",
-    "tokenizer": "EleutherAI/gpt-neox-20b",
-    "vocab_size": 50_432,
+LARGE = {
     "separator": "eos",
     "bos": "none",
     "context": 2048,
-    "batch": 512,
     "eval_batch": 100,
-    "eval_every": EVAL_EVERY,
+    "eval_every": 20,  # each evaluation has a checkpoint, so this is what an interruption costs at most
     "weight_decay": 0.1,
-    "learning_rates": (4e-4,),
-    "warmup": 100,
     "clip": 1.0,
     "compute_dtype": "bfloat16",
     "together": "map",
+}
+GU = {
+    **LARGE,
+    "text": "sail/regmix-data-sample",
+    "tokenizer": "EleutherAI/gpt-neox-20b",
+    "vocab_size": 50_432,
+    "batch": 512,
+    "learning_rates": (4e-4,),
+    "warmup": 100,
 }
 
 SIZES: dict[str, Size] = {
@@ -60,7 +60,7 @@ SIZES: dict[str, Size] = {
             "steps": 3000,
         },
         "A model for two CPU cores: 4 layers of width 128, 2 heads of 64, 8 blocks of 256 tokens a step, BOS first in"
-        " each, decay 0.5 on everything. Chosen so that a softmax model grows a sink soon; no paper has it.",
+        " each, decay 0.5 on everything. Chosen so that a softmax model develops a sink early; no paper uses it.",
     ),
     "60m": Size(
         "pretrain",
@@ -70,30 +70,17 @@ SIZES: dict[str, Size] = {
     ),
     "1b": Size(
         "pretrain",
-        {
-            **GU,
-            "layers": 22,
-            "width": 2048,
-            "heads": 16,
-            "mlp_width": 5632,
-            "steps": 40_000,
-            "micro_batch": 8,
-            "remat": True,
-        },
+        GU | {"layers": 22, "width": 2048, "heads": 16, "mlp_width": 5632, "steps": 40_000, "micro_batch": 8, "remat": True},
         "Gu et al. 2025, their larger model: 22 layers of width 2048, 40,000 steps; data and optimiser as at 60m.",
     ),
     "152m": Size(
         "pretrain",
         {
+            **LARGE,
             "text": "Skylion007/openwebtext",
             "tokenizer": "TinyLlama/TinyLlama_v1.1",
             "vocab_size": 32_000,
-            "separator": "eos",
-            "bos": "none",
-            "context": 2048,
             "batch": 256,
-            "eval_batch": 100,
-            "eval_every": EVAL_EVERY,
             "layers": 12,
             "width": 768,
             "heads": 12,
@@ -101,14 +88,10 @@ SIZES: dict[str, Size] = {
             "learning_rates": (6e-4,),
             "schedule": "cosine",
             "warmup": 2000,
-            "weight_decay": 0.1,
-            "clip": 1.0,
             "steps": 38_147,
-            "compute_dtype": "bfloat16",
-            "together": "map",
             "micro_batch": 16,
         },
-        "Li et al. 2026: 152M parameters in the style of Llama-2, 20B tokens of OpenWebText. They state no more that we know of."
+        "Li et al. 2026: 152M parameters in the style of Llama-2, 20B tokens of OpenWebText. The rest is not stated."
         " Chosen here: 12 layers of width 768, 12 heads, MLP 2688 and the 32,000 tokens of Llama-2, which make 152M; blocks of"
         " 2048, 256 of them a batch; AdamW at 6e-4, cosine to a tenth, 2,000 steps of warm-up, decay 0.1.",
     ),
@@ -120,15 +103,7 @@ SIZES: dict[str, Size] = {
     ),
     "backcopy-mini": Size(
         "backcopy",
-        {
-            "width": 64,
-            "mlp_width": 256,
-            "context": 64,
-            "batch": 64,
-            "eval_batch": 64,
-            "learning_rates": (1e-3,),
-            "steps": 2000,
-        },
+        {"width": 64, "mlp_width": 256, "context": 64, "batch": 64, "eval_batch": 64, "learning_rates": (1e-3,), "steps": 2000},
         "The language of Guo et al. 2024 for two CPU cores: width 64, 64 characters a sequence, 64 sequences a batch, 2,000 steps"
         " at 1e-3. Chosen here.",
     ),

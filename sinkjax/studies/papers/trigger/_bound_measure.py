@@ -1,4 +1,4 @@
-"""What trigger/bound measures: loss and BOS mass of trained layers, as they are and with the mass held or the logit shifted."""
+"""Measurements of trigger/bound: loss and BOS mass of trained layers, unedited, with the mass held and with the logit shifted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.studies.papers.trigger._lab import DIVERGED
-from sinkjax.studies.papers.trigger._measure import BLOCK, curves, held_out
+from sinkjax.studies.papers.trigger._measure import held_out, in_blocks, learned
 from sinkjax.tasks.trigger.capped import held, run_others, shifted
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.task import model
@@ -28,7 +28,7 @@ Found = dict[str, NDArray]
 
 
 def free(config: Any, trained: Trained) -> xarray.Dataset:
-    """Of each run: what it is without an edit, with its mass held (held_*), with BOS's logit shifted (shifted_*), its curves."""
+    """Each run without an edit, with its mass held (held_*) and with BOS's logit shifted (shifted_*), and its learning curves."""
     import xarray
 
     plain = _each(config, trained, shifted, [(0.0,)] * len(trained.runs))
@@ -36,29 +36,25 @@ def free(config: Any, trained: Trained) -> xarray.Dataset:
     for axis, edit, values in (("held", held, config.caps), ("shifted", shifted, config.shifts)):
         found = _each(config, trained, edit, [values] * len(trained.runs))
         variables |= {f"{axis}_{name}": (("run", axis), array) for name, array in found.items()}
-    variables |= {name: (("run", "evaluation"), array) for name, array in curves(trained).items()}
-    variables["steps"] = (("run",), np.array([ended.steps for ended in trained.runs]))
-    variables["outcome"] = (("run",), np.array([ended.outcome for ended in trained.runs]))
+    variables |= learned(trained)
     seeds = [ended.run.seed for ended in trained.runs]
     return xarray.Dataset(variables, {"run": seeds, "held": list(config.caps), "shifted": list(config.shifts)})
 
 
 def capped(config: Any, trained: Trained) -> xarray.Dataset:
-    """Of each mass and run that was trained with it: what it is with that mass held."""
+    """Each run with the mass held with which it was trained."""
     import xarray
 
     masses = [(float(ended.run.variant),) for ended in trained.runs]  # in the order of config.caps, each with all its seeds
     shape = (len(config.caps), config.cap_seeds)
-    variables: dict[str, Any] = {
-        name: (("cap", "run"), array.reshape(shape)) for name, array in _each(config, trained, held, masses).items()
-    }
-    outcomes = np.array([ended.outcome for ended in trained.runs]).reshape(shape)
+    found = _each(config, trained, held, masses) | {"outcome": np.array([ended.outcome for ended in trained.runs])}
     seeds = [ended.run.seed for ended in trained.runs[: config.cap_seeds]]
-    return xarray.Dataset(variables | {"outcome": (("cap", "run"), outcomes)}, {"cap": list(config.caps), "run": seeds})
+    variables = {name: (("cap", "run"), array.reshape(shape)) for name, array in found.items()}
+    return xarray.Dataset(variables, {"cap": list(config.caps), "run": seeds})
 
 
 def _each(config: Any, trained: Trained, edit: Callable, values: Sequence[Sequence[float]]) -> Found:
-    """`on_sequences` of each run under an edit of each of its values: name -> [run, value], NaN for runs that diverged."""
+    """`on_sequences` of each run under an edit, for each of its values: name -> [run, value], NaN for runs that diverged."""
     data = held_out(Trigger(width=config.width, length=config.length), config.sequences, config.seed)
     architecture = model(cast(TriggerTraining, trained.config))
     found: list[list[dict[str, float]]] = []
@@ -70,23 +66,21 @@ def _each(config: Any, trained: Trained, edit: Callable, values: Sequence[Sequen
 
 
 def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], edit: Callable, value: float) -> dict[str, float]:
-    """One layer on held-out sequences under `held` or `shifted` of a value.
+    """One layer on held-out sequences under `held` or `shifted` with a value.
 
-    loss: mean squared error. bos: mean BOS mass over sequences and the rows but BOS's and the trigger's. first: the largest BOS
+    loss: mean squared error. bos: mean BOS mass over sequences and all rows but BOS's and the trigger's. first: the largest BOS
     mass of row 1 in any sequence.
     """
-    blocks = [tuple(array[start : start + BLOCK] for array in data) for start in range(0, len(data[0]), BLOCK)]
-    parts = [jax.device_get(_block(params, *block, jnp.float32(value), config=config, edit=edit)) for block in blocks]
-    shares = np.array([len(block[0]) for block in blocks]) / len(data[0])
-    mean = {name: float(shares @ np.array([part[name] for part in parts], np.float64)) for name in ("loss", "bos")}
-    return mean | {"first": float(max(part["first"] for part in parts))}
+    fractions, parts = in_blocks(data, partial(_block, params, value=jnp.float32(value), config=config, edit=edit))
+    mean = {name: float(fractions @ parts[name].astype(np.float64)) for name in ("loss", "bos")}
+    return mean | {"first": float(parts["first"].max())}
 
 
 @partial(jax.jit, static_argnames=("config", "edit"))
 def _block(
-    params: Params, x: jax.Array, y: jax.Array, j: jax.Array, value: jax.Array, *, config: Config, edit: Callable
+    params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, value: jax.Array, config: Config, edit: Callable
 ) -> dict[str, jax.Array]:
-    """`on_sequences` of a few sequences."""
+    """`on_sequences` of one block."""
     output, record = run_others(params, x, j, edit, value, config, Probe(attention=(0,)))
     mass = record["attention"][:, 0, 0, :, 0]
     row = jnp.arange(x.shape[1])

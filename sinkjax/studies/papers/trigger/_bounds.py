@@ -1,8 +1,8 @@
 """Lower bounds on the loss of one layer of attention on the trigger task, as functions of its BOS mass.
 
-This module imports no JAX. The derivation is `docs/trigger.md`; numbers in brackets are those of its equations. Rows and
-positions count from 0: BOS is position 0, row i sees i tokens besides it, and row j has the trigger. A loss is the mean square
-over rows and coordinates.
+This module imports no JAX. Numbers in brackets are equations of `docs/trigger.md`, which derives the bounds. Rows and positions
+count from 0: BOS is position 0, row i sees i tokens besides it, and row j has the trigger. A loss is a mean square over rows and
+coordinates.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.trigger.config import Trigger
 
 NOISE = 1 / 3  # variance of Uniform(-1, 1)
-STEP = 1e-3  # of the parameters that are minimised over
-STARTS = 4  # nodes of a grid from which a sum of squares is minimised further
+STEP = 1e-3  # by which parameters are perturbed before a second minimisation
+STARTS = 4  # best nodes of a grid from which a sum of squares is minimised
 DISTANCES, VALUES = np.linspace(0, 0.6, 13), np.array([0, 0.1, 0.5, 1])  # nodes for rho, and for omega / (1 - c)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the data: width n, length L, and the first and the last position that the trigger takes, equally often."""
+    """Sizes of the data: width n, length L, and the first and last position of the trigger, which is uniform in between."""
 
     width: int
     length: int
@@ -44,7 +44,7 @@ class Shape:
 
     @classmethod
     def of(cls, data: Trigger) -> Shape:
-        """The sizes of sequences. Errors: sequences of which the bounds do not speak."""
+        """The sizes of sequences. Errors: sequences that the bounds do not cover."""
         if data.bos != "flag" or data.second_anchor or data.zero_token or data.residual or data.noise != 1:
             raise SinkjaxError(
                 "the bounds are for the paper's data: bos flag, noise 1, no second_anchor, zero_token or residual stream"
@@ -58,12 +58,12 @@ class Shape:
 
     @cached_property
     def triggers(self) -> NDArray:
-        """int[J], positions of the trigger."""
+        """int[J], the positions of the trigger."""
         return np.arange(self.first, self.last + 1)
 
     @cached_property
     def shares(self) -> NDArray:
-        """float[J], h = 1 / j: the share of each token in the mean that the trigger's row copies."""
+        """float[J], h = 1 / j: the weight of each token in the mean that the trigger's row copies."""
         return 1 / self.triggers
 
     @cached_property
@@ -89,7 +89,7 @@ def check_cap(cap: float) -> None:
 
 @cache
 def flags(cap: float, shape: Shape) -> float:
-    """(15): no layer whose BOS mass, in the mean over sequences and non-trigger rows, is at most `cap` has a smaller loss."""
+    """(15): lower bound for layers whose BOS mass, in the mean over sequences and non-trigger rows, is at most `cap`."""
     check_cap(cap)
     if cap == 1:
         return 0.0
@@ -111,23 +111,23 @@ def _nodes(*axes: NDArray) -> NDArray:
 
 
 def _least(total: Callable[[NDArray], NDArray], starts: NDArray) -> float:
-    """The least value of a function of [..., parameters], from the best of the nodes [nodes, parameters]."""
+    """The minimum of a function of [..., parameters], searched from the best of the nodes [nodes, parameters]."""
     from scipy.optimize import minimize
 
     order = np.argsort(total(starts))[:STARTS]
     options = {"xatol": 1e-8, "fatol": 1e-18, "maxfev": 1000}
     search = lambda start: minimize(total, start, method="Nelder-Mead", options=options)  # noqa: E731
     best = min((search(start) for start in starts[order]), key=lambda found: found.fun)
-    return float(min(search(best.x + change).fun for change in (0, STEP)))  # a simplex that has collapsed is opened again
+    return float(min(search(best.x + change).fun for change in (0, STEP)))  # restart a collapsed simplex
 
 
 def _others(distance: NDArray, value: NDArray, cap: float, shape: Shape) -> NDArray:
-    """(9): rows but BOS's and the trigger's, if values of tokens keep this distance from 0 and BOS's has this norm."""
+    """(9): cost of the other rows if values of tokens have at least this distance from 0 and BOS's value has this norm."""
     return (shape.length - 2) * np.maximum((1 - cap) * distance - cap * value, 0) ** 2
 
 
 def _trigger_row(upper: NDArray, lower: NDArray, angles: Sequence[NDArray], shape: Shape) -> NDArray:
-    """(13): what the trigger's row costs if two directions of its output are confined to [-lower, upper] and [-lower, lower].
+    """(13): cost of the trigger's row if two directions of its output are confined to [-lower, upper] and [-lower, lower].
 
     angles: of the first direction, towards BOS's coordinate (psi), towards the noise (alpha) and between the flags (beta).
     """
@@ -142,12 +142,12 @@ def _trigger_row(upper: NDArray, lower: NDArray, angles: Sequence[NDArray], shap
 
 
 def _half(room: NDArray, spread: NDArray) -> NDArray:
-    """(12): twice the least mean square by which a symmetric variable of this spread leaves a half-line with this room."""
+    """(12): twice the least mean squared distance of a symmetric variable of this spread to a half-line with this room."""
     return np.where(room >= 0, np.maximum(spread - room, 0) ** 2, spread**2 + 2 * room**2)
 
 
 def _smallest(shape: Shape) -> float:
-    """(11): the smallest second moment of the target in any direction but BOS's coordinate."""
+    """(11): the smallest second moment of the target in any direction orthogonal to BOS's coordinate."""
     h = shape.shares
     target = np.stack([h, 1 - h])
     return min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0])
@@ -157,15 +157,15 @@ def _smallest(shape: Shape) -> float:
 
 
 def first_row(cap: float, shape: Shape) -> float:
-    """(23): no layer whose BOS mass in row 1 is at most `cap` for every sequence has a smaller loss."""
+    """(23): lower bound for layers whose BOS mass in row 1 is at most `cap` for every sequence."""
     check_cap(cap)
     rank = shape.noise - 3
     if rank < 1:
         return 0.0
-    norms = np.linspace(0, np.sqrt(shape.noise), 4001)  # at the last one the trigger's row costs nothing any more
+    norms = np.linspace(0, np.sqrt(shape.noise), 4001)  # at the last one the trigger's row costs nothing
     rest = np.mean([np.maximum(_in_span(norms, int(j), shape), _in_test(norms, int(j), shape)) for j in shape.triggers], axis=0)
     own = NOISE * ((1 - cap) * norms) ** 2
-    # Between two nodes row 1, which rises, costs at least its left end, and the trigger's row, which falls, its right end.
+    # Between two nodes, row 1 (increasing) costs at least its left end, the trigger's row (decreasing) its right end.
     return float((own[:-1] + rest[1:]).min()) / shape.cells
 
 
@@ -200,7 +200,7 @@ def _largest(tokens: int, count: int, coordinates: int) -> float:
 
 
 def blind(cap: float, shape: Shape, each: bool) -> float:
-    """(28): no layer whose weights do not depend on the noise has a smaller loss.
+    """(28): lower bound for layers whose weights do not depend on the noise.
 
     each: whether `cap` holds for the BOS mass of each non-trigger row; otherwise for their mean.
     """
@@ -212,7 +212,7 @@ def blind(cap: float, shape: Shape, each: bool) -> float:
 
 
 def spread(cap: float, shape: Shape) -> NDArray:
-    """(26): float[L], the cheapest mass off BOS in each row if BOS's is `cap` in their mean: in proportion to i, at most 1."""
+    """(26): float[L], the cheapest mass off BOS in each row if BOS's mass is `cap` on average: proportional to i, at most 1."""
     rows = np.arange(shape.length)
     counted = shape.rows[0]
     low, high = 0.0, 1.0
@@ -229,7 +229,7 @@ def _row_noise(leak: NDArray, shape: Shape) -> float:
 
 
 def _blind_flags(cap: float, shape: Shape) -> float:
-    """(27): the flags' part, by the argument of (15) in the plane of the two flags."""
+    """(27): the cost of the flags, by the argument of (15) in the plane of the two flags."""
     if cap == 1:
         return 0.0
     leak, h = 1 - cap, shape.shares
@@ -246,7 +246,7 @@ def _blind_flags(cap: float, shape: Shape) -> float:
 
 
 def even(leak: NDArray, shape: Shape) -> float:
-    """(29): the least loss with mass leak[i] off BOS in each non-trigger row, weights even over other keys: it is attained.
+    """(29): the least loss with mass leak[i] off BOS in each non-trigger row and even weights over other keys; it is attained.
 
     leak: float[L]; entry 0 is not used. The trigger's row has weights 1 / j on tokens 1 to j.
     """

@@ -1,8 +1,8 @@
-"""What the studies of the trigger task share: their settings, the models that they train, what is measured on each run."""
+"""What the studies of the trigger task share: settings, models, measures of each run, rows, notes, and their declaration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import Quantity, in_digits, quantity
-from sinkjax.analysis.summary import LEVEL, Row
+from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.config import Trains
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import Study, TrainingSpec
 from sinkjax.tasks.trigger.config import TriggerTraining
 
 TRIGGER, OTHERS, EVERY = "trigger", "others", "every"  # rows of attention, and of a loss
@@ -26,7 +27,7 @@ SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 
 @dataclass(frozen=True, kw_only=True)
 class Trials(Trains):
-    """What every study of the trigger task has to state; the defaults are the paper's."""
+    """What every study of the trigger task states; the defaults are the paper's."""
 
     steps: int = 50_000
     """of a run, unless it is done before"""
@@ -35,15 +36,15 @@ class Trials(Trains):
     length: int = 16
     """tokens of a sequence, BOS included, L"""
     batch: int = 128
-    """sequences of a step, all of them new"""
+    """sequences of a step, all of them fresh"""
     rate: float = 1e-3
     """of Adam's steps"""
     tolerance: float = 5e-3
-    """a run is done when no output of a batch is further from its target"""
+    """a run is done when no output on a batch is further from its target"""
     evaluate_every: int = 50
     """steps between two points of the learning curves"""
     sequences: int = 10_000
-    """held-out sequences of loss and attention, their triggers drawn as in training"""
+    """held-out sequences for loss and attention, with triggers drawn as in training"""
     shared_data: bool = False
     """the same data for all runs of a model: intervals are then over initialisations only"""
 
@@ -58,9 +59,9 @@ class Lab(Trials):
     """A study that maps its models' attention."""
 
     map_sequences: int = 1000
-    """held-out sequences of maps and interventions"""
+    """held-out sequences for maps and edits"""
     trigger_position: int = 7
-    """where the trigger of those stands, counted from 0 (the paper's position 8)"""
+    """position of their trigger, counted from 0 (the paper's position 8)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +75,7 @@ class Edited(Lab):
     """A study that edits its trained models."""
 
     moves: tuple[int, ...] = (4, 12)
-    """positions with which BOS changes places, counted from 0"""
+    """positions with which BOS is swapped, counted from 0"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,12 +87,12 @@ class Edited(Lab):
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Lab):
-    """A study that asks of each run whether it sinks and whether it solves the task."""
+    """A study that decides for each run whether it sinks and whether it solves the task."""
 
     sinks: float = 0.5
-    """mean weight on BOS, or share of it, in the rows of other tokens than the trigger, from which on a head sinks"""
+    """smallest mean weight on BOS (or share of it), in rows other than BOS's and the trigger's, of a head that sinks"""
     solved: float = 1.0
-    """per cent of the loss of a model that writes nothing, below which a run has solved the task"""
+    """a run has solved the task when its loss is below this percentage of that of a model that writes nothing"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,8 +107,7 @@ NORMALISERS: dict[str, dict[str, Any]] = {SOFTMAX: {"normalisers": ("softmax",)}
 
 @dataclass(frozen=True)
 class Model:
-    """A model of a study. name: of its training and store. label: in words. changes: fields of its training, but for those that
-    the study states for all."""
+    """A model of a study: the name of its training and store, its label, and the fields of its training that differ."""
 
     name: str
     label: str
@@ -115,12 +115,16 @@ class Model:
 
 
 def training(config: Trials, changes: Mapping[str, Any]) -> TriggerTraining:
-    """A training as a study states it, with some fields changed. Errors: what does not fit, by its name."""
-    stated = {
-        name: getattr(config, name) for name in ("seed", "seeds", "steps", "batch", "tolerance", "width", "length", "dtype")
-    }
-    stated |= {"learning_rates": (config.rate,), "eval_every": config.evaluate_every, "shared_data": config.shared_data}
+    """The training that a study states, with some fields changed."""
+    shared = ("seed", "seeds", "steps", "batch", "tolerance", "width", "length", "dtype", "shared_data")
+    stated = {name: getattr(config, name) for name in shared}
+    stated |= {"learning_rates": (config.rate,), "eval_every": config.evaluate_every}
     return TriggerTraining(**{**stated, **changes})
+
+
+def labels_of(models: Iterable[Model]) -> dict[str, str]:
+    """Name of each model's store -> its label."""
+    return {model.name: model.label for model in models}
 
 
 DONE = "converged"  # the outcome of a run that met the stopping rule
@@ -136,17 +140,17 @@ ELSEWHERE, ELSEWHERE_TRIGGER = "weight elsewhere, other rows", "weight elsewhere
 UNEVEN = "largest difference from 1/j on tokens 1 to j, trigger row"
 
 
-def mass(data: Any, name: str, rows: str, target: str) -> Any:
-    """A mass of every run, layer and head."""
-    return data[name].sel(rows=rows, target=target)
+def on_bos(data: Any, kind: str) -> NDArray:
+    """Mean "weight" on BOS, or its "share", in the other rows: float[run, layer, head]."""
+    return np.asarray(data[kind].sel(rows=OTHERS, target="bos").transpose("run", "layer", "head").values)
 
 
 def _mean(name: str, rows: str, target: str) -> Callable[[Any], NDArray]:
-    """Of each run: its mass, mean over layers and heads."""
-    return lambda data: mass(data, name, rows, target).mean(("layer", "head")).values
+    """The mean of a mass over layers and heads, for each run."""
+    return lambda data: data[name].sel(rows=rows, target=target).mean(("layer", "head")).values
 
 
-# name of a measure, with its unit -> float[run] of a training's dataset; NaN where a run diverged, inf where it never came so far
+# measure -> float[run] from the dataset of a training; NaN for a run that diverged, inf for one that did not get that far
 MEASURES: dict[str, Callable[[Any], NDArray]] = {
     SOLVED: lambda data: 100.0 * (data["outcome"].values == DONE),
     STEPS: lambda data: np.where(data["outcome"].values == DONE, data["steps"].values, np.inf),
@@ -168,90 +172,101 @@ def values(data: Any, measure: str) -> NDArray:
     return np.asarray(MEASURES[measure](data), np.float64)
 
 
-def interval(data: Any, measure: str, seed: int) -> Interval:
-    """A measure, mean over the runs that have it."""
-    return intervals.interval(values(data, measure), level=LEVEL, seed=seed)
+def all_but(*measures: str) -> tuple[str, ...]:
+    """The names of the other measures."""
+    return tuple(name for name in MEASURES if name not in measures)
 
 
-def rows(stores: Mapping[str, Any], labels: Mapping[str, str], measures: Sequence[str], seed: int) -> list[Row]:
-    """A row for each model and measure, and then one for each of its runs. labels: name of a training -> name of its model."""
+def rows(results: Results, labels: Mapping[str, str], measures: Sequence[str]) -> list[Row]:
+    """A row for each model (`labels`: name of its store -> its label) and measure, then one for each of its runs."""
     models, runs = [], []
     for name, label in labels.items():
-        data = stores[name]
         for measure in measures:
-            each = values(data, measure)
-            models.append(Row(label, MODELS, measure, intervals.interval(each, level=LEVEL, seed=seed)))
-            runs += [
-                Row(f"{label}, seed {run}", RUNS, measure, alone(value))
-                for run, value in zip(data["run"].values, each, strict=True)
-            ]
+            each = values(results[name], measure)
+            models.append(Row(label, MODELS, measure, results.interval(each)))
+            runs += run_rows(results[name], label, measure, each)
     return models + runs
 
 
-def alone(value: float) -> Interval:
-    """A number that stands for itself; None where it is not finite."""
-    return intervals.interval(np.array([value]))
+def run_rows(data: Any, label: str, measure: str, each: NDArray) -> list[Row]:
+    """A row for each run of a model. each: float[run]; what is not finite is left empty."""
+    seeds = data["run"].values
+    return [
+        Row(f"{label}, seed {seed}", RUNS, measure, intervals.interval(np.array([value])))
+        for seed, value in zip(seeds, each, strict=True)
+    ]
 
 
-def measured(name: str, measure: str, what: str = "", unit: str = "") -> Quantity:
-    """A measure of one model, mean over its runs. name: of its training."""
-    return quantity(what or f"{measure} ({name})", lambda results: interval(results[name], measure, results.config.seed), unit)
+def measured(name: str, measure: str, what: str = "") -> Quantity:
+    """A measure of one model, mean over its runs."""
+    return quantity(what or f"{measure} ({name})", lambda results: values(results[name], measure))
 
 
-def done(name: str, label: str) -> Quantity:
-    """How many runs of a model met the stopping rule."""
-
-    def count(results: Any) -> float:
-        return float((results[name]["outcome"].values == DONE).sum())
-
-    return quantity(f"{label}: runs that met the stopping rule", count)
-
-
-def notes(config: Trials) -> tuple[str, ...]:
-    """What the numbers of every study mean."""
+def shared_notes(config: Trials) -> tuple[str, ...]:
+    """How to read the numbers of every study of the trigger task."""
     return (
-        f"The task: {config.length} tokens of {config.width} numbers, the first one BOS; at the trigger, the mean of all tokens"
-        " after BOS up to and with the trigger; elsewhere nothing. Positions count from 0, but where the paper is quoted.",
-        "A mass is a mean over held-out sequences and rows: the trigger's, or those of all tokens but BOS and the trigger. A"
-        " weight is what was used; a share is its part of its row's absolute weight, as rows of unnormalised attention do not sum"
-        " to 1. A row that is nearly 0 has shares too, so a share says nothing of how much is written.",
-        f"A run is done once no output of a training batch (all of it new) is off by {config.tolerance:g} or more. Means and"
-        " bootstrap 95 % intervals are over runs, also those that are not done; runs that diverged are left out and named.",
+        f"""The task: {config.length} tokens of {config.width} numbers, of which the first is BOS. At the trigger the target is
+        the mean of all tokens after BOS up to and including the trigger; elsewhere it is zero. Positions count from 0, except
+        where the paper is quoted.""",
+        """A mass is a mean over held-out sequences and over the trigger's rows or the other rows (those of all tokens but BOS
+        and the trigger). The weight is the attention weight itself. The share is its fraction of the row's absolute weight,
+        as rows of unnormalised attention do not sum to 1; shares are defined even for rows that are nearly 0, and do not say
+        how much is written.""",
+        f"""A run is done when no output on a fresh training batch is off by {config.tolerance:g} or more. Means and bootstrap
+        95 % intervals are over all runs, done or not, except those that diverged, which are listed.""",
     )
 
 
 def unfinished(stores: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[str]:
-    """For each model of which not all runs are done, the seeds of the others and where they ended."""
+    """For each model with runs that are not done, the seeds of these and where they ended."""
     for name, label in labels.items():
         data = stores[name]
-        outcome = data["outcome"].values
-        ends = [
-            f"seed {run}, {_end(data, index)} step {data['steps'].values[index]:,}"
-            for index, (run, end) in enumerate(zip(data["run"].values, outcome, strict=True))
-            if end != DONE
-        ]
+        outcome, steps, seeds = (data[what].values for what in ("outcome", "steps", "run"))
+        errors = values(data, ERROR) if "largest_error" in data else None
+        ends = []
+        for run in np.flatnonzero(outcome != DONE):
+            end = "not done after" if errors is None else f"largest error {in_digits(errors[run])} after"
+            ends.append(f"seed {seeds[run]}, {'diverged at' if outcome[run] == DIVERGED else end} step {steps[run]:,}")
         if ends:
-            ends = [*ends[:8], f"and {len(ends) - 8} more"] if len(ends) > 8 else ends
-            count = f"{(outcome == DONE).sum()} of {len(outcome)} runs"
-            yield f"{label}: {count} met the stopping rule. Others: {'; '.join(ends)}."
-
-
-def _end(data: Any, run: int) -> str:
-    """How a run that is not done ended: not every store holds the largest error."""
-    if data["outcome"].values[run] == DIVERGED:
-        return "diverged at"
-    return f"largest error {in_digits(values(data, ERROR)[run])} after" if "largest_error" in data else "not done after"
+            listed = [*ends[:8], f"and {len(ends) - 8} more"] if len(ends) > 8 else ends
+            count = f"{len(outcome) - len(ends)} of {len(outcome)} runs"
+            yield f"{label}: {count} met the stopping rule. Others: {'; '.join(listed)}."
 
 
 def provenance(stores: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader has to know of how the stores were made."""
+    """How the stores were made."""
     made = next(iter(stores.values())).attrs["sweep"]
-    runs = ", ".join(f"{name} {data.sizes['run']}" for name, data in stores.items())
+    seeds = np.concatenate([data["run"].values for data in stores.values()])
     return {
-        "runs": runs,
-        "seeds": f"{int(min(data['run'].min() for data in stores.values()))} to"
-        f" {int(max(data['run'].max() for data in stores.values()))}",
+        "runs": ", ".join(f"{name} {data.sizes['run']}" for name, data in stores.items()),
+        "seeds": f"{seeds.min()} to {seeds.max()}",
         "dtype": made["dtype"],
         "device": made["devices"],
         "versions": ", ".join(f"{name} {version}" for name, version in made["versions"].items()),
     }
+
+
+def study(models: Callable[[Any], Sequence[Model]], *, notes: Callable[[Any], Sequence[str]], **declared: Any) -> Study:
+    """A study that trains and compares models.
+
+    models: config -> its models. notes: config -> its own notes, after the shared ones. declared: further fields of `Study`.
+    """
+
+    def trainings(config: Any) -> list[TrainingSpec]:
+        from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
+
+        return [training_spec(config, model) for model in models(config)]
+
+    def labels(results: Results) -> dict[str, str]:
+        return labels_of(models(results.config))
+
+    return Study(
+        trainings=trainings,
+        featured=lambda results: tuple(labels(results).values()),
+        notes=lambda config, results: (*shared_notes(config), *notes(config)),
+        status=lambda results: unfinished(results.trained, labels(results)),
+        provenance=lambda results: provenance(results.trained),
+        subject="model",
+        over="runs",
+        **declared,
+    )

@@ -1,14 +1,15 @@
 """What is measured on trained models: attention masses, losses, maps, and the loss under edits.
 
-A mass is a mean over sequences and over rows of one kind: the trigger's row, or those of all other ordinary tokens but the first
-of a sequence, which sees only itself. "weight" is what was used, "share" its part of the row's absolute weight, for rows that do
-not sum to 1. "bos" is the first key, BOS or not; "anchors" what else stands before the ordinary tokens, "elsewhere" all these.
+A mass is a mean over sequences and over rows of one kind: the trigger's row, or those of all other ordinary tokens except the
+first of a sequence, which sees only itself. "weight" is the attention weight itself, "share" its fraction of the row's absolute
+weight, for rows that do not sum to 1. Keys: "bos" is the first one, BOS or not; "anchors" are the other ones before the ordinary
+tokens, "elsewhere" are these.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -23,8 +24,8 @@ from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
-from sinkjax.studies.papers.trigger import _lab as lab
-from sinkjax.studies.papers.trigger._lab import DIVERGED, EVERY, IDENTITY, OTHERS, TRIGGER, Lab
+from sinkjax.studies.papers.trigger._lab import DIVERGED, EVERY, IDENTITY, OTHERS, TRIGGER, Edited, Lab, training
+from sinkjax.studies.papers.trigger._lab import Model as Declared
 from sinkjax.studies.study import NO_EDIT, TrainingSpec
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
@@ -35,7 +36,7 @@ from sinkjax.train.trained import Trained
 if TYPE_CHECKING:
     import xarray
 
-BLOCK = 1000  # sequences whose maps are held at a time
+BLOCK = 1000  # sequences whose maps are in memory at a time
 ROWS, TARGETS = (TRIGGER, OTHERS), ("bos", "anchors", "elsewhere")
 SMALL = 1e-8  # added to a row's sum, so that a row without weight has no shares (Gu et al. 2025)
 
@@ -55,10 +56,10 @@ DIMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def measure(config: Lab, moves: tuple[int, ...], trained: Trained) -> xarray.Dataset:
-    """Attention masses, losses and maps of every run on held-out sequences, how it learned, and its losses under edits.
+def measure(config: Lab, trained: Trained) -> xarray.Dataset:
+    """Attention masses, losses, maps and learning curves of every run on held-out sequences; losses under edits if `Edited`.
 
-    moves: places to which BOS is moved by the last edits; without any there are no edits. All of a run that diverged is NaN.
+    Everything is NaN for a run that diverged.
     """
     import xarray
 
@@ -66,7 +67,7 @@ def measure(config: Lab, moves: tuple[int, ...], trained: Trained) -> xarray.Dat
     trigger, architecture = stated.data, model(stated)
     data = held_out(trigger, config.sequences, config.seed)
     maps = held_out(trigger, config.map_sequences, config.seed, config.trigger_position)
-    chosen = edits(trigger, config.trigger_position, moves) if moves else []
+    chosen = edits(trigger, config.trigger_position, config.moves) if isinstance(config, Edited) else []
     parts = []
     for ended in trained.runs:
         params = trained.of(ended.run.run)
@@ -78,17 +79,18 @@ def measure(config: Lab, moves: tuple[int, ...], trained: Trained) -> xarray.Dat
     variables: dict[str, tuple[tuple[str, ...], NDArray]] = {
         name: (("run", *DIMS[name]), np.stack([part[name] for part in parts])) for name in parts[0]
     }
-    variables |= {name: (("run", "evaluation"), array) for name, array in curves(trained).items()}
-    variables["steps"] = (("run",), np.array([ended.steps for ended in trained.runs]))
-    variables["outcome"] = (("run",), np.array([ended.outcome for ended in trained.runs]))
+    variables |= learned(trained)
     labels = {"rows": list(ROWS), "target": list(TARGETS), "error_rows": [*ROWS, EVERY]}
     labels |= {"edit": [edit.label for edit in chosen]} if chosen else {}
     return xarray.Dataset(variables, {"run": [ended.run.seed for ended in trained.runs], **labels})
 
 
-def curves(trained: Trained) -> dict[str, NDArray]:
-    """What the training logged of each run: step, loss and, mean over layers and heads, weight on and share of BOS in the other
-    rows; float [run, evaluation], NaN after the last one of a run."""
+def learned(trained: Trained) -> dict[str, tuple[tuple[str, ...], NDArray]]:
+    """Learning curves, steps and outcome of each run.
+
+    Curves, float [run, evaluation], NaN after a run's last evaluation: step, loss and, mean over layers and heads, weight on and
+    share of BOS in the other rows.
+    """
     lines = read(trained.folder)[1]
     each = [[line for line in lines if line["run"] == number] for number in range(len(trained.runs))]
     names = {"curve_step": "step", "curve_loss": "loss", "curve_bos": "bos", "curve_share": "bos_share"}
@@ -97,37 +99,42 @@ def curves(trained: Trained) -> dict[str, NDArray]:
         for place, line in enumerate(logged):
             for name, key in names.items():
                 found[name][run, place] = np.nan if line[key] is None else np.mean(line[key])
-    return found
-
-
-def key_of(seed: int, name: str) -> jax.Array:
-    """The random key of (seed, name)."""
-    return jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
+    arrays: dict[str, tuple[tuple[str, ...], NDArray]] = {name: (("run", "evaluation"), array) for name, array in found.items()}
+    for what in ("steps", "outcome"):
+        arrays[what] = (("run",), np.array([getattr(ended, what) for ended in trained.runs]))
+    return arrays
 
 
 def held_out(trigger: Trigger, count: int, seed: int, position: int | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Sequences that no training sees: inputs [count, L, n], targets of the same shape, positions of the trigger [count]."""
-    return sample(key_of(seed, f"held out, trigger at {position}"), trigger, count, position)
+    stream = zlib.crc32(f"held out, trigger at {position}".encode())
+    return sample(jax.random.fold_in(jax.random.key(seed), stream), trigger, count, position)
+
+
+def in_blocks(data: Sequence[jax.Array], of: Callable[..., dict[str, jax.Array]]) -> tuple[NDArray, dict[str, NDArray]]:
+    """Values of a function (of inputs, targets and triggers) on blocks of sequences, and each block's fraction of all."""
+    starts = range(0, len(data[0]), BLOCK)
+    blocks = [tuple(array[start : start + BLOCK] for array in data) for start in starts]
+    parts = [jax.device_get(of(*block)) for block in blocks]
+    found = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    return np.array([len(block[0]) for block in blocks]) / len(data[0]), found
 
 
 def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trigger: Trigger) -> dict[str, NDArray]:
     """Masses and losses of one model over held-out sequences.
 
-    uneven: the largest difference of the trigger row's weights on the tokens that it averages from 1 / their number. loss: mean
-    squared error over coordinates and the rows of each kind, or every row. largest_error: L-infinity. null_loss: of a model that
+    uneven: the largest deviation of the trigger row's weights on the tokens to be averaged from 1 / their number. loss: mean
+    squared error over coordinates and the rows of each kind, or all rows. largest_error: L-infinity. null_loss: of a model that
     writes nothing.
     """
-    count = len(data[0])
-    blocks = [tuple(array[start : start + BLOCK] for array in data) for start in range(0, count, BLOCK)]
-    parts = [jax.device_get(_block(params, *block, config=config, trigger=trigger)) for block in blocks]
-    weights = [len(block[0]) / count for block in blocks]
-    found = {name: np.tensordot(weights, np.stack([part[name] for part in parts]), 1) for name in parts[0]}
-    return found | {"largest_error": np.max([part["largest_error"] for part in parts])}
+    fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
+    found: dict[str, NDArray] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
+    return found | {"largest_error": parts["largest_error"].max()}
 
 
 @partial(jax.jit, static_argnames=("config", "trigger"))
 def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: Config, trigger: Trigger) -> dict[str, jax.Array]:
-    """`on_sequences` of a few sequences."""
+    """`on_sequences` of one block."""
     output, weights = _run(params, x, config)  # weights: [B, layer, head, T, T]
     size = jnp.abs(weights)
     rows = row_kinds(j, trigger)
@@ -187,41 +194,21 @@ def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
     return _run(params, x, config)[1]
 
 
-MASKED = "BOS's key masked"
-WEIGHT_OFF, RENORMALISED = "BOS's weight removed", "BOS's weight removed, rows renormalised"
-VALUE_OFF = "BOS's value removed"
-
-
-def moved(place: int) -> str:
-    """The label of an edit: BOS changes places with a later token. Positions count from 0."""
-    return f"BOS moved to position {place}"
-
-
-def other_masked(key: int) -> str:
-    """The label of a control: the key of another token is masked."""
-    return f"key {key} masked"
-
-
-def other_value(key: int) -> str:
-    """The label of a control: the value of another token is removed."""
-    return f"value {key} removed"
-
-
 def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:
-    """No edit, the edits of BOS, and their controls: the same done to every other token but the trigger, at `position`."""
+    """No edit, the edits of BOS, and their controls: the same edits of every other token except the trigger, at `position`."""
     later = slice(1, trigger.length)
     weight_off = partial(sinkjax.edit, Site.WEIGHTS, "set", 0.0, queries=later, keys=0)
     others = [key for key in range(1, trigger.length) if key != position]
     return [
         sinkjax.compose(label=NO_EDIT),
         sinkjax.add_logit(0, 0.0).named(IDENTITY),
-        sinkjax.mask_key(0).named(MASKED),
-        weight_off(label=WEIGHT_OFF),
-        weight_off(label=RENORMALISED, renormalise=True),
-        sinkjax.edit(Site.VALUE, "set", 0.0, keys=0, label=VALUE_OFF),
-        *(sinkjax.swap_embeddings(0, place).named(moved(place)) for place in moves),
-        *(sinkjax.mask_key(key).named(other_masked(key)) for key in others),
-        *(sinkjax.edit(Site.VALUE, "set", 0.0, keys=key, label=other_value(key)) for key in others),
+        sinkjax.mask_key(0).named("BOS's key masked"),
+        weight_off(label="BOS's weight removed"),
+        weight_off(label="BOS's weight removed, rows renormalised", renormalise=True),
+        sinkjax.edit(Site.VALUE, "set", 0.0, keys=0, label="BOS's value removed"),
+        *(sinkjax.swap_embeddings(0, place).named(f"BOS moved to position {place}") for place in moves),
+        *(sinkjax.mask_key(key).named(f"key {key} masked") for key in others),
+        *(sinkjax.edit(Site.VALUE, "set", 0.0, keys=key, label=f"value {key} removed") for key in others),
     ]
 
 
@@ -230,7 +217,7 @@ def on_edits(
 ) -> dict[str, NDArray]:
     """The loss under each edit, over the rows of each kind and over every row: edited_loss [edit, rows + 1].
 
-    Where an edit moves embeddings, the targets move with them, so that a residual stream is compared with its own input.
+    Targets move with embeddings that an edit swaps, so that a residual stream is compared with its own input.
     """
     x, y, j = data
     rows = row_kinds(j, trigger)
@@ -251,8 +238,8 @@ def _moved_targets(y: jax.Array, edit: Edit) -> jax.Array:
     return y
 
 
-def training_spec(config: Lab, form: lab.Model, moves: Sequence[int] = ()) -> TrainingSpec:
-    """The training of one model and what is measured on it; with `moves`, under edits too (`edits`)."""
-    stated = lab.training(config, form.changes)
+def training_spec(config: Lab, declared: Declared) -> TrainingSpec:
+    """The training of one model and what is measured on it."""
+    stated = training(config, declared.changes)
     stated.data.check_position(config.trigger_position)
-    return TrainingSpec(form.name, stated, model(stated), partial(measure, config, tuple(moves)))
+    return TrainingSpec(declared.name, stated, model(stated), partial(measure, config))

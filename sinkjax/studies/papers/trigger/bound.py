@@ -14,40 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax.studies as st
-from sinkjax.analysis import intervals
-from sinkjax.analysis.summary import LEVEL
 from sinkjax.config_files.checks import at_least, each_once
 from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing
 from sinkjax.studies.papers.trigger import _bounds
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._bound_figures import drawings
 from sinkjax.studies.papers.trigger._bounds import Shape
-from sinkjax.studies.papers.trigger._lab import Trials, training
 from sinkjax.studies.study import TrainingSpec
-from sinkjax.tasks.trigger.capped_config import CappedTraining
-from sinkjax.tasks.trigger.config import Trigger
+from sinkjax.tasks.trigger.config import CappedTraining, Trigger
 
 FREE, CAPPED = "free", "capped"
 KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
-NEVER = 1e-12  # a tolerance that no run meets, for runs that are to make all their steps
-MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # masses at which bounds are computed beside the caps, as trained layers go there
+NEVER = 1e-12  # a tolerance that no run meets, so that all steps are made
+MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # further masses at which bounds are computed, as trained layers reach them
 ANY_MEAN, ANY_FIRST, BLIND, EVEN = "A: mean of rows", "B: row 1", "C: blind weights", "even weights (attained)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound(Trials):
-    """What softmax without a sink costs: layers whose BOS mass is held, in training or after it, beside what can be proved."""
+class Bound(lab.Trials):
+    """What softmax without a sink costs: the loss of layers whose BOS mass is held, in training or after it, and lower bounds."""
 
     seeds: int = 8
     """runs of the layer that is free to sink"""
     caps: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 1.0)
-    """masses on BOS that are held at the rows but BOS's and the trigger's"""
+    """masses on BOS that are held in the rows other than BOS's and the trigger's"""
     cap_seeds: int = 4
     """runs of each mass that is held in training"""
     cap_steps: int = 5000
     """of each of these runs"""
     shifts: tuple[float, ...] = (-2.0, -4.0, -6.0, -8.0, -10.0, -12.0)
-    """added to BOS's logit at those rows of the trained layers"""
+    """added to BOS's logit in those rows of the trained layers"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,8 +60,8 @@ def trainings(config: Bound) -> list[TrainingSpec]:
     from sinkjax.studies.papers.trigger import _bound_measure as measure
     from sinkjax.tasks.trigger.task import model
 
-    free = training(config, {})
-    fixed = training(config, {"seeds": config.cap_seeds, "steps": config.cap_steps, "tolerance": NEVER})
+    free = lab.training(config, {})
+    fixed = lab.training(config, {"seeds": config.cap_seeds, "steps": config.cap_steps, "tolerance": NEVER})
     capped = CappedTraining(**vars(fixed), caps=config.caps)
     return [
         TrainingSpec(FREE, free, model(free), partial(measure.free, config)),
@@ -73,29 +70,28 @@ def trainings(config: Bound) -> list[TrainingSpec]:
 
 
 def shape_of(config: Bound) -> Shape:
-    """Sizes of the data."""
     return Shape.of(Trigger(width=config.width, length=config.length))
 
 
 def masses(config: Bound) -> tuple[float, ...]:
-    """The masses below 1 at which bounds are computed, rising."""
+    """The masses below 1 at which bounds are computed, in rising order."""
     return tuple(sorted({cap for cap in (*config.caps, *MORE) if cap < 1}))
 
 
 def bounds(config: Bound, caps: Sequence[float]) -> dict[str, NDArray]:
     """The bounds, and the loss that even weights attain, at some masses: float[cap]."""
     shape = shape_of(config)
-    found = {
-        ANY_MEAN: [_bounds.flags(cap, shape) for cap in caps],
-        ANY_FIRST: [_bounds.first_row(cap, shape) for cap in caps],
-        BLIND: [_bounds.blind(cap, shape, each=True) for cap in caps],
-        EVEN: [_bounds.even(np.full(shape.length, 1 - cap), shape) for cap in caps],
+    of = {
+        ANY_MEAN: lambda cap: _bounds.flags(cap, shape),
+        ANY_FIRST: lambda cap: _bounds.first_row(cap, shape),
+        BLIND: lambda cap: _bounds.blind(cap, shape, each=True),
+        EVEN: lambda cap: _bounds.even(np.full(shape.length, 1 - cap), shape),
     }
-    return {name: np.array(values) for name, values in found.items()}
+    return {name: np.array([bound(cap) for cap in caps]) for name, bound in of.items()}
 
 
-def points(config: Bound, data: Mapping[str, Any]) -> dict[str, NDArray]:
-    """All layers that were seen: kind -> float[layer, (loss, mean BOS mass, largest BOS mass of row 1)], NaN if not measured."""
+def points(data: Mapping[str, Any]) -> dict[str, NDArray]:
+    """All layers: kind -> float[layer, (loss, mean BOS mass, largest BOS mass of row 1)], NaN if not measured."""
 
     def of(store: str, prefix: str = "") -> NDArray:
         return np.stack([data[store][prefix + name].values.ravel() for name in ("loss", "bos", "first")], axis=-1)
@@ -109,7 +105,7 @@ def points(config: Bound, data: Mapping[str, Any]) -> dict[str, NDArray]:
 def distances(config: Bound, layers: NDArray) -> NDArray:
     """Loss of each layer over the larger of the bounds A and B for its masses; inf at a full sink. layers: as in `points`.
 
-    Bound A is interpolated between masses at which it is known, in the logarithms of bound and mass off BOS.
+    Bound A is interpolated between the masses at which it is computed, in the logarithms of bound and mass off BOS.
     """
     shape = shape_of(config)
     known = masses(config)[::-1]
@@ -125,64 +121,51 @@ def label(cap: float) -> str:
     return f"BOS mass {cap:g}"
 
 
-def rows(results: st.Results) -> list[st.Row]:
-    """For each mass: losses over runs, in training and after it, and the best one over each bound."""
-    config, data = results.config, results.trained
-    curves = bounds(config, config.caps)
-    found = []
-    for place, cap in enumerate(config.caps):
-        trained = lab.MILLION * data[CAPPED]["loss"].values[place]
-        after = lab.MILLION * data[FREE]["held_loss"].values[:, place]
-
-        def row(measure: str, values: NDArray, label: str = label(cap)) -> st.Row:
-            return st.Row(label, "held", measure, intervals.interval(values, level=LEVEL, seed=config.seed))
-
-        found += [
-            row("loss, mass held in training (millionths)", trained),
-            row("loss, mass held after training (millionths)", after),
-        ]
-        found += [
-            row(f"best loss over {name}", np.array([np.nanmin(trained) / lab.MILLION / values[place]]))
-            for name, values in curves.items()
-            if cap < 1
-        ]
-    return found
-
-
 def best(results: st.Results) -> NDArray:
     """The smallest loss of any run with each mass held in training: float[cap]."""
     return np.nanmin(results[CAPPED]["loss"].values, axis=1)
 
 
+def rows(results: st.Results) -> list[st.Row]:
+    """For each mass: losses over runs, in training and after it, and the best one over each bound."""
+    config = results.config
+    curves = bounds(config, config.caps)
+    found = []
+    for place, cap in enumerate(config.caps):
+        values = {
+            "loss, mass held in training (millionths)": lab.MILLION * results[CAPPED]["loss"].values[place],
+            "loss, mass held after training (millionths)": lab.MILLION * results[FREE]["held_loss"].values[:, place],
+        }
+        smallest = np.nanmin(values["loss, mass held in training (millionths)"]) / lab.MILLION
+        values |= {f"best loss over {name}": np.array([smallest / curve[place]]) for name, curve in curves.items() if cap < 1}
+        found += [st.Row(label(cap), "held", measure, results.interval(each)) for measure, each in values.items()]
+    return found
+
+
 def findings(config: Bound, architecture: Any) -> Iterator[st.Quantity]:
-    yield lab.done(FREE, "free to sink")
+    yield st.quantity(
+        "free to sink: runs that met the stopping rule", lambda results: (results[FREE]["outcome"] == lab.DONE).sum()
+    )
+    inner = np.array(config.caps) < 1  # with all the mass on BOS the bounds are 0
+
+    def ratio(results: st.Results, name: str, pick: Any) -> float:
+        return float(pick(best(results)[inner] / bounds(config, config.caps)[name][inner]))
+
+    def held(results: st.Results) -> float:
+        after = np.nanmedian(results[FREE]["held_loss"].values, axis=0)
+        return float(np.nanmedian(after[inner] / best(results)[inner]))
+
     for name in (BLIND, ANY_FIRST, ANY_MEAN):
         of = f"ratio of the best loss with the mass held to bound {name}"
         yield st.quantity(f"smallest {of}", partial(ratio, name=name, pick=np.nanmin))
         yield st.quantity(f"largest {of}", partial(ratio, name=name, pick=np.nanmax))
-    yield st.quantity(
-        "loss with the mass held after training over the best learned with it held (median)", lambda results: held(results)
-    )
-
-
-def ratio(results: st.Results, name: str, pick: Any) -> float:
-    """The smallest or largest ratio, over masses below 1, of the best loss with the mass held to a bound."""
-    config = results.config
-    inner = np.array(config.caps) < 1  # with all the mass on BOS the bound is 0
-    return float(pick(best(results)[inner] / bounds(config, config.caps)[name][inner]))
-
-
-def held(results: st.Results) -> float:
-    """Median over masses of the median loss with the mass held after training, over the best one learned with it held."""
-    inner = np.array(results.config.caps) < 1
-    after = np.nanmedian(results[FREE]["held_loss"].values, axis=0)
-    return float(np.nanmedian(after[inner] / best(results)[inner]))
+    yield st.quantity("loss with the mass held after training over the best learned with it held (median)", held)
 
 
 def claims(config: Bound, architecture: Any) -> Iterator[st.Claim]:
     def least(kind: str) -> st.Quantity:
         name = f"smallest ratio of loss to the larger of bounds A and B, {kind}"
-        return st.quantity(name, lambda results: distances(config, points(config, results.trained)[kind]).min())
+        return st.quantity(name, lambda results: distances(config, points(results)[kind]).min())
 
     yield st.Claim(
         "A softmax layer of small loss has its attention on BOS in the other rows (Theorem 1; its constants were not available).",
@@ -190,19 +173,18 @@ def claims(config: Bound, architecture: Any) -> Iterator[st.Claim]:
     )
 
 
-def drawn(results: st.Results, place: int) -> Any:
+def drawn(results: st.Results, place: int) -> Drawing:
     """One of the two figures."""
-    config = results.config
-    return drawings(config, results.trained, masses(config), bounds(config, masses(config)))[place]
+    return drawings(results, masses(results.config), bounds(results.config, masses(results.config)))[place]
 
 
 STUDY = st.Study(
     name="trigger/bound",
     config=Bound,
     title="What softmax without a sink costs",
-    question="""Ran-Milo 2026, Theorem 1: a softmax layer of small loss puts nearly all attention on BOS wherever it has
-        nothing to do. Here with constants of our own: how large the loss must be at each BOS mass, and what trained layers
-        reach.""",
+    question="""Ran-Milo 2026, Theorem 1: a softmax layer of small loss puts nearly all attention on BOS in every row where it has
+        nothing to write. Here with our own constants: how large must the loss be at each BOS mass, and what do trained layers
+        reach?""",
     trainings=trainings,
     rows=rows,
     claims=claims,
@@ -210,16 +192,16 @@ STUDY = st.Study(
     featured=lambda results: tuple(label(cap) for cap in results.config.caps),
     figures=lambda config, architecture: [partial(drawn, place=place) for place in range(2)],
     notes=lambda config, results: (
-        *lab.notes(config),
-        f"""A mass is held exactly, by an edit of the weights: BOS's weight is set to it, the row's other weights are
-        rescaled to the rest. In training the edit is part of the layer; the scores decide how the rest is divided, and all
-        of the trigger's row. These runs make {config.cap_steps:,} steps and do not stop before.""",
-        """Bounds A and B hold for any weights and any linear map of values; A if BOS's mass is capped in the mean over
-        sequences and other rows, B if it is capped in row 1 of every sequence (taken here as the largest of all held-out
-        ones). Bound C is proved only for weights that do not depend on the noise, each row capped. Even weights attain the
-        loss of their line. They are derived in docs/trigger.md, and are not the paper's.""",
-        f"""A bound speaks of the mean over all sequences; losses are means over {config.sequences:,} held-out ones (while
-        learning: over an evaluation batch), so ratios have their sampling error.""",
+        *lab.shared_notes(config),
+        f"""A mass is held exactly, by an edit of the weights: BOS's weight is set to it, and the row's other weights are rescaled
+        to sum to the rest. During training the edit is part of the layer; the scores decide how the rest is divided, and all of
+        the trigger's row. These runs make all {config.cap_steps:,} steps.""",
+        """Bounds A and B hold for any weights and any linear map of values: A if BOS's mass is capped in the mean over sequences
+        and other rows, B if it is capped in row 1 of every sequence (here: its maximum over the held-out ones). Bound C is proved
+        only for weights that do not depend on the noise, with each row capped. Even weights attain the loss of their line. The
+        bounds are derived in docs/trigger.md; they are not the paper's.""",
+        f"""A bound is on the mean over all sequences; losses are means over {config.sequences:,} held-out ones (while learning:
+        over an evaluation batch), so ratios have a sampling error.""",
     ),
     status=lambda results: lab.unfinished(results.trained, {FREE: "free to sink"}),
     provenance=lambda results: (

@@ -1,9 +1,9 @@
-"""trigger/heads: several layers and heads with a residual stream; how many heads sink, and which, seed by seed."""
+"""trigger/heads: several layers and heads with a residual stream; how many heads sink, and which, for each seed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,31 +13,19 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
-from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.summary import LEVEL
 from sinkjax.config_files.checks import each_once
 from sinkjax.errors import SinkjaxError
+from sinkjax.report.figures import layers
+from sinkjax.report.figures.grid import Column, Row, grids
 from sinkjax.report.section import Drawing
 from sinkjax.studies.papers.trigger import _figures as figures
-from sinkjax.studies.papers.trigger import _heads_figures as heads_figures
 from sinkjax.studies.papers.trigger import _lab as lab
-from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, OTHERS, RELU, SOFTMAX, Edited, Judged, Model
-from sinkjax.studies.study import TrainingSpec
+from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, RELU, SOFTMAX, Edited, Judged, Model
 
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
-MEASURES = (
-    lab.SOLVED,
-    lab.STEPS,
-    lab.LOSS,
-    lab.LEFT,
-    lab.ERROR,
-    lab.BOS,
-    lab.BOS_SHARE,
-    lab.ELSEWHERE,
-    lab.BOS_TRIGGER,
-    lab.BOS_TRIGGER_SHARE,
-)
+MEASURES = lab.all_but(lab.ELSEWHERE_TRIGGER, lab.UNEVEN)
 PUBLISHED = {"2x2": 4, "4x4": 8}  # heads of softmax models that sink, read off one example each (Figs. 4, 6 and 7)
+THRESHOLDS = [round(0.05 * step, 2) for step in range(1, 20)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +33,7 @@ class Heads(Edited, Judged):
     """Several layers and heads with a residual stream: which heads sink (Figs. 4 to 8)."""
 
     seeds: int = 4
-    """runs of each model, each with an initialisation and data of its own"""
     rate: float = 1e-4
-    """of Adam's steps"""
     sizes: tuple[str, ...] = ("2x2", "4x4")
     """layers x heads"""
 
@@ -59,15 +45,19 @@ class Heads(Edited, Judged):
                 raise SinkjaxError(f"sizes holds {size!r}, but a size is written layers x heads, as 2x2")
 
 
-def forms(config: Heads) -> tuple[Model, ...]:
-    """The models, with what each differs in from the paper's single head."""
-    found = []
-    for size in config.sizes:
-        layers, heads = map(int, size.split("x"))
-        for name, normaliser in NORMALISERS.items():
-            changes = {"layers": layers, "heads": heads, "residual": True, **normaliser}
-            found.append(Model(f"{name}-{size}", f"{LABELS[name]} {size}", changes))
-    return tuple(found)
+def shape(size: str) -> tuple[int, int]:
+    """Layers and heads of a size."""
+    depth, heads = map(int, size.split("x"))
+    return depth, heads
+
+
+def models(config: Heads) -> list[Model]:
+    return [
+        Model(f"{name}-{size}", f"{LABELS[name]} {size}", {"layers": depth, "heads": heads, "residual": True, **normaliser})
+        for size in config.sizes
+        for depth, heads in [shape(size)]
+        for name, normaliser in NORMALISERS.items()
+    ]
 
 
 def counted(kind: str, config: Heads) -> str:
@@ -75,85 +65,76 @@ def counted(kind: str, config: Heads) -> str:
     return f"heads with a mean {KINDS[kind]} of at least {config.sinks:g}, other rows"
 
 
-def masses(data: Any, kind: str) -> NDArray:
-    """Mean share or weight of BOS in the rows of other tokens, float [run, layer, head]."""
-    return data[kind].sel(rows=OTHERS, target="bos").transpose("run", "layer", "head").values
-
-
 def counts(data: Any, kind: str, threshold: float) -> NDArray:
     """How many heads of each run reach a threshold; NaN for a run that diverged."""
-    found = masses(data, kind)
-    many = (found >= threshold).sum(axis=(1, 2)).astype(float)
-    return np.where(np.isfinite(found).all(axis=(1, 2)), many, np.nan)
-
-
-def labels_of(config: Heads) -> dict[str, str]:
-    return {form.name: form.label for form in forms(config)}
+    found = lab.on_bos(data, kind)
+    return np.where(np.isfinite(found).all(axis=(1, 2)), (found >= threshold).sum(axis=(1, 2)), np.nan)
 
 
 def rows(results: st.Results) -> list[st.Row]:
     """Rows of models, of runs, and of each layer and head."""
-    config, data, labels = results.config, results.trained, labels_of(results.config)
-    found = lab.rows(data, labels, MEASURES, config.seed)
+    labels = lab.labels_of(models(results.config))
+    found = lab.rows(results, labels, MEASURES)
     for name, label in labels.items():
-        for kind in KINDS:
-            many = counts(data[name], kind, config.sinks)
-            found.append(st.Row(label, lab.MODELS, counted(kind, config), over_runs(config, many)))
-            found += [
-                st.Row(f"{label}, seed {seed}", lab.RUNS, counted(kind, config), lab.alone(count))
-                for seed, count in zip(data[name]["run"].values, many, strict=True)
-            ]
-            for layer, head in np.ndindex(*masses(data[name], kind).shape[1:]):
-                measured = lab.BOS_SHARE if kind == "share" else lab.BOS
-                one = over_runs(config, masses(data[name], kind)[:, layer, head])
-                found.append(st.Row(f"{label}, layer {layer} head {head}", "heads", measured, one))
+        for kind, measure in (("share", lab.BOS_SHARE), ("weight", lab.BOS)):
+            many, said = counts(results[name], kind, results.config.sinks), counted(kind, results.config)
+            found.append(st.Row(label, lab.MODELS, said, results.interval(many)))
+            found += lab.run_rows(results[name], label, said, many)
+            masses = lab.on_bos(results[name], kind)
+            for layer, head in np.ndindex(*masses.shape[1:]):
+                mass = results.interval(masses[:, layer, head])
+                found.append(st.Row(f"{label}, layer {layer} head {head}", "heads", measure, mass))
     return found
 
 
-def over_runs(config: Heads, values: NDArray) -> Interval:
-    return intervals.interval(values, level=LEVEL, seed=config.seed)
-
-
-def solved(config: Heads, data: Any) -> NDArray:
+def solved(results: st.Results, name: str) -> NDArray:
     """Which runs have solved the task, bool[run]; False for one that diverged."""
-    return lab.values(data, lab.LEFT) < config.solved
+    return lab.values(results[name], lab.LEFT) < results.config.solved
 
 
 def solving(name: str, label: str) -> st.Quantity:
-    """How many runs of a model have solved the task."""
-    return st.quantity(f"{label}: runs that solved the task", lambda results: solved(results.config, results[name]).sum())
+    return st.quantity(f"{label}: runs that solved the task", lambda results: solved(results, name).sum())
 
 
 def sinking(name: str, label: str, kind: str, runs: str = "solved") -> st.Quantity:
-    """Heads that sink in each run that solved the task, or in all runs: their mean over runs."""
+    """Heads that sink in each run that solved the task ("solved") or in each run ("all"), mean over these runs."""
 
-    def of(results: st.Results) -> Interval:
-        config, data = results.config, results[name]
-        many = counts(data, kind, config.sinks)
-        return over_runs(config, many[solved(config, data)] if runs == "solved" else many)
+    def of(results: st.Results) -> NDArray:
+        many = counts(results[name], kind, results.config.sinks)
+        return many[solved(results, name)] if runs == "solved" else many
 
-    return st.quantity(
-        f"{label}: heads that sink by {kind}, {'runs that solved the task' if runs == 'solved' else 'all runs'}", of
-    )
+    said = "runs that solved the task" if runs == "solved" else "all runs"
+    return st.quantity(f"{label}: heads that sink by {kind}, {said}", of)
 
 
-def each_run(name: str, label: str, kind: str, words: str, holds: Any) -> st.Rule:
-    """In every run that solved the task the number of sinking heads is as wanted."""
+def each_run(name: str, label: str, kind: str, words: str, holds: Callable[[NDArray], Any]) -> st.Rule:
+    """In every run that solved the task, `holds` is true of the number of heads that sink."""
 
     def test(results: st.Results) -> tuple[bool, tuple[st.Estimate, ...]]:
-        many = counts(results[name], kind, results.config.sinks)[solved(results.config, results[name])]
+        many = counts(results[name], kind, results.config.sinks)[solved(results, name)]
         return bool(holds(many).all()), (sinking(name, label, kind)(results), sinking(name, label, kind, "all")(results))
 
     return st.Rule(words, test)
 
 
+def holds_number(quantity: st.Quantity, number: float) -> st.Rule:
+    """The interval (or, without one, the mean) holds a number."""
+
+    def test(results: st.Results) -> tuple[bool, tuple[st.Estimate, ...]]:
+        found = st.as_point(quantity)(results)
+        low, high = found.value.low, found.value.high
+        return low is not None and high is not None and low <= number <= high, (quantity(results),)
+
+    return st.Rule(f"the interval of {quantity.name} holds {number:g}", test)
+
+
 def claims(config: Heads, architecture: Any) -> Iterator[st.Claim]:
-    """Verdicts on the runs that solved the task, as the theorems speak of models of small loss."""
+    """Verdicts are on the runs that solved the task, as the theorems are about models of small loss."""
+    labels = lab.labels_of(models(config))
     for size in config.sizes:
         soft, relu = f"{SOFTMAX}-{size}", f"{RELU}-{size}"
-        label, of_relu = labels_of(config)[soft], labels_of(config)[relu]
-        total = int(np.prod([int(part) for part in size.split("x")]))
-        good, idle = (st.at_least(solving(name, labels_of(config)[name]), 1) for name in (soft, relu))
+        label, of_relu = labels[soft], labels[relu]
+        good, idle = (st.at_least(solving(name, labels[name]), 1) for name in (soft, relu))
         one = "one or more heads sink in each run that solved the task"
         yield st.Claim(
             f"A softmax model of {size} heads that solves the task has a head that sinks (Theorem 2).",
@@ -161,7 +142,7 @@ def claims(config: Heads, architecture: Any) -> Iterator[st.Claim]:
             given=good,
         )
         if size in PUBLISHED:
-            wanted = PUBLISHED[size]
+            wanted, total = PUBLISHED[size], int(np.prod(shape(size)))
             yield st.Claim(
                 f"{wanted} of {total} heads of the softmax model of {size} heads sink (Figs. 4, 6, 7; read off one example).",
                 holds_number(sinking(soft, label, "share"), wanted),
@@ -176,66 +157,71 @@ def claims(config: Heads, architecture: Any) -> Iterator[st.Claim]:
         )
 
 
-def holds_number(quantity: st.Quantity, number: float) -> st.Rule:
-    """The interval (or, without one, the mean) holds a number."""
+def sinking_heads(results: st.Results) -> Drawing:
+    """How many heads sink, against the threshold from which on one counts."""
+    config = results.config
+    curves = (  # a softmax row's weights are its shares
+        ("softmax", SOFTMAX, "share"),
+        (f"{LABELS[RELU]}, share of row", RELU, "share"),
+        (f"{LABELS[RELU]}, raw weight", RELU, "weight"),
+    )
+    panels = []
+    for size in config.sizes:
+        lines = []
+        for line, name, kind in curves:
+            many = np.stack([counts(results[f"{name}-{size}"], kind, threshold) for threshold in THRESHOLDS])
+            lines.append(layers.Line(line, THRESHOLDS, list(intervals.intervals(many, seed=config.seed))))
+        total = np.prod(shape(size))
+        panels.append(layers.Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
+    caption = (
+        "Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the trigger, for"
+        f" which a head counts; the summary uses {config.sinks:g}. Bands: bootstrap 95 % intervals over {config.seeds} runs."
+    )
+    figure = layers.lines([panels], "mean mass on BOS from which on a head sinks", legend_above=True)
+    return Drawing("sinking-heads", figure, caption)
 
-    def test(results: st.Results) -> tuple[bool, tuple[st.Estimate, ...]]:
-        found = quantity(results)
-        low, high = (found.value.mean if end is None else end for end in (found.value.low, found.value.high))
-        return low is not None and high is not None and low <= number <= high, (found,)
 
-    return st.Rule(f"the interval of {quantity.name} holds {number:g}", test)
-
-
-def findings(config: Heads, architecture: Any) -> Iterator[st.Quantity]:
-    for name, label in labels_of(config).items():
-        yield lab.done(name, label)
-        yield lab.measured(name, lab.LEFT, f"{label}: {lab.LEFT}")
-        yield from (sinking(name, label, kind, "all") for kind in KINDS)
-    yield figures.noop(tuple(labels_of(config)))
-
-
-def head_maps(results: st.Results, name: str, label: str) -> Drawing:
-    return figures.head_maps(results.config, name, label, results[name])
+def by_head(results: st.Results, labels: dict[str, str]) -> Drawing:
+    """The mass on BOS in each layer and head, for each seed."""
+    masses = {kind: [lab.on_bos(results[name], kind) for name in labels] for kind in KINDS}  # [run, layer, head] each
+    names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
+    columns = [Column(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]
+    top = max(1.0, *(float(np.nanmax(mass)) for mass in masses["weight"]))
+    flat = {kind: [mass.reshape(len(mass), -1).T for mass in several] for kind, several in masses.items()}
+    panels = [Row(flat["share"], "share", limits=(0, 1)), Row(flat["weight"], "weight", limits=(0, top))]
+    seeds = [str(seed) for seed in next(iter(results.trained.values()))["run"].values]
+    caption = (
+        "Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the row,"
+        " and as the weight itself. The two are equal for softmax."
+    )
+    return Drawing("bos-by-head", grids(columns, panels, seeds, "seed", height=2.1), caption)
 
 
 def drawings(config: Heads, architecture: Any) -> Iterator[st.Figure]:
-    labels = labels_of(config)
-    yield lambda results: heads_figures.sinking(config, results.trained, labels)
-    yield lambda results: heads_figures.by_head(config, results.trained, labels)
+    labels = lab.labels_of(models(config))
+    yield sinking_heads
+    yield partial(by_head, labels=labels)
     for name, label in labels.items():
-        yield partial(head_maps, name=name, label=label)
-    yield lambda results: figures.learning(config, results.trained, labels)
-    yield lambda results: figures.edited_losses(config, results.trained, labels)
+        yield partial(figures.head_maps, name=name, label=label)
+    yield partial(figures.learning, labels=labels)
+    yield partial(figures.edited_losses, labels=labels)
 
 
-def trainings(config: Any) -> list[TrainingSpec]:
-    from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
-
-    return [training_spec(config, form, config.moves) for form in forms(config)]
-
-
-STUDY = st.Study(
+STUDY = lab.study(
+    models,
     name="trigger/heads",
     config=Heads,
     title="Several layers and heads: how many sink",
     question="""Ran-Milo 2026, Theorem 2, Figs. 4 to 8: with several layers and heads, some heads of a softmax model must sink on
         BOS, not all; ReLU attention needs none.""",
-    trainings=trainings,
     rows=rows,
     claims=claims,
-    findings=findings,
-    featured=lambda results: tuple(labels_of(results.config).values()),
+    findings=lambda config, architecture: [figures.noop(tuple(lab.labels_of(models(config))))],
     figures=drawings,
-    notes=lambda config, results: (
-        *lab.notes(config),
-        f"""A head sinks where the mean share of BOS in the rows of all tokens but BOS and the trigger is at least
-        {config.sinks:g}. For softmax, weights are shares. For ReLU both are given: rows near 0 have shares too.""",
-        f"A run has solved the task where its held-out loss is below {config.solved:g} % of that of an idle model.",
-        "Heads are exchangeable, and which of them sinks differs between seeds, so heads are counted for each seed.",
-    ),
-    status=lambda results: lab.unfinished(results.trained, labels_of(results.config)),
-    provenance=lambda results: lab.provenance(results.trained),
-    subject="model",
-    over="runs",
+    notes=lambda config: [
+        f"""A head sinks if the mean share of BOS in the rows of all tokens but BOS and the trigger is at least {config.sinks:g}.
+        For softmax, weights are shares. Both are reported for ReLU, as shares are defined even for rows near 0.""",
+        f"A run has solved the task if its held-out loss is below {config.solved:g} % of that of a model that writes nothing.",
+        "Heads are exchangeable, and which of them sink differs between seeds, so heads are counted for each seed.",
+    ],
 )

@@ -10,6 +10,7 @@ from sinkjax.studies.papers import pretrain
 from sinkjax.studies.papers._pretrain import rows as summary
 from sinkjax.studies.papers._pretrain.config import MEASURES, Ablation
 from sinkjax.studies.papers._pretrain.measure import GOING, of_log, so_far
+from sinkjax.studies.results import Results
 from sinkjax.train.config import ALL_STEPS, DIVERGED
 from sinkjax.train.log import LOG
 from tests.studies.papers.pretrain.logs import curve, line, log
@@ -24,6 +25,10 @@ ROWS = (
 
 def study(**fields) -> Ablation:
     return Ablation(**{"name": "made-up", "title": "A title", "claim": "A claim.", "rows": ROWS, **fields})
+
+
+def found_in(stores: dict, config: Ablation | None = None) -> Results:
+    return Results(pretrain.STUDY, config or study(), stores)
 
 
 def verdicts(config: Ablation, stores: dict) -> list[str]:
@@ -70,16 +75,17 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
 
 
 def test_means_are_over_the_seeds_that_finished(stores):
-    config = study()
-    assert summary.mean(stores, config, config.row_specs[0], "loss").mean == pytest.approx(3.1)
-    found = summary.mean(stores, config, config.row_specs[1], "sink")
+    results = found_in(stores)
+    a, b, *_ = results.config.row_specs
+    assert summary.mean(results, a, "loss").mean == pytest.approx(3.1)
+    found = summary.mean(results, b, "sink")
     assert (found.mean, found.n) == (pytest.approx(10.0), 1)
-    assert summary.finished(stores, config.row_specs[1]) == (1, 2)
-    assert summary.unfinished(config, stores) == ("row b: seed 1 diverged at step 30. Its means leave them out.",)
+    assert summary.finished(results, b) == (1, 2)
+    assert list(summary.unfinished(results)) == ["row b: seed 1 diverged at step 30. Its means leave them out."]
 
 
 def test_a_difference_is_between_the_same_seeds(stores):
-    found = summary.difference(stores, study(), "b", "a", "loss")
+    found = summary.difference(found_in(stores), "b", "a", "loss")
     assert (found.mean, found.n) == (pytest.approx(2.8 - 3.0), 1)
 
 
@@ -95,14 +101,14 @@ def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
 
 def test_every_measure_has_a_number_for_a_finished_run(stores):
     for measure in MEASURES:
-        assert np.isfinite(summary.values(stores, "a", measure, "a")).all(), measure
+        assert np.isfinite(summary.values(found_in(stores), "a", measure)).all(), measure
 
 
 def test_a_log_of_before_a_measure_has_no_number_of_it(stores):
     old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
-    assert np.isnan(summary.values(old, "a", "value_ratio", "a")).all()
+    assert np.isnan(summary.values(found_in(old), "a", "value_ratio")).all()
     config = study(measures=("value_ratio",), claims=({"statement": "So.", "more": 1.0, "less": "a", "measure": "value_ratio"},))
-    rows = {(row.condition, row.measure): row.value.mean for row in summary.rows(config, old)}
+    rows = {(row.condition, row.measure): row.value.mean for row in summary.rows(found_in(old, config))}
     assert rows["row a", MEASURES["value_ratio"]] is None
     assert rows["row a", MEASURES["loss"]] == pytest.approx(3.1)
     assert verdicts(config, old)[0] == "not applicable"
@@ -124,7 +130,7 @@ def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
 
     def shown(*less):
         losses = stores["a"]["loss"] + np.array(less)[:, None]
-        rows = summary.rows(config, {**stores, "d": stores["a"].assign(loss=losses)})
+        rows = summary.rows(found_in({**stores, "d": stores["a"].assign(loss=losses)}, config))
         return next(row.value for row in rows if (row.condition, row.measure) == ("row d", MEASURES["steps_to"]))
 
     assert shown(-0.5, -0.5).n == 2
@@ -133,7 +139,7 @@ def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
 
 
 def test_the_table_has_a_line_for_each_row_run_or_not(stores):
-    rows = {(row.condition, row.measure): row.value for row in summary.rows(study(), stores)}
+    rows = {(row.condition, row.measure): row.value for row in summary.rows(found_in(stores))}
     seeds = {label: rows[label, summary.SEEDS].note for label in ("row a", "row b", "row c", "row d")}
     assert seeds == {"row a": "2 of 2", "row b": "1 of 2", "row c": "not at size mini", "row d": "not run"}
     assert rows["row a", "Sink_1 (%), paper"].note == "18.18"

@@ -106,16 +106,17 @@ def test_edits_act_on_bos_and_controls_on_the_other_tokens():
     trigger = Trigger(length=8, width=6)
     chosen = measure.edits(trigger, 5, (3,))
     labels = [edit.label for edit in chosen]
+    assert {"key 6 masked", "value 6 removed"} < set(labels)
     assert len(set(labels)) == len(labels) == 6 + 1 + 2 * 6
-    assert measure.other_masked(5) not in labels  # the trigger's own
-    assert measure.other_masked(0) not in labels
+    assert "key 5 masked" not in labels  # the trigger's own
+    assert "key 0 masked" not in labels
 
 
 def test_a_target_moves_with_its_token():
     params, architecture, trigger = random(SMALL)
     x, y, j = measure.held_out(trigger, 10, 0, 6)
     edits = {edit.label: edit for edit in measure.edits(trigger, 6, (3,))}
-    chosen = [edits[measure.moved(3)]]
+    chosen = [edits["BOS moved to position 3"]]
     found = measure.on_edits(params, architecture, (x, y, j), trigger, chosen)["edited_loss"]
     order = np.arange(8)
     order[[0, 3]] = 3, 0
@@ -126,7 +127,7 @@ def test_a_target_moves_with_its_token():
 def test_a_training_is_measured_run_by_run_and_a_diverged_one_is_nowhere(tmp_path):
     trained = train(TRAINED, tmp_path / "small", progress=False)
     config = Lab(width=6, length=8, sequences=40, map_sequences=5, trigger_position=5)
-    data = measure.measure(config, (), trained)
+    data = measure.measure(config, trained)
     assert dict(data.sizes) | {"evaluation": 3} == dict(data.sizes)
     assert data["run"].values.tolist() == [0, 1]
     assert data["weight"].dims == ("run", "rows", "target", "layer", "head")
@@ -135,7 +136,7 @@ def test_a_training_is_measured_run_by_run_and_a_diverged_one_is_nowhere(tmp_pat
     alone = measure.on_sequences(trained.of(1), model(TRAINED), held_out, TRAINED.data)
     np.testing.assert_allclose(data["weight"].sel(run=1), alone["weight"], rtol=1e-6)
     ended = (dataclasses.replace(trained.runs[0], outcome="diverged"), trained.runs[1])
-    lost = measure.measure(config, (), dataclasses.replace(trained, runs=ended))
+    lost = measure.measure(config, dataclasses.replace(trained, runs=ended))
     assert np.isnan(lost["loss"].sel(run=0)).all()
     np.testing.assert_array_equal(lost["loss"].sel(run=1), data["loss"].sel(run=1))
     assert jax.tree.leaves(trained.params)[0].shape[0] == 2

@@ -22,6 +22,8 @@ from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
 
 J = 7  # where the trigger of the maps stands
+MASKED, VALUE_OFF = "BOS's key masked", "BOS's value removed"
+WEIGHT_OFF, RENORMALISED = "BOS's weight removed", "BOS's weight removed, rows renormalised"
 
 
 def test_softmax_puts_everything_on_bos_but_at_the_trigger_where_it_is_uniform(one_layer):
@@ -59,18 +61,18 @@ def losses(data, rows):
 def test_softmax_needs_bos_to_be_seen_and_not_to_be_read(one_layer):
     others, own = (losses(one_layer.stores["softmax"], rows) for rows in (OTHERS, TRIGGER))
     assert others[IDENTITY] == others[NO_EDIT] < 1e-6
-    assert others[measure.MASKED] > 0.05
-    assert others[measure.RENORMALISED] == pytest.approx(others[measure.MASKED], rel=1e-3)
-    assert max(others[measure.WEIGHT_OFF], others[measure.VALUE_OFF]) < 1e-6
-    assert others[measure.moved(4)] > 0.01  # rows before it see no BOS
-    assert max(others[measure.other_masked(key)] for key in (3, 12)) < 1e-6
-    assert own[measure.MASKED] < 1e-5
-    assert own[measure.other_masked(3)] > 1e-3
+    assert others[MASKED] > 0.05
+    assert others[RENORMALISED] == pytest.approx(others[MASKED], rel=1e-3)
+    assert max(others[WEIGHT_OFF], others[VALUE_OFF]) < 1e-6
+    assert others["BOS moved to position 4"] > 0.01  # rows before it see no BOS
+    assert max(others[f"key {key} masked"] for key in (3, 12)) < 1e-6
+    assert own[MASKED] < 1e-5
+    assert own["key 3 masked"] > 1e-3
 
 
 def test_relu_does_not_need_bos_in_other_rows(one_layer):
     others = losses(one_layer.stores["relu"], OTHERS)
-    assert max(others[name] for name in (NO_EDIT, measure.MASKED, measure.WEIGHT_OFF, measure.VALUE_OFF)) < 1e-6
+    assert max(others[name] for name in (NO_EDIT, MASKED, WEIGHT_OFF, VALUE_OFF)) < 1e-6
 
 
 def test_the_curves_are_those_of_the_log(one_layer):

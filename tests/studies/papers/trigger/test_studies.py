@@ -182,12 +182,11 @@ def test_each_size_changes_one_thing():
 
 def test_sizes_report_every_model(one_layer):
     config = Sizes(layers=(2,), heads=(2,), widths=(8,), lengths=(8,), **SMALL)
-    stores = {form.name: stored(one_layer.stores[form.name.partition("-")[0]]) for form in sizes.forms(config)}
+    stores = {form.name: stored(one_layer.stores[form.name.partition("-")[0]]) for form in sizes.models(config)}
     section = assemble(sizes.STUDY, config, stores)
     assert len(section.featured) == 2 * 7
-    assert any(
-        "softmax: n = 8: weight on BOS, other rows: 1.00" in said.replace("Softmax", "softmax") for said in section.findings
-    )
+    table = {(row.condition, row.measure): row.value.mean for row in section.rows}
+    assert table["softmax: n = 8", lab.BOS] == pytest.approx(1, abs=0.01)
     assert all(drawing.png for drawing in section.drawings)
 
 
