@@ -74,8 +74,8 @@ def test_what_is_wrong_is_named(text: str, sentence: str):
     ("fields", "sentence"),
     [
         ({"prompts": 0}, "prompts must be at least 1"),
-        ({"key": 64}, "key must be below length"),
-        ({"key": 63}, "the sink cannot move on"),
+        ({"key": 64}, "key must be below 63, not 64"),
+        ({"key": 63}, "key must be below 63, not 63: its sink moves to the next one"),
         ({"eps": 1.0}, "eps must lie between 0 and 1"),
         ({"map_layers": [-1]}, "negative layer -1"),
         ({"controls": 0}, "controls must be at least 1"),
