@@ -23,7 +23,7 @@ def root() -> Traversable:
 
 
 def configs() -> dict[str, Traversable]:
-    """Every shipped config, sorted: name "family/experiment", or "all" -> its YAML file."""
+    """Every shipped config, sorted: name "paper/study", or "all" -> its YAML file."""
     folders = {"": root()} | {f"{folder.name}/": folder for folder in root().iterdir() if folder.is_dir()}
     return {
         f"{family}{file.name.removesuffix(SUFFIX)}": file

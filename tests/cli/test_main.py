@@ -99,7 +99,7 @@ def test_the_overview_names_every_verb_and_the_listing_every_config(capsys):
     assert len({*says}) == len(says) > 1  # each study in its own words
 
 
-def test_help_of_an_experiment_lists_its_fields_with_their_values(capsys):
+def test_help_of_a_study_lists_its_fields_with_their_values(capsys):
     with pytest.raises(SystemExit) as done:
         cli.main(["run", "kiya/mask", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
