@@ -122,7 +122,7 @@ class Judgement:
     def evidence(self) -> str:
         """The estimates, the rule and the reason in words."""
         parts = ("; ".join(map(str, self.estimates)), self.rule and f"Rule: {self.rule}", self.reason)
-        return " ".join(f"{part[0].upper()}{part[1:]}{'' if part[-1] in '.?!' else '.'}" for part in parts if part)
+        return " ".join(sentence(part) for part in parts if part)
 
 
 def judge(claim: Claim, results: Any) -> Judgement:
@@ -139,7 +139,7 @@ def judge(claim: Claim, results: Any) -> Judgement:
         applies, premises = claim.given.test(results)
         if not applies:
             listed = "; ".join(map(str, _once(premises)))
-            reason = f"not applicable, as it takes that {claim.given.words}" + (f" ({listed})" if listed else "")
+            reason = f"applies only if {claim.given.words}" + (f" ({listed})" if listed else "")
     verdict: Verdict = "supported" if holds else "inconclusive"
     if claim.kind == "identity":
         verdict = "holds" if holds else "fails"
@@ -412,6 +412,11 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
 def number(name: str, of: Callable[[Any], float], unit: str = "") -> Quantity:
     """A number that is no mean over samples, such as a count, a layer or a ratio of means; NaN where it is undefined."""
     return Quantity(name, lambda results: Estimate(name, constant(float(of(results))), unit), exact=True)
+
+
+def sentence(text: str) -> str:
+    """Words as a sentence: with a capital letter, and a full stop unless they end with one already."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 def in_words(value: Interval, signed: bool = False) -> str:

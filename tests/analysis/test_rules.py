@@ -42,6 +42,7 @@ from sinkjax.analysis.rules import (
     quantity,
     ranked_from,
     rising,
+    sentence,
     some_of,
     verdicts_csv,
     within,
@@ -142,7 +143,7 @@ def test_rules_of_rules():
 def test_a_claim_is_judged_only_where_its_premise_holds():
     verdicts = [judge(Claim("s", rule, given=given), RESULTS).verdict for rule in (TRUE, FALSE) for given in (None, TRUE, FALSE)]
     assert verdicts == ["supported", "supported", "not applicable", "inconclusive", "inconclusive", "not applicable"]
-    assert "not applicable, as it takes that the interval of it lies above 0" in judge(Claim("s", TRUE, FALSE), RESULTS).reason
+    assert "applies only if the interval of it lies above 0" in judge(Claim("s", TRUE, FALSE), RESULTS).reason
 
 
 def test_an_identity_holds_or_fails():
@@ -222,6 +223,10 @@ def test_numbers_have_three_or_four_digits():
     assert {value: in_digits(value) for value in written} == written
     assert (in_digits(0.0), in_digits(-0.0001), in_digits(-4.178)) == ("0", "0.000", "-4.18")
     assert [(found.n, found.note) for found in (constant(5.0), constant(float("nan")))] == [(1, ""), (0, "undefined")]
+
+
+def test_a_sentence_begins_with_a_capital_and_ends():
+    assert [sentence(text) for text in ("loss: 3", "|h| is 1.", "Is it?")] == ["Loss: 3.", "|h| is 1.", "Is it?"]
 
 
 def test_an_interval_in_words():

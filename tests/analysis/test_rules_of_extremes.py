@@ -72,7 +72,7 @@ def test_extremes_are_those_of_the_intervals_ends():
 def test_what_holds_for_no_model_makes_a_claim_not_applicable():
     found = judge(Claim("s", above(between(1, 2)), given=never("the model has wings")), NOTHING)
     assert found.verdict == "not applicable"
-    assert "takes that the model has wings" in found.evidence
+    assert "Applies only if the model has wings." in found.evidence
 
 
 def test_a_rank_counts_the_other_places_below_the_first():

@@ -88,7 +88,7 @@ def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
 
 def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(chosen, tmp_path):
     report = suite.carry_out(chosen, tmp_path / "out")
-    assert [section.findings[0] for section in report.sections] == ["3 prompts of seed 5"]  # the suite's, and the study's own
+    assert [section.findings[0] for section in report.sections] == ["3 prompts of seed 5."]  # the suite's, and the study's own
     assert report.skipped == {"made-up/gated": "the model has no gate", "made-up/late": "the tokenizer names no BOS"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.yaml", "refused.yaml", "report.html", "late", "sweep"}
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
