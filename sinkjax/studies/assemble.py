@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import judge, present, sentence
+from sinkjax.analysis.estimates import present, sentence
+from sinkjax.analysis.rules import judge
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import sentence
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError

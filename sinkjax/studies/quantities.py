@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, Rule, above, above_controls, all_of, constant, number, quantity
+from sinkjax.analysis.estimates import Estimate, Quantity, constant, number, quantity
+from sinkjax.analysis.rules import Rule, above, above_controls, all_of
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import Condition, Measure
 

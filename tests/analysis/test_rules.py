@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent, Estimate, Quantity, constant, in_digits, in_words, number, quantity, sentence
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import (
-    Absent,
     Claim,
-    Estimate,
-    Quantity,
     Rule,
     above,
     above_controls,
@@ -26,11 +24,8 @@ from sinkjax.analysis.rules import (
     at_most,
     below,
     below_controls,
-    constant,
     defined,
     equals,
-    in_digits,
-    in_words,
     judge,
     less_than,
     mean_within,
@@ -38,11 +33,8 @@ from sinkjax.analysis.rules import (
     most_of,
     none_of,
     not_,
-    number,
-    quantity,
     ranked_from,
     rising,
-    sentence,
     some_of,
     verdicts_csv,
     within,

@@ -8,22 +8,9 @@ import numpy as np
 import pytest
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Estimate, Quantity, as_point, constant, highest, lowest
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import (
-    Claim,
-    Estimate,
-    Quantity,
-    above,
-    above_all_of,
-    as_point,
-    at_or_above,
-    below,
-    constant,
-    highest,
-    judge,
-    lowest,
-    never,
-)
+from sinkjax.analysis.rules import Claim, above, above_all_of, at_or_above, below, judge, never
 from sinkjax.analysis.summary import own_rows
 
 NOTHING = SimpleNamespace()

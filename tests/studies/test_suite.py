@@ -12,7 +12,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.rules import Claim, above, quantity
+from sinkjax.analysis.estimates import quantity
+from sinkjax.analysis.rules import Claim, above
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
