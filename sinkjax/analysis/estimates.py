@@ -18,8 +18,13 @@ Found = TypeVar("Found")
 class Estimate:
     """A number that a rule looks at.
 
-    name: what it is. value: with its interval. unit: "" for a pure number. signed: whether it is a difference.
-    percentile, controls: its rank among matched random controls, None and 0 without them.
+    Attributes:
+        name: What it is.
+        value: With its interval.
+        unit: "" for a pure number.
+        signed: Whether it is a difference.
+        percentile: Its rank among matched random controls, in per cent; None without them.
+        controls: How many of these there are.
     """
 
     name: str

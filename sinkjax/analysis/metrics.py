@@ -36,7 +36,12 @@ Floats = NDArray[np.floating]
 
 
 class Peak(NamedTuple):
-    """Where something is largest, and how large: `position` is int (-1 where undefined), `value` float (NaN where undefined)."""
+    """Where something is largest, and how large.
+
+    Attributes:
+        position: int, -1 where undefined.
+        value: float, NaN where undefined.
+    """
 
     position: NDArray[np.integer]
     value: Floats
@@ -53,9 +58,18 @@ def sink_rate(
 ) -> Floats:
     """Share of heads that sink on `key`, thresholded in each prompt and head before anything is averaged.
 
-    key: int, or int[prompt] (int[..., prompt]) for a key of its own in each prompt; NaN for a prompt that does not reach it.
-    Returns float[..., prompt], [..., prompt, layer] or [..., prompt, layer, head], as `per` says.
-    Errors: a statistic that was not measured; a key outside the record; an unknown `per`, `rule` or `statistic`.
+    Args:
+        record: Statistics by name, with `statistic`.
+        key: int, or int[prompt] (int[..., prompt]) for a key of its own in each prompt.
+        eps: The threshold on a key's score.
+        per, rule, statistic: See the top of this module.
+
+    Returns:
+        float[..., prompt], [..., prompt, layer] or [..., prompt, layer, head] in 0..1, as `per` says; NaN for a prompt that does
+        not reach the key.
+
+    Raises:
+        SinkjaxError: The statistic was not measured; the key is outside the record; `per`, `rule` or `statistic` is unknown.
     """
     scores = _pick(_scores(record, statistic, rule), key, inner=2)
     return _head_mean(_above(scores, eps, rule), per)
@@ -73,8 +87,17 @@ def sink_rate_among(
 ) -> Floats:
     """Share of heads that sink on at least one of the keys chosen by `where`: sinks on full stops, line breaks, ...
 
-    where: bool[prompt, key] (see `token_mask`). Returns as `sink_rate`; NaN for a prompt in which no chosen key is seen by
-    `min_queries` queries.
+    Args:
+        record: Statistics by name, with `statistic`.
+        where: bool[prompt, key], the keys (see `token_mask`).
+        eps: The threshold on a key's score.
+        min_queries, per, rule, statistic: See the top of this module.
+
+    Returns:
+        As `sink_rate`; NaN for a prompt in which no chosen key is seen by `min_queries` queries.
+
+    Raises:
+        SinkjaxError: As `sink_rate`; `where` is not boolean or does not fit; `min_queries` is below 1.
     """
     scores = _scores(record, statistic, rule)
     chosen = _candidates(scores, where, min_queries)[..., None, None, :]
@@ -92,8 +115,17 @@ def sink_position(
 ) -> Peak:
     """The key that receives most attention, and how much: averaged over the heads that `per` joins, ties to the lowest key.
 
-    where: bool[prompt, key], the keys to choose from; None: all. Returns a Peak of [..., prompt], [..., prompt, layer] or
-    [..., prompt, layer, head], undefined for a prompt in which no such key is seen by `min_queries` queries.
+    Args:
+        record: Statistics by name, with `statistic`.
+        where: bool[prompt, key], the keys to choose from; None: all.
+        min_queries, per, statistic: See the top of this module.
+
+    Returns:
+        A Peak of [..., prompt], [..., prompt, layer] or [..., prompt, layer, head], undefined for a prompt in which no such key
+        is seen by `min_queries` queries.
+
+    Raises:
+        SinkjaxError: As `sink_rate_among`.
     """
     received = _measured(record, _known_statistic(statistic))
     candidates = _candidates(received, where, min_queries)
@@ -110,7 +142,21 @@ def sink_onset(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """First layer in which more than `share` of the heads sink on `key`: float[..., prompt], `NEVER` (inf) if none does."""
+    """First layer in which more than a share of the heads sink on `key`.
+
+    Args:
+        record: Statistics by name, with `statistic`.
+        key: int, or int[prompt] (int[..., prompt]) for a key of its own in each prompt.
+        eps: The threshold on a key's score.
+        share: Of the layer's heads, in 0..1.
+        rule, statistic: See the top of this module.
+
+    Returns:
+        float[..., prompt]: the layer, from 0; `NEVER` (inf) if there is none; NaN where the sink rate is undefined before.
+
+    Raises:
+        SinkjaxError: As `sink_rate`.
+    """
     return onset(sink_rate(record, key, eps, per="layer", rule=rule, statistic=statistic), share)
 
 
@@ -126,7 +172,18 @@ def undecided_heads(
 ) -> Floats:
     """Share of heads whose score of `key` is no further from eps than the two records are from each other.
 
-    record, other: the same run in two dtypes. No head outside this share changes sides between them. Returns as `sink_rate`.
+    No head outside this share changes sides between the two.
+
+    Args:
+        record: The run in one dtype: statistics by name, with `statistic`.
+        other: The same run in another dtype.
+        key, eps, per, rule, statistic: As for `sink_rate`.
+
+    Returns:
+        As `sink_rate`.
+
+    Raises:
+        SinkjaxError: As `sink_rate`; the records differ in shape.
     """
     one, two = (_pick(_scores(each, statistic, rule), key, inner=2).astype(np.float64) for each in (record, other))
     if one.shape != two.shape:
@@ -140,9 +197,20 @@ def massive_activations(
 ) -> Floats:
     """Sun et al.'s rule (2024, arXiv 2402.17762): max |h| > threshold and > ratio times the median |h| of the same position.
 
-    position: int, int[prompt], or None for all. Returns 1, 0 or NaN: float[..., prompt, depth], with a last axis of positions
-    for None. The rule was made for models of 7B parameters and fails in small ones (2508.03616): report `norm_ratio`,
-    `top1_over_median` and the maximum itself beside it. Needs resid_max and resid_median.
+    The rule was made for models of 7B parameters and fails in small ones (arXiv 2508.03616): report `norm_ratio`,
+    `top1_over_median` and the maximum itself beside it.
+
+    Args:
+        record: Statistics by name, with resid_max and resid_median.
+        position: int, int[prompt], or None for all.
+        threshold: In units of the residual stream.
+        ratio: To the median.
+
+    Returns:
+        1, 0 or NaN: float[..., prompt, depth], with a last axis of positions where `position` is None.
+
+    Raises:
+        SinkjaxError: A statistic was not measured; the position is outside the record; a threshold is not finite.
     """
     largest, median = _measured(record, "resid_max"), _measured(record, "resid_median")
     massive = (largest > _number("threshold", threshold)) & (largest > _number("ratio", ratio) * median)
@@ -152,7 +220,15 @@ def massive_activations(
 def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
     """||h_k|| over the mean ||h_t|| of the prompt's other positions t != k (Gu et al., their Figs. 7 and 8).
 
-    Returns as `massive_activations`; NaN in a prompt of one token. Needs resid_norm.
+    Args:
+        record: Statistics by name, with resid_norm.
+        position: int, int[prompt], or None for all.
+
+    Returns:
+        float[..., prompt, depth], with a last axis of positions where `position` is None; NaN in a prompt of one token.
+
+    Raises:
+        SinkjaxError: The statistic was not measured; the position is outside the record.
     """
     norms = _measured(record, "resid_norm").astype(np.float64)
     present = ~np.isnan(norms)
@@ -161,14 +237,33 @@ def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> 
 
 
 def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
-    """max |h| over median |h| of the same position. Returns as `massive_activations`. Needs resid_max and resid_median."""
+    """max |h| over median |h| of the same position.
+
+    Args:
+        record: Statistics by name, with resid_max and resid_median.
+        position: int, int[prompt], or None for all.
+
+    Returns:
+        As `norm_ratio`; NaN where the median is 0.
+
+    Raises:
+        SinkjaxError: As `norm_ratio`.
+    """
     return _at(_ratio(_measured(record, "resid_max"), _measured(record, "resid_median")), position)
 
 
 def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None) -> Peak:
-    """The position with the largest |h|, and its value, at each depth: a Peak of [..., prompt, depth]; needs resid_max.
+    """The position with the largest |h|, and its value, at each depth.
 
-    where: bool[prompt, position], the positions to choose from (`token_mask`: activations on full stops); None: all.
+    Args:
+        record: Statistics by name, with resid_max.
+        where: bool[prompt, position], the positions to choose from (`token_mask`: activations on full stops); None: all.
+
+    Returns:
+        A Peak of [..., prompt, depth].
+
+    Raises:
+        SinkjaxError: The statistic was not measured; `where` is not boolean or does not fit.
     """
     largest = _measured(record, "resid_max")
     return _peak(largest, _chosen(largest, where, inner=1)[..., None, :] & ~np.isnan(largest))
@@ -179,7 +274,17 @@ def massive_onset(
 ) -> Floats:
     """First depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere for None; `NEVER` (inf) if none has.
 
-    Returns float[..., prompt]. Other rules compose: onset(norm_ratio(record, 0), 10).
+    Other rules compose: `onset(norm_ratio(record, 0), 10)`.
+
+    Args:
+        record, threshold, ratio: As for `massive_activations`.
+        position: int, int[prompt], or None for anywhere.
+
+    Returns:
+        float[..., prompt]: the depth, 0 for the embedding.
+
+    Raises:
+        SinkjaxError: As `massive_activations`.
     """
     massive = massive_activations(record, position, threshold=threshold, ratio=ratio)
     return onset(massive if position is not None else np.fmax.reduce(massive, axis=-1), 0.5)
@@ -188,7 +293,15 @@ def massive_onset(
 def onset(values: ArrayLike, threshold: float) -> Floats:
     """First index along the last axis (layers or depths) at which values > threshold.
 
-    Returns float[...]: `NEVER` (inf) where no value is, so that a mean cannot hide it; NaN where a NaN comes before any.
+    Args:
+        values: float[..., n].
+        threshold: A finite number.
+
+    Returns:
+        float[...]: `NEVER` (inf) where no value is above, so that a mean cannot hide it; NaN where a NaN comes before any.
+
+    Raises:
+        SinkjaxError: The threshold is not one finite number.
     """
     values = np.asarray(values, dtype=np.float64)
     undefined = np.isnan(values)
@@ -199,9 +312,17 @@ def onset(values: ArrayLike, threshold: float) -> Floats:
 
 
 def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
-    """Mean negative log-likelihood in nats over the predicted tokens of each prompt: float[..., prompt].
+    """Mean negative log-likelihood over the predicted tokens of each prompt.
 
-    lengths: int[prompt]; with them a NaN before a prompt's end makes it NaN. NaN in a prompt of one token. Needs nll.
+    Args:
+        record: Statistics by name, with nll.
+        lengths: int[prompt], the tokens of each prompt; with them a NaN before a prompt's end makes its mean NaN.
+
+    Returns:
+        float[..., prompt] in nats per token; NaN in a prompt of one token.
+
+    Raises:
+        SinkjaxError: The statistic was not measured; the lengths do not fit.
     """
     nll = _measured(record, "nll").astype(np.float64)
     if lengths is None:
@@ -213,7 +334,17 @@ def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Flo
 
 
 def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
-    """exp(`mean_nll`), per prompt: float[..., prompt]."""
+    """exp(`mean_nll`) of each prompt.
+
+    Args:
+        record, lengths: As for `mean_nll`.
+
+    Returns:
+        float[..., prompt].
+
+    Raises:
+        SinkjaxError: As `mean_nll`.
+    """
     return np.exp(mean_nll(record, lengths))
 
 
@@ -222,8 +353,13 @@ def token_mask(
 ) -> NDArray[np.bool_]:
     """Which positions, the first left out, hold a token that reads as one of `texts` (spaces around it aside).
 
-    tokens: int[prompt, position]. decode: token ids -> text, e.g. a tokenizer's. Returns bool[prompt, position]; pads need no
-    care, as a record has nothing there.
+    Args:
+        tokens: int[prompt, position].
+        decode: Token ids -> text, such as a tokenizer's.
+        texts: What a token may read as.
+
+    Returns:
+        bool[prompt, position]. Padding may be chosen; a record has nothing there.
     """
     tokens = np.asarray(tokens)
     ids = [token for token in np.unique(tokens) if decode([int(token)]).strip(" ") in texts]

@@ -55,9 +55,13 @@ class Rule:
 class Claim:
     """A statement and how it is judged.
 
-    statement: with its source (paper, figure or section). rule: what must hold for it to be supported. given: a precondition
-    without which the claim is not applicable. paper: the paper's own number, on its own model, "" if it gives none. kind:
-    "identity" for a proposition that cannot fail if the code is right. also: further quantities that are reported beside.
+    Attributes:
+        statement: With its source (paper, figure or section).
+        rule: What must hold for it to be supported.
+        given: What must hold for the claim to apply at all; None: it always does.
+        paper: The paper's own number, on its own model; "" if it gives none.
+        kind: "identity" for a proposition that cannot fail if the code is right.
+        also: Further quantities that are reported beside.
     """
 
     statement: str

@@ -71,12 +71,22 @@ _registered: dict[str, Study] = {}
 
 
 def register(study: Study) -> None:
-    """Make a study known by its name in this process, e.g. one that a notebook defines."""
+    """Make a study known by its name in this process, such as one that a notebook defines.
+
+    Args:
+        study: The study; it takes the place of any other of its name.
+    """
     _registered[study.name] = study
 
 
 def find(name: Any) -> Study:
     """The study of a name, or the one in a Python file.
+
+    Args:
+        name: "paper/study", the name of a registered study, or the path of a .py file.
+
+    Returns:
+        The study.
 
     Raises:
         SinkjaxError: there is no study of that name, or none in the file.

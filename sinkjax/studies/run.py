@@ -36,9 +36,17 @@ if TYPE_CHECKING:
 def run(study: str, out: str | Path, **fields: Any) -> Section:
     """Run a shipped study from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
 
-    fields: those of its config that differ from the shipped one. Returns what it found; the folder `out` holds the rest.
-    Errors: an unknown study or field, a value that does not fit, a folder with other content, a suite of studies
-    (`suite.carry_out` runs those).
+    Args:
+        study: Its name.
+        out: The folder for stores, summary, figures and page; the same call resumes an unfinished run in it.
+        fields: Those of its config that differ from the shipped one.
+
+    Returns:
+        What it found.
+
+    Raises:
+        SinkjaxError: The study or a field is unknown; a value does not fit; the folder has other content; the name is that of a
+            suite of studies (`suite.carry_out` runs those).
     """
     shipped = choose(study)
     if shipped.suite:
