@@ -17,34 +17,18 @@ Options shared by the functions on sinks:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.analysis import records
+from sinkjax.analysis.records import RULES as RULES
+from sinkjax.analysis.records import Floats, Peak
+from sinkjax.errors import SinkjaxError
 
 NEVER = np.inf
-RULES = ("gu", "queipo")
-STATISTICS = ("attention_received", "attention_share")
-HEAD_AXES = {"prompt": (-2, -1), "layer": (-1,), "head": ()}
-
-Floats = NDArray[np.floating]
-
-
-class Peak(NamedTuple):
-    """Where something is largest, and how large.
-
-    Attributes:
-        position: int, -1 where undefined.
-        value: float, NaN where undefined.
-    """
-
-    position: NDArray[np.integer]
-    value: Floats
 
 
 def sink_rate(
@@ -71,8 +55,8 @@ def sink_rate(
     Raises:
         SinkjaxError: The statistic was not measured; the key is outside the record; `per`, `rule` or `statistic` is unknown.
     """
-    scores = _pick(_scores(record, statistic, rule), key, inner=2)
-    return _head_mean(_above(scores, eps, rule), per)
+    scores = records.pick(records.key_scores(record, statistic, rule), key, inner=2)
+    return records.head_mean(records.above(scores, eps, rule), per)
 
 
 def sink_rate_among(
@@ -99,10 +83,10 @@ def sink_rate_among(
     Raises:
         SinkjaxError: As `sink_rate`; `where` is not boolean or does not fit; `min_queries` is below 1.
     """
-    scores = _scores(record, statistic, rule)
-    chosen = _candidates(scores, where, min_queries)[..., None, None, :]
+    scores = records.key_scores(record, statistic, rule)
+    chosen = records.candidates(scores, where, min_queries)[..., None, None, :]
     best = np.max(scores, axis=-1, where=chosen, initial=-np.inf)
-    return _head_mean(_above(np.where(chosen.any(-1), best, np.nan), eps, rule), per)
+    return records.head_mean(records.above(np.where(chosen.any(-1), best, np.nan), eps, rule), per)
 
 
 def sink_position(
@@ -127,10 +111,12 @@ def sink_position(
     Raises:
         SinkjaxError: As `sink_rate_among`.
     """
-    received = _measured(record, _known_statistic(statistic))
-    candidates = _candidates(received, where, min_queries)
-    means = np.moveaxis(_head_mean(np.moveaxis(received, -1, 0), per), 0, -1)
-    return _peak(means, candidates.reshape(candidates.shape[:-1] + (1,) * (means.ndim - candidates.ndim) + candidates.shape[-1:]))
+    received = records.measured(record, records.known_statistic(statistic))
+    candidates = records.candidates(received, where, min_queries)
+    means = np.moveaxis(records.head_mean(np.moveaxis(received, -1, 0), per), 0, -1)
+    return records.peak(
+        means, candidates.reshape(candidates.shape[:-1] + (1,) * (means.ndim - candidates.ndim) + candidates.shape[-1:])
+    )
 
 
 def sink_onset(
@@ -185,11 +171,13 @@ def undecided_heads(
     Raises:
         SinkjaxError: As `sink_rate`; the records differ in shape.
     """
-    one, two = (_pick(_scores(each, statistic, rule), key, inner=2).astype(np.float64) for each in (record, other))
+    one, two = (
+        records.pick(records.key_scores(each, statistic, rule), key, inner=2).astype(np.float64) for each in (record, other)
+    )
     if one.shape != two.shape:
         raise SinkjaxError(f"the two records differ in shape: {one.shape} and {two.shape} (prompts, layers, heads)")
     gap = np.abs(one - two)
-    return _head_mean(np.where(np.isnan(gap), np.nan, np.abs(one - _number("eps", eps)) <= gap), per)
+    return records.head_mean(np.where(np.isnan(gap), np.nan, np.abs(one - records.finite_number("eps", eps)) <= gap), per)
 
 
 def massive_activations(
@@ -212,9 +200,11 @@ def massive_activations(
     Raises:
         SinkjaxError: A statistic was not measured; the position is outside the record; a threshold is not finite.
     """
-    largest, median = _measured(record, "resid_max"), _measured(record, "resid_median")
-    massive = (largest > _number("threshold", threshold)) & (largest > _number("ratio", ratio) * median)
-    return _at(np.where(np.isnan(largest + median), np.nan, massive), position)
+    largest, median = records.measured(record, "resid_max"), records.measured(record, "resid_median")
+    massive = (largest > records.finite_number("threshold", threshold)) & (
+        largest > records.finite_number("ratio", ratio) * median
+    )
+    return records.at(np.where(np.isnan(largest + median), np.nan, massive), position)
 
 
 def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
@@ -230,10 +220,10 @@ def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> 
     Raises:
         SinkjaxError: The statistic was not measured; the position is outside the record.
     """
-    norms = _measured(record, "resid_norm").astype(np.float64)
+    norms = records.measured(record, "resid_norm").astype(np.float64)
     present = ~np.isnan(norms)
     others = np.where(present, norms, 0).sum(-1, keepdims=True) - norms
-    return _at(_ratio(norms * (present.sum(-1, keepdims=True) - 1), others), position)
+    return records.at(records.ratio(norms * (present.sum(-1, keepdims=True) - 1), others), position)
 
 
 def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
@@ -249,7 +239,7 @@ def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = Non
     Raises:
         SinkjaxError: As `norm_ratio`.
     """
-    return _at(_ratio(_measured(record, "resid_max"), _measured(record, "resid_median")), position)
+    return records.at(records.ratio(records.measured(record, "resid_max"), records.measured(record, "resid_median")), position)
 
 
 def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None) -> Peak:
@@ -265,8 +255,8 @@ def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None
     Raises:
         SinkjaxError: The statistic was not measured; `where` is not boolean or does not fit.
     """
-    largest = _measured(record, "resid_max")
-    return _peak(largest, _chosen(largest, where, inner=1)[..., None, :] & ~np.isnan(largest))
+    largest = records.measured(record, "resid_max")
+    return records.peak(largest, records.choice(largest, where, inner=1)[..., None, :] & ~np.isnan(largest))
 
 
 def massive_onset(
@@ -305,7 +295,7 @@ def onset(values: ArrayLike, threshold: float) -> Floats:
     """
     values = np.asarray(values, dtype=np.float64)
     undefined = np.isnan(values)
-    hit = undefined | (values > _number("threshold", threshold))
+    hit = undefined | (values > records.finite_number("threshold", threshold))
     first = hit.argmax(-1)
     blocked = np.take_along_axis(undefined, first[..., None], -1)[..., 0]
     return np.where(hit.any(-1), np.where(blocked, np.nan, first), NEVER)
@@ -324,13 +314,13 @@ def mean_nll(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Flo
     Raises:
         SinkjaxError: The statistic was not measured; the lengths do not fit.
     """
-    nll = _measured(record, "nll").astype(np.float64)
+    nll = records.measured(record, "nll").astype(np.float64)
     if lengths is None:
         scored = ~np.isnan(nll)
     else:
-        last = _broadcast("lengths", np.asarray(lengths), nll.shape[:-1]) - 1
+        last = records.broadcast("lengths", np.asarray(lengths), nll.shape[:-1]) - 1
         scored = np.arange(nll.shape[-1]) < last[..., None]
-    return _ratio(np.where(scored, nll, 0).sum(-1), scored.sum(-1))
+    return records.ratio(np.where(scored, nll, 0).sum(-1), scored.sum(-1))
 
 
 def perplexity(record: Mapping[Any, Any], lengths: ArrayLike | None = None) -> Floats:
@@ -364,103 +354,3 @@ def token_mask(
     tokens = np.asarray(tokens)
     ids = [token for token in np.unique(tokens) if decode([int(token)]).strip(" ") in texts]
     return np.isin(tokens, ids) & (np.arange(tokens.shape[-1]) > 0)
-
-
-def _measured(record: Mapping[Any, Any], name: str) -> Floats:
-    from sinkjax.probes.record import Record  # imports JAX, which a list of the studies need not
-
-    values = np.asarray(Record(record)[name])
-    return values.astype(np.result_type(values.dtype, np.float32), copy=False)
-
-
-def _known_statistic(name: str) -> str:
-    one_of("statistic", name, STATISTICS)
-    return name
-
-
-def _number(name: str, value: float) -> float:
-    if not isinstance(value, Real) or not math.isfinite(value):
-        raise SinkjaxError(f"{name} must be one finite number, not {value!r}")
-    return float(value)
-
-
-def _scores(record: Mapping[Any, Any], statistic: str, rule: str) -> Floats:
-    """Score of each key under `rule`: float[..., prompt, layer, head, key]."""
-    one_of("rule", rule, RULES)
-    received = _measured(record, _known_statistic(statistic))
-    if rule == "gu":
-        return received
-    queries = _queries(received)
-    return received * (queries / np.maximum(queries[..., :1], 1))[..., None, None, :].astype(received.dtype)
-
-
-def _queries(received: Floats) -> NDArray[np.integer]:
-    """How many queries see each key, length - key: int[..., prompt, key], 0 or less beyond the prompt."""
-    lengths = (~np.isnan(received)).any(axis=(-3, -2)).sum(-1)
-    return lengths[..., None] - np.arange(received.shape[-1])
-
-
-def _candidates(received: Floats, where: ArrayLike | None, min_queries: int) -> NDArray[np.bool_]:
-    """Keys that may be searched: bool[..., prompt, key]."""
-    if min_queries < 1:
-        raise SinkjaxError(f"min_queries must be at least 1, not {min_queries}")
-    return _chosen(received, where, inner=2) & (_queries(received) >= min_queries)
-
-
-def _chosen(values: Floats, where: ArrayLike | None, inner: int) -> NDArray[np.bool_]:
-    """`where` as bool[..., prompt, position] for values[..., prompt, (inner axes), position]."""
-    shape = values.shape[: -1 - inner] + values.shape[-1:]
-    mask = np.asarray(True if where is None else where)
-    if mask.dtype != np.bool_:
-        raise SinkjaxError(f"a choice of positions must be boolean, not {mask.dtype}")
-    return _broadcast("a choice of positions", mask, shape)
-
-
-def _pick(values: Floats, position: ArrayLike, inner: int) -> Floats:
-    """values[..., prompt, (inner axes), position] at one position, or one per prompt: [..., prompt, (inner axes)]."""
-    position, size = np.asarray(position), values.shape[-1]
-    if position.dtype.kind not in "iu":
-        raise SinkjaxError(f"a position must be a whole number, not {position.dtype}")
-    outside = position[(position < 0) | (position >= size)]
-    if outside.size:
-        raise SinkjaxError(f"position {outside[0]} is not in the record; allowed: 0 to {size - 1}")
-    index = _broadcast("positions", position, values.shape[: -1 - inner])
-    return np.take_along_axis(values, index.reshape(index.shape + (1,) * (inner + 1)), axis=-1)[..., 0]
-
-
-def _at(values: Floats, position: ArrayLike | None) -> Floats:
-    """values[..., prompt, depth, position] at a position, or as they are for None."""
-    return values if position is None else _pick(values, position, inner=1)
-
-
-def _broadcast(what: str, array: NDArray, shape: tuple[int, ...]) -> NDArray:
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise SinkjaxError(f"{what} of shape {array.shape} do not fit a record of shape {shape}") from None
-
-
-def _above(scores: Floats, eps: float, rule: str) -> Floats:
-    """1 or 0, NaN where the score is."""
-    eps = _number("eps", eps)
-    return np.where(np.isnan(scores), np.nan, scores > eps if rule == "gu" else scores >= eps)
-
-
-def _head_mean(values: Floats, per: str) -> Floats:
-    """values[..., layer, head] averaged over the axes that `per` joins."""
-    one_of("per", per, HEAD_AXES)
-    return values.mean(axis=HEAD_AXES[per], dtype=np.float64)
-
-
-def _ratio(above: Floats, below: Floats) -> Floats:
-    """above / below, NaN where there is nothing below."""
-    return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
-
-
-def _peak(values: Floats, chosen: NDArray[np.bool_]) -> Peak:
-    """The largest of values[..., position] among the chosen."""
-    masked = np.where(chosen, values, -np.inf)
-    position = masked.argmax(-1)
-    value = np.take_along_axis(masked, position[..., None], -1)[..., 0]
-    defined = chosen.any(-1) & ~np.isnan(value)
-    return Peak(np.where(defined, position, -1), np.where(defined, value, np.nan))

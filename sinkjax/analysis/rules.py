@@ -196,7 +196,7 @@ def mean_within(quantity: Quantity, low: float, high: float) -> Rule:
 
 
 def defined(quantity: Quantity) -> Rule:
-    """There is such a number."""
+    """The number exists: its mean is not undefined."""
 
     def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
         found = quantity(results)

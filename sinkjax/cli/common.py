@@ -80,7 +80,7 @@ def default_folder(name: str) -> Path:
 
 
 def say(line: str) -> None:
-    """Tell something on the way, on standard error."""
+    """Print a line of progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -98,7 +98,7 @@ class RMSNorm:
 class Config:
     """A decoder-only transformer of the Llama family, or one with less in it.
 
-    What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
+    What is absent has no parameters; `activation` has no meaning without an MLP, nor `tied` without a vocabulary.
 
     Attributes:
         layers: Number of blocks L.

@@ -1,4 +1,4 @@
-"""The figures that studies share, each a function of the results; captions say what is drawn, of how many prompts and whence."""
+"""The figures that studies share, each a function of the results; captions say what is drawn, and from which data."""
 
 from __future__ import annotations
 

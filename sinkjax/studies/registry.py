@@ -1,7 +1,7 @@
 """Which studies there are: the modules of `studies/papers`, found by their place. This module imports no JAX.
 
-`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A study
-of one's own is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
+`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A user's
+own study is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
 """
 
 from __future__ import annotations
