@@ -1,4 +1,4 @@
-"""`generate`: how a model goes on from a prompt, edited or not. Correct rather than fast: a whole forward for each token."""
+"""`generate`: the tokens that a model writes after a prompt, edited or not, by one whole forward for each token."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def generate(
     seed: int = 0,
     bos: str | int = "model",
 ) -> str | list[int]:
-    """How the model goes on: a text for a text, a list of token ids for token ids; without the prompt.
+    """Continue a prompt: a text for a text, a list of token ids for token ids; without the prompt.
 
     Args:
         model: The model.
@@ -86,7 +86,7 @@ def generate_all(
     temperature: float = 0.0,
     seed: int = 0,
 ) -> list[list[int]]:
-    """How the model goes on from several prompts under the same edits, in one forward a token; arguments as for `generate`."""
+    """Continue several prompts under the same edits, with one forward for each token; arguments as for `generate`."""
     if tokens < 1:
         raise SinkjaxError(f"tokens must be at least 1, not {tokens}")
     if not 0 <= temperature < np.inf or seed < 0:

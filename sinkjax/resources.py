@@ -1,5 +1,4 @@
-"""What lies outside of the code: the configs that ship with the library, found by name from a wheel and from a checkout alike,
-and this user's caches."""
+"""Files outside the code: the shipped configs, found by name in a wheel and in a checkout alike, and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def root() -> Traversable:
 
 
 def configs() -> dict[str, Traversable]:
-    """Every shipped config, sorted: name "family/experiment", or "all" -> its YAML file."""
+    """Every shipped config, sorted: name "paper/study", or "all" -> its YAML file."""
     folders = {"": root()} | {f"{folder.name}/": folder for folder in root().iterdir() if folder.is_dir()}
     return {
         f"{family}{file.name.removesuffix(SUFFIX)}": file
@@ -42,5 +41,5 @@ def config_path(name: str) -> Traversable:
 
 
 def cache_folder() -> Path:
-    """Where this user's caches of sinkjax lie."""
+    """The folder of this user's caches of sinkjax."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinkjax"

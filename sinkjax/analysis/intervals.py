@@ -21,9 +21,16 @@ RESAMPLES = 2000
 class Interval:
     """A mean over samples (prompts, seeds) and its bootstrap interval.
 
-    mean: None without finite samples. low, high: None where no interval exists. n: finite samples, the ones that count;
-    excluded: the others (NaN: undefined; inf: never reached). method: "BCa", "percentile" or "none". note: why there is no
-    proper interval ("no finite samples", "one sample", "no spread"), or "". As text: mean [low, high] (remarks).
+    As text: mean [low, high] (remarks).
+
+    Attributes:
+        mean: None without finite samples.
+        low, high: The ends; None where no interval exists.
+        n: Finite samples, the ones that count.
+        excluded: The others (NaN: undefined; inf: never reached).
+        level: Coverage, between 0 and 1.
+        method: "BCa", "percentile" or "none".
+        note: Why there is no proper interval ("no finite samples", "one sample", "no spread"), or "".
     """
 
     mean: float | None
@@ -44,14 +51,36 @@ class Interval:
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """The random numbers of (seed, name): the same whatever else was drawn before. Errors: a negative seed."""
+    """The random numbers of (seed, name), the same whatever else was drawn before.
+
+    Args:
+        seed: At least 0.
+        name: Of the stream.
+
+    Returns:
+        A generator.
+
+    Raises:
+        SinkjaxError: The seed is negative.
+    """
     if seed < 0:
         raise SinkjaxError(f"seed must be 0 or more, not {seed}")
     return np.random.default_rng([seed, int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())])
 
 
 def interval(values: ArrayLike, *, level: float = 0.95, resamples: int | None = None, seed: int = 0) -> Interval:
-    """The mean of float[n] and its interval; see `intervals`."""
+    """The mean of one row of samples and its bootstrap interval.
+
+    Args:
+        values: float[n].
+        level, resamples, seed: As for `intervals`.
+
+    Returns:
+        The interval.
+
+    Raises:
+        SinkjaxError: As `intervals`; the samples are more than one row.
+    """
     values = np.asarray(values)
     if values.ndim != 1:
         raise SinkjaxError(f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
@@ -63,10 +92,21 @@ def intervals(
 ) -> NDArray[np.object_]:
     """Mean over `axis` and its bootstrap interval, for each row of a table.
 
-    values: float[..., n, ...]; NaN and inf are left out of their row and counted. level: coverage, between 0 and 1.
-    Returns an object array of `Interval`, shaped as `values` without `axis`. Bias-corrected and accelerated (Efron 1987;
-    scipy.stats.bootstrap), percentile where that is undefined. A row's interval does not depend on the other rows.
-    Errors: an axis that does not exist; a level outside (0, 1); fewer than 100 resamples.
+    Bias-corrected and accelerated (Efron 1987; scipy.stats.bootstrap), percentile where that is undefined. A row's interval does
+    not depend on the other rows.
+
+    Args:
+        values: float[..., n, ...]; NaN and inf are left out of their row and counted.
+        axis: That of the samples.
+        level: Coverage, between 0 and 1.
+        resamples: Of the bootstrap, at least 100; None: `RESAMPLES`.
+        seed: Of the resamples, at least 0.
+
+    Returns:
+        An object array of `Interval`, shaped as `values` without `axis`.
+
+    Raises:
+        SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range.
     """
     values = np.asarray(values, dtype=np.float64)
     if not -values.ndim <= axis < values.ndim:
@@ -91,8 +131,16 @@ def paired_differences(
 ) -> NDArray[np.object_]:
     """Effects of edits: intervals of edited - baseline, differences taken in each prompt.
 
-    edited: float[..., n, ...] (e.g. [edit, prompt]). baseline: float[n], or any shape that broadcasts to edited's.
-    A prompt that either lacks is excluded. Returns as `intervals`.
+    Args:
+        edited: float[..., n, ...], e.g. [edit, prompt].
+        baseline: float[n], or any shape that broadcasts to that of `edited`. A prompt that either lacks is excluded.
+        axis, level, resamples, seed: As for `intervals`.
+
+    Returns:
+        As `intervals`.
+
+    Raises:
+        SinkjaxError: As `intervals`; the baseline does not broadcast.
     """
     edited, baseline = np.asarray(edited, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     try:
@@ -107,8 +155,17 @@ def paired_differences(
 def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) -> NDArray[np.float64]:
     """Jackknife pseudo-values of a function of means, one for each sample, so that `interval` gives the function's interval.
 
-    values: float[n, ...], finite, at least 2 samples. statistic: means [..., (axes of values)] -> numbers [...].
-    Returns float[n]: n s - (n - 1) s_i, with s of all samples and s_i of all but the i-th (Tukey 1958); for smooth functions.
+    For smooth functions (Tukey 1958).
+
+    Args:
+        values: float[n, ...], finite, at least 2 samples.
+        statistic: Means [..., (axes of values)] -> numbers [...].
+
+    Returns:
+        float[n]: n s - (n - 1) s_i, with s of all samples and s_i of all but the i-th.
+
+    Raises:
+        SinkjaxError: There are fewer than 2 samples, or one is not finite.
     """
     values = np.asarray(values, dtype=np.float64)
     n = len(values)
@@ -121,8 +178,16 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) 
 def percentile_among(value: ArrayLike, controls: ArrayLike) -> NDArray[np.float64]:
     """Where an effect lies among its matched controls: per cent of them below it, ties counted half.
 
-    value: float[...]. controls: float[..., control] or float[control]. Returns float[...] in 0..100.
-    Errors: no controls; values or controls that are not finite (an undefined effect has no rank); shapes that do not fit.
+    Args:
+        value: float[...].
+        controls: float[..., control] or float[control].
+
+    Returns:
+        float[...] in 0..100.
+
+    Raises:
+        SinkjaxError: There are no controls; a value or control is not finite (an undefined effect has no rank); the shapes do
+            not fit.
     """
     value, controls = np.asarray(value, dtype=np.float64), np.asarray(controls, dtype=np.float64)
     if controls.ndim == 0 or controls.shape[-1] == 0:

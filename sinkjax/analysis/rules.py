@@ -7,75 +7,40 @@ it states itself in words, and what it was judged by goes into the verdict as da
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+from sinkjax.analysis.estimates import Absent, high_end, low_end, present, sentence
+from sinkjax.analysis.estimates import Estimate as Estimate
+from sinkjax.analysis.estimates import Quantity as Quantity
+from sinkjax.analysis.estimates import constant as constant
+from sinkjax.analysis.estimates import in_digits as in_digits
+from sinkjax.analysis.estimates import quantity as quantity
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.summary import Row, bounds
-from sinkjax.errors import SinkjaxError
+from sinkjax.analysis.summary import bounds
 
-Found = TypeVar("Found")
 Kind = Literal["empirical", "identity"]
-Verdict = Literal["supported", "contradicted", "inconclusive", "not applicable", "holds", "fails"]
+Verdict = Literal["supported", "inconclusive", "not applicable", "holds", "fails"]
 VERDICT_COLUMNS = (
-    *("study", "statement", "kind", "verdict", "rule", "quantity", "estimate", "low", "high", "n", "unit", "percentile"),
-    *("controls", "evidence", "paper"),
+    "study",
+    "statement",
+    "kind",
+    "verdict",
+    "rule",
+    "quantity",
+    "estimate",
+    "low",
+    "high",
+    "n",
+    "unit",
+    "percentile",
+    "controls",
+    "evidence",
+    "paper",
 )
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number that a rule looks at.
-
-    name: what it is. value: with its interval. unit: "" for a pure number. signed: whether it is a difference.
-    percentile, controls: its rank among matched random controls, None and 0 without them.
-    """
-
-    name: str
-    value: Interval
-    unit: str = ""
-    signed: bool = False
-    percentile: float | None = None
-    controls: int = 0
-
-    def __str__(self) -> str:
-        rank = "" if self.percentile is None else f", percentile {self.percentile:.0f} among {self.controls} controls"
-        unit = f" {self.unit}" if self.unit else ""
-        return f"{self.name}: {in_words(self.value, self.signed)}{unit}{rank}"
-
-    @property
-    def mean(self) -> float:
-        """The mean; NaN where it is undefined."""
-        return float("nan") if self.value.mean is None else self.value.mean
-
-
-class Absent(SinkjaxError):
-    """Something was not measured; the message says why, as in "the files of this model name no BOS token"."""
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What is estimated from the results of a study: its name and the function that gives it. exact: whether it is no mean."""
-
-    name: str
-    of: Callable[[Any], Estimate]
-    exact: bool = False
-
-    def __call__(self, results: Any) -> Estimate:
-        return self.of(results)
-
-    def times(self, factor: float, name: str) -> Quantity:
-        """A multiple of the mean, such as half of a reference, under a name of its own."""
-
-        def scaled(results: Any) -> Estimate:
-            found = self.of(results)
-            return Estimate(name, constant(factor * found.mean), found.unit)
-
-        return Quantity(name, scaled)
 
 
 @dataclass(frozen=True)
@@ -90,9 +55,13 @@ class Rule:
 class Claim:
     """A statement and how it is judged.
 
-    statement: with its source (paper, figure or section). rule: what must hold for it to be supported. given: a precondition
-    without which the claim is not applicable. paper: the paper's own number, on its own model, "" if it gives none. kind:
-    "identity" for a proposition that cannot fail if the code is right. also: further quantities that are reported beside.
+    Attributes:
+        statement: With its source (paper, figure or section).
+        rule: What must hold for it to be supported.
+        given: What must hold for the claim to apply at all; None: it always does.
+        paper: The paper's own number, on its own model; "" if it gives none.
+        kind: "identity" for a proposition that cannot fail if the code is right.
+        also: Further quantities that are reported beside.
     """
 
     statement: str
@@ -122,7 +91,7 @@ class Judgement:
     def evidence(self) -> str:
         """The estimates, the rule and the reason in words."""
         parts = ("; ".join(map(str, self.estimates)), self.rule and f"Rule: {self.rule}", self.reason)
-        return " ".join(f"{part[0].upper()}{part[1:]}{'' if part[-1] in '.?!' else '.'}" for part in parts if part)
+        return " ".join(sentence(part) for part in parts if part)
 
 
 def judge(claim: Claim, results: Any) -> Judgement:
@@ -139,24 +108,13 @@ def judge(claim: Claim, results: Any) -> Judgement:
         applies, premises = claim.given.test(results)
         if not applies:
             listed = "; ".join(map(str, _once(premises)))
-            reason = f"not applicable, as it takes that {claim.given.words}" + (f" ({listed})" if listed else "")
+            reason = f"applies only if {claim.given.words}" + (f" ({listed})" if listed else "")
     verdict: Verdict = "supported" if holds else "inconclusive"
     if claim.kind == "identity":
         verdict = "holds" if holds else "fails"
     return Judgement(
         claim.statement, "not applicable" if reason else verdict, claim.rule.words, estimates, reason, claim.paper, claim.kind
     )
-
-
-def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
-    """What is found in the results, of all that was measured."""
-    found = []
-    for quantity in quantities:
-        try:
-            found.append(quantity(results))
-        except Absent:
-            continue
-    return found
 
 
 def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
@@ -168,12 +126,12 @@ def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
 
 def above(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
     """The whole interval lies above the bound; an interval that does not exist does not."""
-    return _compared(quantity, bound, "the interval of {} lies above {}", lambda value, limit: _low(value) > limit)
+    return _compared(quantity, bound, "the interval of {} lies above {}", lambda value, limit: low_end(value) > limit)
 
 
 def below(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
     """The whole interval lies below the bound; an interval that does not exist does not."""
-    return _compared(quantity, bound, "the interval of {} lies below {}", lambda value, limit: _high(value) < limit)
+    return _compared(quantity, bound, "the interval of {} lies below {}", lambda value, limit: high_end(value) < limit)
 
 
 def at_least(quantity: Quantity, bound: float | Quantity) -> Rule:
@@ -198,7 +156,7 @@ def less_than(quantity: Quantity, bound: float | Quantity) -> Rule:
 
 def at_or_above(quantity: Quantity, bound: float | Quantity) -> Rule:
     """No part of the interval lies below the bound; an interval that does not exist is not there."""
-    return _compared(quantity, bound, "the interval of {} does not go below {}", lambda value, limit: _low(value) >= limit)
+    return _compared(quantity, bound, "the interval of {} does not go below {}", lambda value, limit: low_end(value) >= limit)
 
 
 def above_all_of(quantity: Quantity, other: Quantity) -> Rule:
@@ -206,7 +164,7 @@ def above_all_of(quantity: Quantity, other: Quantity) -> Rule:
 
     def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
         one, two = quantity(results), other(results)
-        return _low(one.value) > _high(two.value), (one, two)
+        return low_end(one.value) > high_end(two.value), (one, two)
 
     return Rule(f"the interval of {quantity.name} lies above that of {other.name}", test)
 
@@ -221,7 +179,7 @@ def within(quantity: Quantity, low: float, high: float, ends: bool = False) -> R
 
     def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
         found = quantity(results)
-        first, last = _low(found.value), _high(found.value)
+        first, last = low_end(found.value), high_end(found.value)
         return (low <= first and last <= high if ends else low < first and last < high), (found,)
 
     return Rule(f"the interval of {quantity.name} lies between {in_digits(low)} and {in_digits(high)}", test)
@@ -238,7 +196,7 @@ def mean_within(quantity: Quantity, low: float, high: float) -> Rule:
 
 
 def defined(quantity: Quantity) -> Rule:
-    """There is such a number."""
+    """The number exists: its mean is not undefined."""
 
     def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
         found = quantity(results)
@@ -339,100 +297,6 @@ def never(words: str) -> Rule:
     return Rule(words, lambda results: (False, ()))
 
 
-# Quantities made of others.
-
-
-def as_point(quantity: Quantity) -> Quantity:
-    """A quantity whose interval, where it has none (a single prompt), is its mean alone."""
-
-    def of(results: Any) -> Estimate:
-        found = quantity(results)
-        mean, low, high = found.value.mean, found.value.low, found.value.high
-        value = dataclasses.replace(found.value, low=mean if low is None else low, high=mean if high is None else high)
-        return dataclasses.replace(found, value=value)
-
-    return Quantity(quantity.name, of)
-
-
-def lowest(quantities: Sequence[Quantity], name: str) -> Quantity:
-    """The one whose interval reaches furthest down; one that is undefined is the lowest."""
-
-    def of(results: Any) -> Estimate:
-        return _named(min((each(results) for each in quantities), key=lambda one: _low(one.value)), name)
-
-    return Quantity(name, of)
-
-
-def highest(quantities: Sequence[Quantity], name: str) -> Quantity:
-    """The one whose interval reaches furthest up, of those that are defined."""
-
-    def of(results: Any) -> Estimate:
-        found = [each(results) for each in quantities]
-        return _named(max([one for one in found if one.value.mean is not None] or found, key=lambda one: _high(one.value)), name)
-
-    return Quantity(name, of)
-
-
-def _named(estimate: Estimate, name: str) -> Estimate:
-    return dataclasses.replace(estimate, name=name)
-
-
-# Numbers without samples, and words.
-
-
-def constant(value: float, n: int = 1) -> Interval:
-    """A number that has no interval."""
-    mean = None if value != value else value
-    return Interval(mean, None, None, n if mean is not None else 0, 0, 0.95, "none", "" if mean is not None else "undefined")
-
-
-def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool = False) -> Quantity:
-    """A quantity of a study's own.
-
-    Args:
-        name: what it is.
-        of: results -> a number, an `Interval`, a `Row` (its value) or float[prompt], whose mean is taken with its interval.
-        unit: of the number.
-        signed: whether it is a difference.
-    """
-
-    def estimate(results: Any) -> Estimate:
-        found = of(results)
-        if isinstance(found, Estimate):
-            return dataclasses.replace(found, name=name)
-        if isinstance(found, Row):
-            return Estimate(name, found.value, unit, signed, found.percentile, found.controls)
-        if not isinstance(found, Interval):
-            found = constant(float(found)) if getattr(found, "ndim", 0) == 0 else results.interval(found)
-        return Estimate(name, found, unit, signed)
-
-    return Quantity(name, estimate)
-
-
-def number(name: str, of: Callable[[Any], float], unit: str = "") -> Quantity:
-    """A number that is no mean over samples, such as a count, a layer or a ratio of means; NaN where it is undefined."""
-    return Quantity(name, lambda results: Estimate(name, constant(float(of(results))), unit), exact=True)
-
-
-def in_words(value: Interval, signed: bool = False) -> str:
-    """A mean and its interval; without one, why."""
-    if value.mean is None:
-        return value.note
-    sign = "+" if signed and value.mean > 0 else ""
-    if value.method == "none" and not value.note and float(value.mean).is_integer():  # a count, a layer, ...
-        return f"{sign}{value.mean:,.0f}"
-    ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
-    return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"
-
-
-def in_digits(value: float) -> str:
-    """Three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
-    size = abs(value)
-    digits = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
-    text = f"{value:,.{digits}f}"
-    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
-
-
 def verdicts_csv(study: str, judgements: Sequence[Judgement]) -> str:
     """Claims as CSV: statement, rule, the estimate that decides, verdict; all estimates stand in `evidence`."""
     out = io.StringIO()
@@ -486,11 +350,3 @@ def _joined(rules: Sequence[Rule], how: Callable[[Iterable[bool]], bool], word: 
         return how([holds for holds, _ in found]), tuple(estimate for _, several in found for estimate in several)
 
     return Rule(word.join(rule.words for rule in rules), test)
-
-
-def _low(value: Interval) -> float:
-    return float("-inf") if value.low is None else value.low
-
-
-def _high(value: Interval) -> float:
-    return float("inf") if value.high is None else value.high

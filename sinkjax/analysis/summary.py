@@ -23,9 +23,12 @@ COLUMNS = ("group", "measure", "mean", "low", "high", "n", "effect_mean", "effec
 class Row:
     """One measure of one condition.
 
-    value: mean over prompts (or seeds). effect: mean paired difference from the baseline (0 for the baseline itself),
-    NOT_COMPARED where there is none. percentile: share of the matched random controls with a smaller effect, in per cent; None
-    without controls. controls: how many of these there are.
+    Attributes:
+        condition, series, measure: What it is about.
+        value: Mean over prompts (or seeds).
+        effect: Mean paired difference from the baseline (0 for the baseline itself), NOT_COMPARED where there is none.
+        percentile: Share of the matched random controls with a smaller effect, in per cent; None without controls.
+        controls: How many of these there are.
     """
 
     condition: str

@@ -3,7 +3,7 @@
     config.json             "model_type": "sinkjax", and every field of the config, a record tagged by the name of its class
     model.safetensors       the leaves of the parameter tree as they are, by their paths ("layers.q")
     tokenizer.json, tokenizer_config.json    as Hugging Face has them, if the model has a tokenizer
-    README.md               the card: what this is and where it comes from, for people
+    README.md               the card: what this is and where it comes from
 
 Files and records are read by the annotations of `Config`, so an option that is added to it needs no line here. A field that a
 file lacks has its default: it was added to `Config` after the file was written.
@@ -104,7 +104,7 @@ def read(
 ) -> Checkpoint:
     """A folder of this format; values: its config.json. Errors: what its files do not say right, by name."""
     if ignore_keys or assume:
-        raise SinkjaxError(f"{folder} is a model of sinkjax, whose files say all there is: ignore_keys and assume do not apply")
+        raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / "config.json"))
     source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}}
     return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)

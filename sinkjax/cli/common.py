@@ -59,8 +59,8 @@ def listing(verb: Verb, listed: Listed) -> str:
     )
 
 
-def experiments(only: str | None = None) -> dict[str, str]:
-    """The shipped configs of experiments, each with a line. only: of this experiment."""
+def studies(only: str | None = None) -> dict[str, str]:
+    """The shipped configs of studies, each with a line. only: of this study."""
     names = {name: choose(name) for name in shipped()}
     return {
         name: getattr(chosen.config, "summary", None) or _first_line(config_type(chosen.experiment))
@@ -80,7 +80,7 @@ def default_folder(name: str) -> Path:
 
 
 def say(line: str) -> None:
-    """Tell something on the way, on standard error."""
+    """Print a line of progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -55,7 +55,7 @@ def overview() -> str:
     return (
         f"sinkjax {__version__}: attention sinks and massive activations, by causal intervention\n\n"
         f"usage: sinkjax COMMAND [...]\n\n{verbs}\n\n"
-        "sinkjax COMMAND --help says more; sinkjax run NAME --help lists every field of an experiment's config."
+        "sinkjax COMMAND --help says more; sinkjax run NAME --help lists every field of a study's config."
     )
 
 

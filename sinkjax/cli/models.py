@@ -1,4 +1,4 @@
-"""`sinkjax models` and `sinkjax sites`: what there is to run, and where an edit can act in it."""
+"""`sinkjax models` and `sinkjax sites`: which models can be loaded, and where an edit can act in them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SitesOptions:
 
 
 def models(arguments: Sequence[str]) -> None:
-    """list the models at hand, or print one model's architecture"""
+    """list the available models, or print one model's architecture"""
     options = read(ModelsOptions, arguments, "models")
     from sinkjax.report.models import show_model, show_models
 

@@ -1,6 +1,6 @@
 """A command's options, typed by a dataclass and read by tyro; a mistake is one sentence.
 
-Words are held against the types before tyro sees them, so that what it says of a mistake is never shown.
+Arguments are checked against the types before tyro sees them, so that its own error messages are never shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`sinkjax plan`: what an experiment is going to cost."""
+"""`sinkjax plan`: what a study is going to cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax
-from sinkjax.cli.common import PlannedOptions, experiments, memory_bytes, over, split_config
+from sinkjax.cli.common import PlannedOptions, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import choose
@@ -18,14 +18,14 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(PlannedOptions, Generic[C]):
-    """Print what an experiment will run and what it costs. No weights are read."""
+    """Print what a study will run and what it costs. No weights are read."""
 
     config: C
 
 
 def plan(arguments: Sequence[str]) -> None:
-    """print the edits, compilations, bytes and FLOPs of an experiment before anything runs"""
-    name, rest = split_config(arguments, plan, experiments)
+    """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
+    name, rest = split_config(arguments, plan, studies)
     if any(argument.partition("=")[0] == "--out" for argument in rest):
         raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
     chosen = choose(name)
@@ -37,16 +37,16 @@ def plan(arguments: Sequence[str]) -> None:
 
     chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
     every = suite.plans(chosen, memory) if chosen.suite else ((name, run.work(chosen, memory)),)
-    for experiment, plans in every:
+    for study, plans in every:
         if isinstance(plans, str):
-            print(f"{experiment} does not run: {plans}\n")
+            print(f"{study} does not run: {plans}\n")
             continue
         for job, architecture, planned in plans:
-            title = f"{experiment}: {job.name}"
+            title = f"{study}: {job.name}"
             if isinstance(job, TrainingSpec):
                 show_training_plan(title, job, architecture)
             elif isinstance(job, Calculation):
-                length = options.config.length or choose(experiment).config.length
+                length = options.config.length or choose(study).config.length
                 show_calculation(title, job, architecture, length, options.config.dtype)
             elif planned is not None:
                 show_plan(title, planned, architecture, options.config.dtype)

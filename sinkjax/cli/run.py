@@ -1,4 +1,4 @@
-"""`sinkjax run` and `sinkjax sweep`: experiments, into folders."""
+"""`sinkjax run` and `sinkjax sweep`: studies, into folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import PlannedOptions, default_folder, experiments, memory_bytes, over, say, split_config
+from sinkjax.cli.common import PlannedOptions, default_folder, memory_bytes, over, say, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import Chosen, choose, trains
@@ -19,7 +19,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(PlannedOptions, Generic[C]):
-    """Run an experiment, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
+    """Run a study, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
     out: Path | None = None
@@ -27,8 +27,8 @@ class RunOptions(PlannedOptions, Generic[C]):
 
 
 def run(arguments: Sequence[str]) -> None:
-    """run an experiment: NAME, a YAML file, or the folder of a former run, and fields that differ"""
-    name, rest = split_config(arguments, run, experiments)
+    """run a study: NAME, a YAML file, or the folder of a former run, and fields that differ"""
+    name, rest = split_config(arguments, run, studies)
     chosen = choose(name)
     _run(name, chosen, read(over(RunOptions, chosen), rest, f"run {name}", config=chosen.config))
 
@@ -44,7 +44,7 @@ def sweep(arguments: Sequence[str]) -> None:
 
 def sweeps() -> dict[str, str]:
     """The shipped configs of sweeps, each with a line."""
-    return experiments("sweep")
+    return studies("sweep")
 
 
 def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:

@@ -202,7 +202,7 @@ def describe(value: Any) -> str:
 
 
 def write(name: str, config: Any, key: str = "experiment") -> str:
-    """The YAML document of a resolved config: the experiment's name, under `key`, and every field."""
+    """The YAML document of a resolved config: the study's name, under `key`, and every field."""
     return dump(plain({key: name, **fields(config)}))
 
 

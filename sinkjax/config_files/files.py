@@ -61,7 +61,7 @@ def claim_folder(folder: Path, document: str, differences: Callable[[str], list[
 
 
 def shipped(kind: str = "experiment") -> list[str]:
-    """The names of the shipped configs whose documents have the key `kind`: experiments, or what is trained."""
+    """The names of the shipped configs whose documents have the key `kind`: studies, or what is trained."""
     return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
 
 

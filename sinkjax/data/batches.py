@@ -22,7 +22,7 @@ Batch = dict[str, np.ndarray]
 class Batches:
     """The batches of one split of a corpus.
 
-    "train" goes on for ever: every block once an epoch, each epoch in an order of its own, an epoch's end within a batch if it
+    "train" never ends: every block once an epoch, each epoch in an order of its own, an epoch's end within a batch if it
     comes to that. "validation" has `count` batches of distinct blocks, the same for every seed; what does not fill a batch is
     left out, unless it is all there is. `unique` and `repeated_blocks` act on "train" only.
 

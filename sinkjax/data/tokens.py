@@ -2,7 +2,7 @@
 
 A folder holds `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
 `corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer as a Hugging Face folder has it. It is
-written under another name and renamed, so what lies there is whole.
+written under another name and renamed, so a file that exists is complete.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def folder_for(corpus: Corpus, root: Path) -> Path:
 def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
     """The token file of a corpus in `folder`, made unless it is there already; one process makes it, others wait for it.
 
-    say: is told what takes time. A source that is no longer there is not missed once the file is made.
+    say: called with a line of text before each slow step. Once the file is made, its source is no longer needed.
     Errors: a source that is missing, empty or not text; a folder that holds something else, or tokens of other settings or of
     a source that has changed since, with the names of what differs.
     """

@@ -1,4 +1,7 @@
-"""The named edits: each is a line over `sinkjax.edit`, with its meaning and its source."""
+"""The named edits: each is a line over `sinkjax.edit`, with its meaning and its source.
+
+All of them raise `SinkjaxError` for what `sinkjax.edit` refuses: a negative or empty selector, or a value that is no number.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +16,63 @@ from sinkjax.errors import SinkjaxError
 
 
 def mask_key(key: Select, layers: Select = None, heads: Select = None) -> Edit:
-    """LOGITS: -inf towards `key` for every query but `key` itself, so that no row is emptied (Kiya et al. 2026, Fig. 4)."""
+    """Hide a key (LOGITS: -inf) from every query but its own, so that no row is emptied (Kiya et al. 2026, Fig. 4).
+
+    Args:
+        key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        heads: The query heads, as `layers`.
+
+    Returns:
+        The edit.
+    """
     name = describe("mask_key", key=key, layers=layers, heads=heads)
     return edit(Site.LOGITS, "set", -np.inf, keys=key, layers=layers, heads=heads, relation="others", label=name)
 
 
 def attend_self(position: Select, layers: Select = None, heads: Select = None) -> Edit:
-    """LOGITS: the query at `position` sees only itself: -inf on all its other keys (Kiya et al. 2026, Fig. 5; Li et al. 2026)."""
+    """Let a query see only itself (LOGITS: -inf on all its other keys; Kiya et al. 2026, Fig. 5; Li et al. 2026).
+
+    Args:
+        position: The query, or several: an int, a sequence, a slice or `per_prompt`; from 0.
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        heads: The query heads, as `layers`.
+
+    Returns:
+        The edit.
+    """
     name = describe("attend_self", position=position, layers=layers, heads=heads)
     return edit(Site.LOGITS, "set", -np.inf, queries=position, layers=layers, heads=heads, relation="others", label=name)
 
 
 def add_logit(key: Select, value: Any, layers: Select = None, heads: Select = None) -> Edit:
-    """LOGITS: `value` added to every query's score of `key`, its own included. Neutral at 0."""
+    """Add a value to every query's score of a key (LOGITS), the key's own query included. Neutral at 0.
+
+    Args:
+        key: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
+        value: What is added, on the scale of the scores: a float, or float [L, B, H]; -inf masks the key.
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        heads: The query heads, as `layers`.
+
+    Returns:
+        The edit.
+    """
     name = describe("add_logit", key=key, value=value, layers=layers, heads=heads)
     return edit(Site.LOGITS, "add", value, keys=key, layers=layers, heads=heads, label=name)
 
 
 def swap_embeddings(i: Any, j: Any) -> Edit:
-    """EMBED: the input rows at positions `i` and `j` change places; the targets of the loss stay (Kiya et al. 2026, Fig. 2).
+    """Swap two rows of the input embedding (EMBED); the targets of the loss stay (Kiya et al. 2026, Fig. 2).
 
-    i, j: int, or int [B] where the positions differ per prompt. Neutral at i == j.
+    Args:
+        i: The first position: int, or int [B] where it differs per prompt.
+        j: The second position, as `i`. Neutral at i == j.
+
+    Returns:
+        The edit.
+
+    Raises:
+        SinkjaxError: A position is no int, or `i` and `j` are for different numbers of prompts.
     """
     for position in (i, j):
         if np.asarray(position).dtype.kind not in "iu" or np.asarray(position).ndim > 1:
@@ -45,17 +84,35 @@ def swap_embeddings(i: Any, j: Any) -> Edit:
 
 
 def set_positions(query: Any = None, key: Any = None, layers: Select = None) -> Edit:
-    """POSITION: the rotary indices of queries and of keys become these; causality stays by array index.
+    """Set the rotary indices of queries and of keys (POSITION); causality stays by array index.
 
-    query, key: None (left alone), int, int [T] or int [B, T].
+    Args:
+        query: The indices of queries: int, int [T] or int [B, T]; None leaves them alone.
+        key: The indices of keys, as `query`.
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+
+    Returns:
+        The edit.
+
+    Raises:
+        SinkjaxError: Both `query` and `key` are None.
     """
     return _positions("set", query, key, layers)
 
 
 def shift_positions(query: Any = None, key: Any = None, layers: Select = None) -> Edit:
-    """POSITION: these are added to the rotary indices of queries and of keys (Kiya et al. 2026, section 3). Neutral at 0.
+    """Shift the rotary indices of queries and of keys (POSITION; Kiya et al. 2026, section 3). Neutral at 0.
 
-    query, key: None (left alone), int, int [T] or int [B, T].
+    Args:
+        query: What is added to the indices of queries: int, int [T] or int [B, T]; None leaves them alone.
+        key: What is added to the indices of keys, as `query`.
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+
+    Returns:
+        The edit.
+
+    Raises:
+        SinkjaxError: Both `query` and `key` are None.
     """
     return _positions("shift", query, key, layers)
 
@@ -75,22 +132,52 @@ def _positions(op: str, query: Any, key: Any, layers: Select) -> Edit:
 def scale_head_output(
     position: Select, factor: Any, centre: str | None = None, layers: Select = None, heads: Select = None
 ) -> Edit:
-    """HEAD_OUT: o becomes `factor` o, or, centred, mu + factor (o - mu) (variance amplification, Li et al. 2026, section D.2).
+    """Scale the outputs of heads (HEAD_OUT), about 0 or about their mean (variance amplification, Li et al. 2026, section D.2).
 
-    centre: None (the control that scales the norm), "dims" (mu over the head's dims) or "positions" (mu over positions <= i).
-    Neutral at 1.
+    Args:
+        position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
+        factor: o becomes factor o, or, centred, mu + factor (o - mu): a float, or an array as `sinkjax.edit` takes it. Neutral
+            at 1.
+        centre: None (the control, which scales the norm), "dims" (mu over the head's dims) or "positions" (mu over positions
+            <= i).
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+        heads: The query heads, as `layers`.
+
+    Returns:
+        The edit.
+
+    Raises:
+        SinkjaxError: `centre` is none of these.
     """
     name = describe("scale_head_output", position=position, factor=factor, centre=centre, layers=layers, heads=heads)
     return edit(Site.HEAD_OUT, "scale", factor, queries=position, layers=layers, heads=heads, centre=centre, label=name)
 
 
 def set_residual(position: Select, value: Any, dims: Select = None, layers: Select = None) -> Edit:
-    """RESID: after block l, the chosen dims at `position` become `value` (Sun et al. 2024, Table 3: massive activations set)."""
+    """Set dims of the residual stream after block l (RESID), such as massive activations (Sun et al. 2024, Table 3).
+
+    Args:
+        position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
+        value: What they become: a float, float [dims], or a donor from another run, float [B, dims] or [L, B, dims].
+        dims: The dims: an int, a sequence, a slice, or None for all; from 0.
+        layers: The blocks after which it acts, as `dims`.
+
+    Returns:
+        The edit.
+    """
     name = describe("set_residual", position=position, value=value, dims=dims, layers=layers)
     return edit(Site.RESID, "set", value, queries=position, dims=dims, layers=layers, label=name)
 
 
 def drop_mlp(position: Select, layers: Select = None) -> Edit:
-    """MLP_OUT: scaled by 0 at `position`, so the token skips the MLP (Queipo-de-Llano et al. 2026: BOS, at the onset layer)."""
+    """Let a token skip the MLP (MLP_OUT: scaled by 0; Queipo-de-Llano et al. 2026: BOS, at the onset layer).
+
+    Args:
+        position: The position, or several: an int, a sequence, a slice or `per_prompt`; from 0.
+        layers: The layers in which it acts: an int, a sequence, a slice, or None for all; from 0.
+
+    Returns:
+        The edit.
+    """
     name = describe("drop_mlp", position=position, layers=layers)
     return edit(Site.MLP_OUT, "scale", 0.0, queries=position, layers=layers, label=name)

@@ -98,26 +98,41 @@ class RMSNorm:
 class Config:
     """A decoder-only transformer of the Llama family, or one with less in it.
 
-    layers: number of blocks L. width: residual width d. heads: query heads H. kv_heads: key-value heads; query head h reads
-    key-value head h // (H / kv_heads). head_dim: width of one head. mlp_width: hidden width of the MLP; None: no MLP.
-    vocab_size: number of tokens, or None for a model fed with vectors (then there is no embedding and no unembedding).
-    context: the longest prompt in tokens.
-    norm: of the residual stream, or None. norm_place: "pre", "post" or "sandwich", as sinkjax/transformer/block.py says.
-    position: rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
-    activation: one of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
-    gated_mlp=False, of the hidden units themselves.
-    tied: the unembedding is the embedding. qkv_bias, out_bias, mlp_bias: which projections have one.
-    windows: None (every layer sees all earlier keys) or one entry per layer, the number of last keys a query sees, itself
-    included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
-    prefix: None, or how many first positions see each other both ways, and are seen by all later ones beyond any window. A
-    token of the prefix has no loss, since what would predict it sees it.
-    normaliser: what makes weights of scores. score_scale: the factor on them, None: 1 / sqrt(head_dim).
-    attention_bias: a key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
-    qk_norm: of each query and key before the rotation, or None. head_norm: of each head's output before a gate, or None.
-    gate: on each head's output or its values (sinkjax/model/heads.py), or None.
-    summed_heads: the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al. 2025).
-    residual: whether a block's input is added to what attention, and then the MLP, give.
-    What is absent leaves no parameters; where there is no MLP its activation says nothing, nor does `tied` without a vocabulary.
+    What is absent has no parameters; `activation` has no meaning without an MLP, nor `tied` without a vocabulary.
+
+    Attributes:
+        layers: Number of blocks L.
+        width: Width d of the residual stream.
+        heads: Query heads H.
+        kv_heads: Key-value heads K; query head h reads key-value head h // (H / K).
+        head_dim: Width D of one head.
+        mlp_width: Hidden width F of the MLP; None: no MLP.
+        vocab_size: Number of tokens V; None for a model fed with vectors (then there is no embedding and no unembedding).
+        context: The longest prompt, in tokens.
+        norm: Of the residual stream, or None.
+        position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
+        activation: One of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
+            gated_mlp=False, of the hidden units themselves.
+        tied: Whether the unembedding is the embedding.
+        qkv_bias, out_bias, mlp_bias: Which projections have a bias.
+        windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, itself
+            included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
+        normaliser: What turns scores into weights.
+        score_scale: The factor on the scores; None: 1 / sqrt(head_dim).
+        norm_place: "pre", "post" or "sandwich", as sinkjax/transformer/block.py says.
+        attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
+        gated_mlp: Whether the MLP has a gate.
+        summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
+            2025).
+        prefix: How many first positions see each other both ways, and are seen by all later ones beyond any window, or None. A
+            token of the prefix has no loss, since what would predict it sees it.
+        qk_norm: Of each query and key before the rotation, or None.
+        head_norm: Of each head's output before a gate, or None.
+        gate: On each head's output or its values (sinkjax/model/heads.py), or None.
+        residual: Whether a block's input is added to what attention, and then the MLP, give.
+
+    Raises:
+        SinkjaxError: The fields do not fit together, or one is out of range.
     """
 
     layers: int

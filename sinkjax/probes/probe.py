@@ -25,10 +25,17 @@ DEFAULT_NAMES = {Site.QUERY: "queries", Site.KEY: "keys", Site.VALUE: "values"} 
 
 @dataclass(frozen=True)
 class Capture:
-    """Raw values at a site, after its edits. Positions are the same for all prompts; at LOGITS and WEIGHTS they choose queries.
+    """Raw values at a site, after its edits, in the dtype of the run.
 
-    layers, positions, dims: tuples of ints, or None for all. name: its name in the record, by default that of the site in lower
-    case, or "queries", "keys" and "values".
+    Attributes:
+        site: Where; any site but POSITION.
+        layers: Tuple of ints, or None for all.
+        positions: Tuple of ints, the same for all prompts, or None for all; at LOGITS and WEIGHTS they choose queries.
+        dims: Indices along the last axis, tuple of ints, or None for all.
+        name: Its name in the record; by default that of the site in lower case, or "queries", "keys" and "values".
+
+    Raises:
+        SinkjaxError: The site is POSITION or unknown; an index is negative, no int, or named twice.
     """
 
     site: Site
@@ -66,14 +73,30 @@ class Capture:
 
 @dataclass(frozen=True, repr=False)
 class Probe:
-    """Which statistics a forward returns; the axes are in `sinkjax/probes/statistics.py` and in `record.dims`.
+    """Which statistics a forward returns, as float32 or wider. Entries beyond a prompt's length are NaN (-1 for integers).
 
-    attention_received, attention_share, row_entropy: of the attention weights actually used. attention_received_bias,
-    attention_share_bias: the mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention bias),
-    and of its share. query_key_cosine: of rotated queries with each key they come after.
-    resid_max, resid_norm, resid_median, resid_argmax: of abs(h), the residual stream, by depth and position.
-    query_norm, key_norm, value_norm: L2 norms of per-head vectors. nll: nats of each next token.
-    attention: layers whose full maps are returned. capture, extra: raw values and further reductions.
+    Attributes:
+        attention_received: Attention on each key, mean over the queries that see it: [B, L, H, S].
+        attention_share: The same of each row's absolute weights divided by their sum, for rows that do not sum to 1.
+        row_entropy: Entropy of each query's weights in nats; axes as `record.dims` says, as for all that follow.
+        query_key_cosine: Cosine of rotated queries with each key that they come after.
+        resid_max: max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
+        resid_norm: L2 norm of h, by depth and position.
+        resid_median: Median |h|, by depth and position.
+        resid_argmax: The dim of max |h|, int, by depth and position.
+        query_norm: L2 norm of each head's query.
+        key_norm: L2 norm of each key.
+        value_norm: L2 norm of each value.
+        nll: Negative log-likelihood of each next token in nats, [B, T].
+        attention_received_bias: Mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention
+            bias).
+        attention_share_bias: Mean over queries of its share.
+        attention: Layers whose full attention maps are returned.
+        capture: Raw values.
+        extra: Further reductions.
+
+    Raises:
+        SinkjaxError: `capture` or `extra` holds something else; two statistics have one name.
     """
 
     attention_received: bool = False

@@ -52,10 +52,19 @@ class PairView(View):
 class Statistic:
     """A reduction of the array at a site.
 
-    name: its name in the record. site: where. fn(x, view) -> array with the axes `dims` less layer or depth; x is at least
-    float32. dims: begins with "prompt" and then "layer", or, at RESID, "depth" (depth 0 is the embedding). At LOGITS and WEIGHTS,
-    fn sees a block of queries: outputs over "query" are joined, all others are added up. finish(array, lengths) is applied after
-    that. Along "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
+    Along "position", "query" and "key", entries beyond a prompt's length become NaN (-1 for integers).
+
+    Attributes:
+        name: Its name in the record.
+        site: Where; any site but EMBED and POSITION.
+        fn: (array at the site, at least float32; a `View`, at LOGITS and WEIGHTS a `PairView`) -> array with the axes `dims` less
+            layer or depth. At LOGITS and WEIGHTS it sees a block of queries: outputs over "query" are joined, others added up.
+        dims: Names of the axes; they begin with "prompt" and "layer", or, at RESID, "prompt" and "depth" (depth 0 is the
+            embedding).
+        finish: (array, lengths int [B]) -> array, applied to what the blocks gave together; None: nothing.
+
+    Raises:
+        SinkjaxError: `dims` begins otherwise, or nothing can be reduced at the site.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""What a study found, for people: a page, tables, and files that are either whole or absent."""
+"""What a study found: a page, tables, and files that are either whole or absent."""

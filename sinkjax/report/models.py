@@ -1,4 +1,4 @@
-"""Models and their sites, for people; no weights are read."""
+"""Printed lists of models and of their sites; no weights are read."""
 
 from __future__ import annotations
 

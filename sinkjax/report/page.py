@@ -72,10 +72,10 @@ def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str
 
 
 def _samples(samples: Sequence[Sample]) -> str:
-    """How each prompt goes on, one line for each edit."""
+    """How the model continues each prompt, one line for each edit."""
     if not samples:
         return ""
-    parts = ["<h2>How the model goes on</h2>"]
+    parts = ["<h2>How the model continues</h2>"]
     for prompt in dict.fromkeys(sample.prompt for sample in samples):
         lines = "\n".join(
             f"<tr><th>{escape(sample.edit)}</th><td>{escape(sample.text) or '(the text ends here)'}</td></tr>"

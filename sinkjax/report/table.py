@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.analysis.rules import in_digits as number
-from sinkjax.analysis.rules import in_words as interval
+from sinkjax.analysis.estimates import in_digits as number
+from sinkjax.analysis.estimates import in_words as interval
 
 if TYPE_CHECKING:
     from sinkjax.analysis.rules import Judgement

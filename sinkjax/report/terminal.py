@@ -47,14 +47,14 @@ def show_section(section: Section) -> None:
 
 
 def show_suite(report: Report) -> None:
-    """Print what each experiment of a suite found and which statements of its paper hold; the tables are on their pages."""
+    """Print what each study of a suite found and which statements of its paper hold; the tables are on their pages."""
     for section in report.sections:
         print(f"\n{section.study}: {section.title}\n")
         for finding in section.findings:
             print(f"- {finding}")
         _show_claims(section)
     lines = [(section.study, verdicts(section.claims)) for section in report.sections]
-    show(report.title, ("experiment", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
+    show(report.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
 
 
 def show_training(trained: Trained) -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import judge, present
+from sinkjax.analysis.estimates import present, sentence
+from sinkjax.analysis.rules import judge
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
@@ -38,7 +39,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     rows = [replace(row, condition=names.get(row.condition, row.condition)) for row in results.table.values()]
     rows += results.own.values()
     findings = [*study.status(results)]
-    findings += [f"{str(found).rstrip('.')}." for found in present(study.findings(config, architecture), results)]
+    findings += map(str, present(study.findings(config, architecture), results))
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
@@ -49,7 +50,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         study=(study.heading or study.name).format(**vars(config)),
         title=study.title.format(**vars(config)),
         question=_line(study.question.format(**vars(config))),
-        findings=tuple(findings),
+        findings=tuple(map(sentence, findings)),
         rows=tuple(rows),
         featured=tuple(dict.fromkeys(names.get(label, label) for label in featured))[: None if study.featured else MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
@@ -93,7 +94,7 @@ def standard_notes(results: Results) -> list[str]:
                 each = f"{results.config.controls} random draws" + (f" for each of {budgets} budgets" if budgets > 1 else "")
                 notes.append(
                     f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
-                    " A percentile says how many controls of its budget have a smaller effect on the same prompts."
+                    " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts."
                 )
     notes += dict.fromkeys(f"Some runs are missing: {why}." for why in results.absent.values())
     return notes

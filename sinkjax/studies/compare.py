@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.files import write
@@ -66,7 +67,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         study="compare",
         title=f"{len(edits)} edits in two stores",
         question=f"A is {paths[A]}. B is {paths[B]}.",
-        findings=tuple(_finding(measure.name, edits, values) for measure in measures) if paired else (),
+        findings=tuple(sentence(_finding(measure.name, edits, values)) for measure in measures) if paired else (),
         rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
         featured=tuple(edits),
         drawings=(_drawing(edits, measures, values),),
@@ -124,11 +125,11 @@ def _finding(measure: str, edits: list[str], values: Values) -> str:
     """In how many edits the two stores differ, and where most."""
     apart = [edit for edit in edits if _excludes_zero(values[edit, measure, DIFFERENCE])]
     if not apart:
-        return f"{measure}: no edit has a paired difference whose interval leaves out zero."
+        return f"{measure}: no edit has a paired difference whose interval excludes zero."
     largest = max(apart, key=lambda edit: abs(values[edit, measure, DIFFERENCE].mean or 0))
     return (
-        f"{measure}: the paired difference leaves out zero in {len(apart)} of {len(edits)} edits, and is largest for"
-        f" {largest!r}, {values[largest, measure, DIFFERENCE]}."
+        f"{measure}: the interval of the paired difference excludes zero for {len(apart)} of {len(edits)} edits; the largest is"
+        f" {values[largest, measure, DIFFERENCE]}, for {largest!r}."
     )
 
 

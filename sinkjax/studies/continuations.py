@@ -37,7 +37,7 @@ def continuations(
     given = max(START, start)
 
     def compute(model: Model, batch: Batch) -> xarray.Dataset:
-        """How the model goes on from the prompts under some edits."""
+        """How the model continues the prompts under some edits."""
         import xarray
 
         tokenizer = model.tokenizer

@@ -1,4 +1,4 @@
-"""The figures that studies share, each a function of the results; captions say what is drawn, of how many prompts and whence."""
+"""The figures that studies share, each a function of the results; captions say what is drawn, and from which data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax.analysis.estimates import constant, present
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import constant, present
 from sinkjax.report.section import Drawing, View
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
@@ -227,6 +227,7 @@ def attention_maps(
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures import attention
+        from sinkjax.studies.views import map_data
 
         data = results[store]
         shown = map_data(data)
@@ -242,13 +243,6 @@ def attention_maps(
         f" query cannot see. A bright column is a sink. {about}"
     )
     return drawn(name, picture, caption, store, bands=False)
-
-
-def map_data(data: xarray.Dataset) -> xarray.DataArray:
-    """The attention of a maps' store with plain names of its axes: [edit, prompt, layer, head, query, key]."""
-    renamed = {f"attention_{axis}": axis for axis in ("layer", "query") if f"attention_{axis}" in data["attention"].dims}
-    maps = data["attention"].drop_vars("layer", errors="ignore") if "layer" in renamed.values() else data["attention"]
-    return maps.rename(renamed)
 
 
 def attention_received(

@@ -41,7 +41,7 @@ def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
     import zarr
 
     if not path.exists():
-        raise SinkjaxError(f"there is no store {path}; run the experiment first")
+        raise SinkjaxError(f"there is no store {path}; run the study first")
     try:
         dataset = xarray.open_zarr(path, chunks=None)
         if "calculation" in dataset.attrs["sweep"]:  # written whole or not at all

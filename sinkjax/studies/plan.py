@@ -1,4 +1,4 @@
-"""What a sweep is going to cost, for people."""
+"""The printed plan of a study: what it runs and what that costs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Estimate, Quantity, Rule, above, above_controls, all_of, constant, number, quantity
+from sinkjax.analysis.estimates import Estimate, Quantity, constant, number, quantity
+from sinkjax.analysis.rules import Rule, above, above_controls, all_of
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import Condition, Measure
 
@@ -21,7 +22,16 @@ Label = str | Callable[["Results"], str]  # of a condition, or how it is found f
 
 
 def value(measure: Measure, label: Label, name: str = "") -> Quantity:
-    """The mean of a measure under one condition."""
+    """The mean of a measure under one condition.
+
+    Args:
+        measure: The measure.
+        label: Of the condition, or a function that finds it from the results.
+        name: In words; "": that of the measure, and the label.
+
+    Returns:
+        The quantity.
+    """
 
     def of(results: Results) -> Estimate:
         found = chosen(label, results)
@@ -31,7 +41,14 @@ def value(measure: Measure, label: Label, name: str = "") -> Quantity:
 
 
 def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
-    """The paired difference of a condition from the baseline, with its rank among the matched controls if it has any."""
+    """The paired difference of a condition from the baseline, with its rank among the matched controls if it has any.
+
+    Args:
+        measure, label, name: As for `value`.
+
+    Returns:
+        The quantity, in the measure's unit.
+    """
 
     def of(results: Results) -> Estimate:
         found = chosen(label, results)
@@ -49,7 +66,17 @@ def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: b
 
 
 def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:
-    """The paired difference of two conditions."""
+    """The paired difference of two conditions.
+
+    Args:
+        measure: The measure.
+        label: Of the condition, or a function that finds it from the results.
+        other: Of the condition that is subtracted, as `label`.
+        name: In words.
+
+    Returns:
+        The quantity, in the measure's unit.
+    """
 
     def of(results: Results) -> NDArray:
         one, two = (results.per_prompt(measure, chosen(entry, results)) for entry in (label, other))
@@ -71,7 +98,13 @@ def part_of(measure: Measure, label: Label, whole: Label, name: str) -> Quantity
 def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: str) -> Quantity:
     """The part of a damage that a condition undoes: (harmed - kept) / (harmed - whole), a ratio of means over prompts.
 
-    Its interval is that of its jackknife pseudo-values.
+    Args:
+        measure: The measure.
+        harmed, kept, whole: Labels of the conditions, or functions that find them from the results.
+        name: In words.
+
+    Returns:
+        The quantity; its interval is that of its jackknife pseudo-values.
     """
 
     def part(means: NDArray) -> NDArray:

@@ -1,7 +1,7 @@
 """Which studies there are: the modules of `studies/papers`, found by their place. This module imports no JAX.
 
-`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A study
-of one's own is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
+`papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A user's
+own study is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sinkjax.studies.study import Study
 
 STORE_SUFFIX = ".zarr"
 
-# experiment of a config that runs all those of a family (`studies/suite.py`) -> the name of its type
+# `experiment` of a config that runs all studies of a family (`studies/suite.py`) -> the name of its type
 SUITES = {"all": "All", "all-trained": "AllTrained"}
 
 STUDY_FILE, HOME = ".py", "sinkjax.studies.papers"
@@ -30,7 +30,7 @@ STUDY_FILE, HOME = ".py", "sinkjax.studies.papers"
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """An experiment and its config.
+    """A study, or a suite of studies, and its config.
 
     folder: where the results of a former run lie, if it was chosen by them. store: one that `sinkjax.sweep` made from Python,
     whose page goes to `folder`.
@@ -43,15 +43,15 @@ class Chosen:
 
     @property
     def suite(self) -> bool:
-        """Whether it is many experiments."""
+        """Whether it is a suite of studies."""
         return self.experiment in SUITES
 
 
-def config_type(experiment: Any) -> type:
-    """The dataclass of an experiment's config. Errors: an unknown experiment."""
-    if isinstance(experiment, str) and experiment in SUITES:
-        return cast(type, getattr(importlib.import_module("sinkjax.studies.config"), SUITES[experiment]))
-    return find(experiment).config
+def config_type(study: Any) -> type:
+    """The dataclass of a study's config. Errors: an unknown study."""
+    if isinstance(study, str) and study in SUITES:
+        return cast(type, getattr(importlib.import_module("sinkjax.studies.config"), SUITES[study]))
+    return find(study).config
 
 
 def declared() -> dict[str, str]:
@@ -71,12 +71,22 @@ _registered: dict[str, Study] = {}
 
 
 def register(study: Study) -> None:
-    """Make a study known by its name in this process, e.g. one that a notebook defines."""
+    """Make a study known by its name in this process, such as one that a notebook defines.
+
+    Args:
+        study: The study; it takes the place of any other of its name.
+    """
     _registered[study.name] = study
 
 
 def find(name: Any) -> Study:
     """The study of a name, or the one in a Python file.
+
+    Args:
+        name: "paper/study", the name of a registered study, or the path of a .py file.
+
+    Returns:
+        The study.
 
     Raises:
         SinkjaxError: there is no study of that name, or none in the file.
@@ -88,7 +98,7 @@ def find(name: Any) -> Study:
             return cast(Study, importlib.import_module(modules[name]).STUDY)
         if name.endswith(STUDY_FILE):
             return _own(Path(name))
-    raise unknown("experiment", name, studies())
+    raise unknown("study", name, studies())
 
 
 @functools.cache
@@ -110,10 +120,10 @@ def _own(path: Path) -> Study:
     return found
 
 
-def trains(experiment: str) -> bool:
-    """Whether an experiment, or a suite, trains models of its own instead of taking one. Errors: an unknown experiment."""
+def trains(study: str) -> bool:
+    """Whether a study or suite trains models of its own instead of taking one. Errors: an unknown study."""
     shared = importlib.import_module("sinkjax.studies.config")
-    return issubclass(config_type(experiment), (shared.Trains, shared.AllTrained))
+    return issubclass(config_type(study), (shared.Trains, shared.AllTrained))
 
 
 def choose(name: str) -> Chosen:
@@ -149,7 +159,7 @@ def _of_store(path: Path) -> Chosen:
 
 
 def read(text: str, what: str, folder: Path | None = None) -> Chosen:
-    """A YAML document as an experiment's config. Errors: no `experiment`, an unknown one, or fields that do not fit it."""
+    """A YAML document as a study's config. Errors: no `experiment`, an unknown one, or fields that do not fit it."""
     values = documents.parse(text, what)
     if "training" in values:
         raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")

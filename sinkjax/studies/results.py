@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import Absent
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line, Panel

@@ -33,18 +33,26 @@ if TYPE_CHECKING:
     import xarray
 
 
-def run(experiment: str, out: str | Path, **fields: Any) -> Section:
-    """Run a shipped experiment from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
+def run(study: str, out: str | Path, **fields: Any) -> Section:
+    """Run a shipped study from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
 
-    fields: those of its config that differ from the shipped one. Returns what it found; the folder `out` holds the rest.
-    Errors: an unknown experiment or field, a value that does not fit, a folder with other content, a config of many experiments
-    (`suite.carry_out` runs those).
+    Args:
+        study: Its name.
+        out: The folder for stores, summary, figures and page; the same call resumes an unfinished run in it.
+        fields: Those of its config that differ from the shipped one.
+
+    Returns:
+        What it found.
+
+    Raises:
+        SinkjaxError: The study or a field is unknown; a value does not fit; the folder has other content; the name is that of a
+            suite of studies (`suite.carry_out` runs those).
     """
-    shipped = choose(experiment)
+    shipped = choose(study)
     if shipped.suite:
-        raise SinkjaxError(f"{experiment} is many experiments; run one of them, or all with: sinkjax run {experiment}")
+        raise SinkjaxError(f"{study} is a suite of studies; run one of them, or all with: sinkjax run {study}")
     values = {**documents.fields(shipped.config), **fields}
-    config: Any = documents.build(config_type(shipped.experiment), values, experiment)
+    config: Any = documents.build(config_type(shipped.experiment), values, study)
     return carry_out(Chosen(shipped.experiment, config), Path(out))
 
 
@@ -55,7 +63,7 @@ def carry_out(
     log: Callable[[str], None] = lambda line: None,
     load: Callable[..., Model] | None = None,
 ) -> Section:
-    """Run an experiment into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
+    """Run a study into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
     memory: bytes that a sweep may plan with, by default the device's. log: called with a line of text before each step. load:
     loads the model of a study that takes one, by default `sinkjax.load`.
@@ -72,7 +80,7 @@ def carry_out(
 
 
 def _sweep(chosen: Chosen, out: Path, memory: int | None, log: Callable[[str], None], load: Callable[..., Model]) -> None:
-    """Carry out the specs of an experiment on one model."""
+    """Carry out the specs of a study on one model."""
     config: Any = chosen.config
     log(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision)
@@ -85,7 +93,7 @@ def _sweep(chosen: Chosen, out: Path, memory: int | None, log: Callable[[str], N
 
 
 def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
-    """What each sweep of an experiment, all else aside, will do and cost. Errors: edits that do not fit the model.
+    """What each sweep of a study, all else aside, will do and cost. Errors: edits that do not fit the model.
 
     No weights are read. weights: whether they must be there.
     """
@@ -97,7 +105,7 @@ def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> I
 def work(
     chosen: Chosen, memory: int | None = None, weights: bool = False
 ) -> Iterator[tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]]:
-    """Every spec or training of an experiment in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
+    """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
     if trainings := find(chosen.experiment).trainings:

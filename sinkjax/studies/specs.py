@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Absent
+from sinkjax.analysis.estimates import Absent
 from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import (
     CONTROL,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sinkjax.analysis.rules import Claim, Quantity
+from sinkjax.analysis.estimates import Quantity
+from sinkjax.analysis.rules import Claim
 
 if TYPE_CHECKING:
     import xarray
@@ -35,10 +36,14 @@ Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 class Condition:
     """One labelled edit of a sweep.
 
-    series: conditions that belong together, e.g. "one layer". x: where it stands in its series (a layer, a count, a strength, a
-    position), or None. budget: what a random control must match (e.g. how many layers are edited), or None without controls. at:
-    positions at which a measure is read that is read at places of the edit's own (`Measure.placed`). The first condition of a
-    sweep is the baseline, with which the others are compared.
+    The first condition of a sweep is the baseline, with which the others are compared.
+
+    Attributes:
+        edit: The edit; its label is that of the condition.
+        series: The conditions that it belongs with, e.g. "one layer".
+        x: Where it stands in its series (a layer, a count, a strength, a position), or None.
+        budget: What a random control must match (e.g. how many layers are edited), or None without controls.
+        at: The positions at which a placed measure is read (`Measure.placed`).
     """
 
     edit: Edit
@@ -98,11 +103,15 @@ class Batch:
 class Measure:
     """A number for each condition and prompt, made from the statistics of a sweep.
 
-    name: with its unit, as a column is headed. of: dataset -> float[condition, prompt]. baseline: dataset -> float[condition,
-    prompt], what each condition is compared with where that is not the first condition's number (e.g. because each is read at a
-    position of its own). unit: of an effect, in sentences. note: the definition, for the page. placed: whether `of` gives
-    float[condition, prompt, position], of which each condition's mean over its own positions (`Condition.at`) is taken, and
-    compared with the first condition's at the same positions.
+    Attributes:
+        name: With its unit, as a column is headed.
+        of: Dataset of a sweep -> float[condition, prompt].
+        baseline: Dataset -> float[condition, prompt], what each condition is compared with where that is not the first
+            condition's number (e.g. because each is read at a position of its own).
+        unit: Of an effect, in sentences.
+        note: The definition, for the page.
+        placed: Whether `of` gives float[condition, prompt, position], of which each condition's mean over its own positions
+            (`Condition.at`) is taken, and compared with the first condition's at the same positions.
     """
 
     name: str
@@ -117,8 +126,9 @@ class Measure:
 class Values:
     """Arrays that the edits of a sweep hold and only the loaded model can give: donors from another run, chosen heads, ...
 
-    blank: (config, architecture, prompts) -> stand-ins of the same structure and shapes, from which a plan is made. compute:
-    (config, model, batch) -> the values.
+    Attributes:
+        blank: (config, architecture, prompts) -> stand-ins of the same structure and shapes, from which a plan is made.
+        compute: (config, model, batch) -> the values.
     """
 
     blank: Callable[[Any, Config, int], Any]
@@ -139,13 +149,21 @@ def control_prompts(config: Any) -> int:
 class Sweep:
     """Conditions that run on the same prompts, and what is measured on them.
 
-    name: of its store. conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config,
-    architecture, values). probe, inputs: by default the study's; `inputs` raises `Absent` where there are none, and a store that
-    says why then stands in place of the sweep's. measures: config -> measures, of which the summary has a row for each condition.
-    prompts: config -> how many. controls: sweeps of random edits among which the effects are ranked, by budget; by default they
-    run on the inputs of their sweep. when: (config, architecture) -> whether it runs. optional: whether a folder is finished
-    without it. prefix: what the labels of its rows begin with, where several sweeps have the same conditions. series: of its
-    rows, by default that of each condition.
+    Attributes:
+        name: Of its store.
+        conditions: (config, architecture) -> conditions, the baseline first; with `values`, (config, architecture, values).
+        measures: Config -> measures, of which the summary has a row for each condition.
+        probe: Config -> what is measured; None: the study's.
+        prompts: Config -> how many prompts.
+        inputs: Config -> what it runs on; None: the study's. It raises `Absent` where there are none, and a store that says why
+            then stands in place of the sweep's.
+        controls: Sweeps of random edits among which the effects are ranked, by budget; by default they run on the inputs of
+            their sweep.
+        values: What its edits hold that only the loaded model can give, or None.
+        when: (config, architecture) -> whether it runs.
+        optional: Whether a folder is finished without it.
+        prefix: What the labels of its rows begin with, where several sweeps have the same conditions.
+        series: Of its rows; "": that of each condition.
     """
 
     name: str
@@ -245,19 +263,34 @@ class Study:
     Functions of a declaration take (config, architecture) unless it is said otherwise; `architecture` has the plain fields of a
     model's `Config` (`layers`, `heads`, `width`, ...), when a page is rebuilt as when a model is run.
 
-    name: "paper/study". config: the dataclass of its settings. title: of its section; may name fields of the config in braces,
-    as may question and heading (what a page calls the study, by default its name). question: what the papers say. needs: parts
-    that a model must have (`studies/requirements.py`). probe: config -> what is measured. conditions, controls, measures,
-    values: of the main sweep, as for `Sweep`. more: further sweeps and calculations. trainings: config -> what is trained and
-    measured, in place of sweeps; `architecture` is empty then. claims: what is judged. findings: quantities that are reported
-    beside the claims. featured: results -> labels of the short table. figures: functions of the results. noop: what it does, in
-    words -> an edit of the study's kind that must change nothing (takes `values` as a third argument where the study has some).
-    shown: what maps and continuations show. notes: (config, results) -> how to read the numbers, beside the standard notes.
-    rows: results -> further rows of the summary. names: results -> label of a condition -> its name for readers, where only the
-    results tell what it is. check: raises where a config does not fit a model. views: results -> further maps to step through.
-    provenance: results -> how the numbers were made, in place of the usual facts. status: results -> sentences on runs that are
-    missing or unfinished. noop_values: of the no-op's edits, where these hold other values than the conditions. over: what means
-    and intervals are over. subject: what a condition is.
+    Attributes:
+        name: "paper/study".
+        config: The dataclass of its settings.
+        title: Of its section; like `question` and `heading` it may name fields of the config in braces.
+        question: What the papers say.
+        heading: What a page calls the study; "": its name.
+        needs: Parts that a model must have (`studies/requirements.py`).
+        probe: Config -> what is measured.
+        conditions, controls, measures, values, inputs: Of the main sweep, as for `Sweep`.
+        trainings: Config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
+        more: Further sweeps and calculations.
+        claims: What is judged.
+        findings: Quantities that are reported beside the claims.
+        featured: Results -> labels of the short table.
+        figures: Functions of the results.
+        noop: What it does, in words -> an edit of the study's kind that must change nothing; takes `values` as a third argument
+            where the study has some.
+        noop_values: Of the no-op's edits, where these hold other values than the conditions.
+        shown: What maps and continuations show.
+        notes: (config, results) -> how to read the numbers, beside the standard notes.
+        rows: Results -> further rows of the summary.
+        names: Results -> label of a condition -> its name for readers, where only the results tell what it is.
+        check: Raises `SinkjaxError` where a config does not fit a model.
+        views: Results -> further maps to step through.
+        provenance: Results -> how the numbers were made, in place of the usual facts.
+        status: Results -> sentences on runs that are missing or unfinished.
+        over: What means and intervals are over.
+        subject: What a condition is.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every experiment of a family, or of all families, on one model or on models of their own: run in turn, shown on one page."""
+"""Every study of a family, or of all families, on one model or on models of their own: run in turn, shown on one page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = "refused.yaml"
 
 
 def names(config: All | AllTrained) -> list[str]:
-    """The experiments of a suite, sorted: those on one model, or those that train their own. Errors: a family that has none."""
+    """The studies of a suite, sorted: those on one model, or those that train their own. Errors: a family that has none."""
     trained = isinstance(config, AllTrained)
     every = [name for name in studies() if "/" in name and trains(name) == trained]  # a sweep belongs to no paper
     families = {name.partition("/")[0] for name in every}
@@ -32,10 +32,10 @@ def names(config: All | AllTrained) -> list[str]:
 
 
 def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
-    """One experiment of a suite: its shipped config, on the suite's model, with the fields that the suite states.
+    """One study of a suite: its shipped config, on the suite's model, with the fields that the suite states.
 
     layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them.
-    Errors: a field that does not fit the experiment.
+    Errors: a field that does not fit the study.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
     values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
@@ -46,14 +46,14 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
 
 
 def place(config: All | AllTrained, name: str, out: Path) -> Path:
-    """The folder of an experiment in that of its suite."""
+    """The folder of a study in that of its suite."""
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
 def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callable[[str], None] = lambda line: None) -> Report:
-    """Run every experiment of a suite, each into a folder of its own below `out`, and write one page of them all.
+    """Run every study of a suite, each into a folder of its own below `out`, and write one page of them all.
 
-    An experiment that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
+    A study that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
     others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
     """
     config = chosen.config
@@ -62,8 +62,8 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callabl
     load = functools.cache(sinkjax.load)
     refused: dict[str, str] = {}
     sections = []
-    for number, name in enumerate(experiments := names(config), 1):
-        log(f"{name} ({number} of {len(experiments)})")
+    for number, name in enumerate(members := names(config), 1):
+        log(f"{name} ({number} of {len(members)})")
         try:
             sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, log, load))
         except SinkjaxError as error:
@@ -76,13 +76,13 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callabl
 
 
 def build(chosen: Chosen, out: Path) -> Report:
-    """Rebuild the pages of a suite, and of each experiment in it that is finished, from their stores."""
+    """Rebuild the pages of a suite, and of each study in it that is finished, from their stores."""
     report = gather(chosen, out, run.build)
     return _write(chosen.config, out, report.sections, report.skipped)
 
 
 def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section] = run.section_of) -> Report:
-    """What the finished experiments of a suite found, and why the others have no section. section: gives one from its folder."""
+    """What the finished studies of a suite found, and why the others have no section. section: gives one from its folder."""
     config = chosen.config
     refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
     sections, skipped = [], dict(refused)
@@ -106,7 +106,7 @@ def title(config: All | AllTrained) -> str:
 
 
 def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
-    """(experiment, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
+    """(study, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
     config = chosen.config
     layers = _layers(config, weights=False)
     for name in names(config):
@@ -117,7 +117,7 @@ def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]
 
 
 def _layers(config: All | AllTrained, weights: bool) -> int:
-    """How many layers the model has. Errors: what is not the fault of one experiment, the model, the dtype or the family."""
+    """How many layers the model has. Errors: what is not the fault of one study, the model, the dtype or the family."""
     names(config)
     check_dtype(config.dtype)
     if isinstance(config, AllTrained):

@@ -37,6 +37,13 @@ def maps_probe(length: int, L: int, layers: Sequence[int] | None = None) -> Prob
     return dataclasses.replace(probe(length, chosen), resid_max=True)
 
 
+def map_data(data: xarray.Dataset) -> xarray.DataArray:
+    """The attention of a maps' store with plain names of its axes: [edit, prompt, layer, head, query, key]."""
+    renamed = {f"attention_{axis}": axis for axis in ("layer", "query") if f"attention_{axis}" in data["attention"].dims}
+    maps = data["attention"].drop_vars("layer", errors="ignore") if "layer" in renamed.values() else data["attention"]
+    return maps.rename(renamed)
+
+
 def attention(
     name: str, maps: xarray.Dataset, edits: Mapping[str, str] | None = None, tokens: int = TOKENS, about: str = ""
 ) -> View:
@@ -46,9 +53,7 @@ def attention(
     readers; None: the first EDITS. tokens: positions shown. about: what the caption says at its end.
     """
     chosen, prompts = _edits(maps, edits), _prompts(maps)
-    renamed = {f"attention_{axis}": axis for axis in ("layer", "query") if f"attention_{axis}" in maps["attention"].dims}
-    data = maps["attention"].drop_vars("layer", errors="ignore") if "layer" in renamed.values() else maps["attention"]
-    data = data.rename(renamed).sel(edit=list(chosen)).isel(prompt=prompts, query=slice(tokens), key=slice(tokens))
+    data = map_data(maps).sel(edit=list(chosen)).isel(prompt=prompts, query=slice(tokens), key=slice(tokens))
     values = data.transpose("edit", "prompt", "layer", "head", "query", "key").values.astype(np.float32)
     texts, lengths = _texts(maps, tokens), maps["length"].values[prompts]
     size = values.shape[-1]

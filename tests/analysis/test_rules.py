@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent, Estimate, Quantity, constant, in_digits, in_words, number, quantity, sentence
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.rules import (
-    Absent,
     Claim,
-    Estimate,
-    Quantity,
     Rule,
     above,
     above_controls,
@@ -26,15 +24,18 @@ from sinkjax.analysis.rules import (
     at_most,
     below,
     below_controls,
-    constant,
+    defined,
     equals,
-    in_digits,
     judge,
     less_than,
+    mean_within,
     more_than,
     most_of,
+    none_of,
     not_,
-    quantity,
+    ranked_from,
+    rising,
+    some_of,
     verdicts_csv,
     within,
 )
@@ -68,7 +69,11 @@ CASES = [
     (below(fixed(None, -1, None), 0), False),
     (within(fixed(-0.04, 0, 0.04), -0.05, 0.05), True),
     (within(fixed(-0.05, 0, 0.04), -0.05, 0.05), False),
+    (within(fixed(-0.04, 0, 0.05), -0.05, 0.05), False),
     (within(fixed(-0.04, 0, 0.06), -0.05, 0.05), False),
+    (within(fixed(-0.05, 0, 0.05), -0.05, 0.05, ends=True), True),
+    (within(fixed(-0.06, 0, 0.05), -0.05, 0.05, ends=True), False),
+    (within(fixed(-0.05, 0, 0.06), -0.05, 0.05, ends=True), False),
     (within(fixed(None, 0, None), -1, 1), False),  # that nothing is known shows no equality
     (at_least(fixed(0, 2, 9), 2), True),
     (at_least(fixed(2, 1.9, 9), 2), False),
@@ -82,6 +87,23 @@ CASES = [
     (more_than(fixed(0, 2.1, 9), 2), True),
     (less_than(fixed(0, 2, 9), 2), False),
     (less_than(fixed(0, 1.9, 9), 2), True),
+    (less_than(fixed(None, None, None), 2), False),
+    (mean_within(fixed(0, 0.51, 9), 0.5, 0.6), True),  # its interval does not count
+    (mean_within(fixed(0, 0.59, 9), 0.5, 0.6), True),
+    (mean_within(fixed(0, 0.5, 9), 0.5, 0.6), False),
+    (mean_within(fixed(0, 0.6, 9), 0.5, 0.6), False),
+    (mean_within(fixed(None, None, None), -1e9, 1e9), False),
+    (defined(fixed(0, 0, 0)), True),  # zero is a number
+    (defined(fixed(None, 1, None)), True),
+    (defined(fixed(None, None, None)), False),
+    (rising([fixed(0, mean, 9) for mean in (1, 2, 3)], "them"), True),
+    (rising([fixed(0, mean, 9) for mean in (1, 2, 2)], "them"), False),
+    (rising([fixed(0, mean, 9) for mean in (1, 1, 2)], "them"), False),
+    (rising([fixed(0, mean, 9) for mean in (2, 1, 3)], "them"), False),
+    (rising([fixed(0, 1, 2), fixed(None, None, None)], "them"), False),
+    (ranked_from(fixed(0, 1, 2, percentile=95), 95), True),
+    (ranked_from(fixed(0, 1, 2, percentile=94.9), 95), False),
+    (ranked_from(fixed(0, 1, 2), 0), False),
     (above_controls(fixed(0, 1, 2, percentile=100)), True),
     (above_controls(fixed(0, 1, 2, percentile=97.5)), False),  # a tie with one control is no rank above all
     (above_controls(fixed(0, 1, 2)), False),
@@ -104,12 +126,16 @@ def test_rules_of_rules():
     assert [holds(any_of(FALSE, other)) for other in (TRUE, FALSE)] == [True, False]
     assert [holds(not_(rule)) for rule in (TRUE, FALSE)] == [False, True]
     assert [holds(most_of([TRUE] * yes + [FALSE] * 2, "positions", "it rises")) for yes in (1, 2, 3)] == [False, False, True]
+    for number_true in range(3):
+        rules = [TRUE] * number_true + [FALSE] * (2 - number_true)
+        assert holds(some_of(rules, "positions", "it rises")) is (number_true > 0)
+        assert holds(none_of(rules, "positions", "it rises")) is (number_true == 0)
 
 
 def test_a_claim_is_judged_only_where_its_premise_holds():
     verdicts = [judge(Claim("s", rule, given=given), RESULTS).verdict for rule in (TRUE, FALSE) for given in (None, TRUE, FALSE)]
     assert verdicts == ["supported", "supported", "not applicable", "inconclusive", "inconclusive", "not applicable"]
-    assert "not applicable, as it takes that the interval of it lies above 0" in judge(Claim("s", TRUE, FALSE), RESULTS).reason
+    assert "applies only if the interval of it lies above 0" in judge(Claim("s", TRUE, FALSE), RESULTS).reason
 
 
 def test_an_identity_holds_or_fails():
@@ -176,7 +202,30 @@ def test_verdicts_are_data():
 
 
 def test_numbers_have_three_or_four_digits():
-    assert [in_digits(value) for value in (23512.3, 66.91, 4.178, 0.0123, 0.0, -0.0001)] == [
-        *("23,512", "66.9", "4.18", "0.012", "0", "0.000"),
-    ]
-    assert constant(float("nan")).note == "undefined"
+    written = {
+        23512.3: "23,512",
+        100.4: "100",
+        100.0: "100",
+        66.91: "66.9",
+        10.0: "10.0",
+        4.178: "4.18",
+        1.0: "1.00",
+        0.0123: "0.012",
+    }
+    assert {value: in_digits(value) for value in written} == written
+    assert (in_digits(0.0), in_digits(-0.0001), in_digits(-4.178)) == ("0", "0.000", "-4.18")
+    assert [(found.n, found.note) for found in (constant(5.0), constant(float("nan")))] == [(1, ""), (0, "undefined")]
+
+
+def test_a_sentence_begins_with_a_capital_and_ends():
+    assert [sentence(text) for text in ("loss: 3", "|h| is 1.", "Is it?")] == ["Loss: 3.", "|h| is 1.", "Is it?"]
+
+
+def test_an_interval_in_words():
+    words = {signed: [in_words(number("it", float)(mean).value, signed) for mean in (3, 2.5, 0, -3)] for signed in (False, True)}
+    assert words == {False: ["3", "2.50", "0", "-3"], True: ["+3", "+2.50", "0", "-3"]}
+    assert in_words(fixed(0.5, 1, 2)(RESULTS).value, signed=True) == "+1.00 [0.500, 2.00]"
+    assert in_words(fixed(None, 1, None)(RESULTS).value) == "1.00"
+    assert in_words(Interval(1.0, 1.0, 1.0, 8, 0, 0.95, "none", "no spread")) == "1.00"  # ends that say nothing
+    assert in_words(Interval(1.0, None, 2.0, 8, 0, 0.95, "BCa")) == "1.00"  # half an interval is none
+    assert in_words(NOTHING) == "no finite samples"

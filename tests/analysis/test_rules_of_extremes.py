@@ -8,22 +8,9 @@ import numpy as np
 import pytest
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Estimate, Quantity, as_point, constant, highest, lowest
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import (
-    Claim,
-    Estimate,
-    Quantity,
-    above,
-    above_all_of,
-    as_point,
-    at_or_above,
-    below,
-    constant,
-    highest,
-    judge,
-    lowest,
-    never,
-)
+from sinkjax.analysis.rules import Claim, above, above_all_of, at_or_above, below, judge, never
 from sinkjax.analysis.summary import own_rows
 
 NOTHING = SimpleNamespace()
@@ -72,7 +59,7 @@ def test_extremes_are_those_of_the_intervals_ends():
 def test_what_holds_for_no_model_makes_a_claim_not_applicable():
     found = judge(Claim("s", above(between(1, 2)), given=never("the model has wings")), NOTHING)
     assert found.verdict == "not applicable"
-    assert "takes that the model has wings" in found.evidence
+    assert "Applies only if the model has wings." in found.evidence
 
 
 def test_a_rank_counts_the_other_places_below_the_first():

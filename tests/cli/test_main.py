@@ -99,7 +99,7 @@ def test_the_overview_names_every_verb_and_the_listing_every_config(capsys):
     assert len({*says}) == len(says) > 1  # each study in its own words
 
 
-def test_help_of_an_experiment_lists_its_fields_with_their_values(capsys):
+def test_help_of_a_study_lists_its_fields_with_their_values(capsys):
     with pytest.raises(SystemExit) as done:
         cli.main(["run", "kiya/mask", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -118,7 +118,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
     assert "heads that sink on key 1 (%)" in shown.out
-    assert "- heads that sink on key 0 (%) (no edit): " in shown.out
+    assert "- Heads that sink on key 0 (%) (no edit): " in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
     assert shown.err.startswith("back end: cpu")
 

@@ -68,7 +68,7 @@ def test_a_page_carries_the_script_only_where_it_has_views():
     assert len(text) < 6_000_000
 
 
-def test_a_page_that_would_be_too_large_leaves_maps_to_the_experiments_own(monkeypatch):
+def test_a_page_that_would_be_too_large_leaves_maps_to_the_studys_own(monkeypatch):
     whole = page([section(), section()], "All")
     monkeypatch.setattr("sinkjax.report.page.LARGEST", len(whole.encode()) - 10)
     text = page([section(), section()], "All")

@@ -57,6 +57,8 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     assert any(row.value.mean is not None for row in section.rows)
     assert len({(row.condition, row.measure) for row in section.rows}) == len(section.rows)
     assert {*section.featured} <= {row.condition for row in section.rows}
+    texts = [*section.findings, *(claim.statement for claim in section.claims), *(claim.evidence for claim in section.claims)]
+    assert not [text for text in texts if text[0].islower()]
     assert not [text for text in (section.question, *section.findings, *section.notes) if re.search(r"\{\w+\}|  ", text)]
     assert len({drawing.name for drawing in section.drawings}) == len(section.drawings)
     assert (NOOP in stores) == (name not in WITHOUT_NOOP)

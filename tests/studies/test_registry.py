@@ -91,8 +91,8 @@ def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):
     ("content", "sentence"),
     [
         (b"prompts: 3", "lacks the key 'experiment'"),
-        (b"experiment: kiya/masc", "unknown experiment 'kiya/masc' .did you mean 'kiya/mask'"),
-        (b"experiment: [1]", "unknown experiment"),
+        (b"experiment: kiya/masc", "unknown study 'kiya/masc' .did you mean 'kiya/mask'"),
+        (b"experiment: [1]", "unknown study"),
         (b"experiment: kiya/mask\npromts: 3", "unknown key 'promts' .did you mean 'prompts'"),
         (b"\xff\xfe", "not UTF-8"),
     ],

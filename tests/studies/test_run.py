@@ -183,7 +183,7 @@ def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_python_runs_a_shipped_experiment_with_other_fields(files, tmp_path):
+def test_python_runs_a_shipped_study_with_other_fields(files, tmp_path):
     fields = documents.fields(mask(files, seed=1).config)
     section = run.run("kiya/mask", tmp_path / "out", **fields)
     assert section.study == "kiya/mask"

@@ -12,7 +12,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.rules import Claim, above, quantity
+from sinkjax.analysis.estimates import quantity
+from sinkjax.analysis.rules import Claim, above
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
@@ -88,7 +89,7 @@ def chosen(files: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
 
 def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(chosen, tmp_path):
     report = suite.carry_out(chosen, tmp_path / "out")
-    assert [section.findings[0] for section in report.sections] == ["3 prompts of seed 5"]  # the suite's, and the study's own
+    assert [section.findings[0] for section in report.sections] == ["3 prompts of seed 5."]  # the suite's, and the study's own
     assert report.skipped == {"made-up/gated": "the model has no gate", "made-up/late": "the tokenizer names no BOS"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"config.yaml", "refused.yaml", "report.html", "late", "sweep"}
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -102,7 +103,7 @@ def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(cho
         assert words in page
 
 
-def test_a_suite_states_the_bos_of_all_its_experiments(chosen):
+def test_a_suite_states_the_bos_of_all_its_studies(chosen):
     own = suite.member(chosen.config, "made-up/sweep").config
     stated = suite.member(dataclasses.replace(chosen.config, bos="model"), "made-up/sweep").config
     assert (own.bos, stated.bos) == ("none", "model")
@@ -194,7 +195,7 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if registry.choose(name).suite])
-def test_a_shipped_suite_holds_every_experiment_of_its_family(name):
+def test_a_shipped_suite_holds_every_study_of_its_family(name):
     family, config = name.rpartition("/")[0], choose(name).config
     assert config.family == family
     assert config == type(config)(family=family)
@@ -212,5 +213,5 @@ def test_members_run_on_the_suites_model_with_their_own_sizes():
 
 
 def test_python_is_told_how_to_run_a_suite(tmp_path):
-    with pytest.raises(SinkjaxError, match="kiya/all is many experiments"):
+    with pytest.raises(SinkjaxError, match="kiya/all is a suite of studies"):
         run.run("kiya/all", tmp_path / "out")

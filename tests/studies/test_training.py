@@ -147,7 +147,7 @@ def test_suites_on_a_model_leave_it_out_and_suites_that_train_hold_nothing_else(
     all_of_it = Chosen("all-trained", AllTrained(family="made-up", seeds=2))
     report = suite.carry_out(all_of_it, tmp_path)
     (section,) = report.sections
-    assert section.rows[0].value.n == 4  # the suite's seeds, the experiment's own steps
+    assert section.rows[0].value.n == 4  # the suite's seeds, the study's own steps
     assert documents.fields(choose(str(tmp_path / "lines")).config)["steps"] == 60
     assert suite.build(all_of_it, tmp_path).sections[0].rows == section.rows
 

@@ -1,4 +1,4 @@
-"""A model with a tokenizer and a text, small enough to run an experiment on in a second."""
+"""A model with a tokenizer and a text, small enough to run a study on in a second."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_text(path: Path) -> Path:
 
 
 def study(experiment: str, folder: Path, **fields: object) -> Chosen:
-    """An experiment on the model and text that were written to `folder`, on 3 prompts of 12 tokens."""
+    """A study on the model and text that were written to `folder`, on 3 prompts of 12 tokens."""
     small = {"model": str(folder / "model"), "text": str(folder / "text.txt"), "prompts": 3, "length": 12}
     return Chosen(experiment, documents.build(config_type(experiment), {**small, **fields}, "the test"))
 

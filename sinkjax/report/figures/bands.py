@@ -1,4 +1,4 @@
-"""Means over runs with bands, while something goes on: rows of panels, a legend beside each row."""
+"""Means over runs with bands, along a training: rows of panels, a legend beside each row."""
 
 from __future__ import annotations
 

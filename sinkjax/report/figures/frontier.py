@@ -76,6 +76,6 @@ def _of_line(number: int) -> dict:
 
 
 def _of_dots(number: int) -> dict:
-    """The colours of dots go on where those of lines end."""
+    """Dots take the colours after those of the lines."""
     form = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4.5, "linestyle": "none", "alpha": 0.75}
     return form | {"color": COLOURS[number % len(COLOURS)], "markeredgewidth": 0}

@@ -119,7 +119,7 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
 def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure:
     """Attention that a key receives, by edited layer (across) and by the layer where it is read (up), on one colour scale.
 
-    values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such arm.
+    values: row title -> column title -> float[x, layer] in 0..1, NaN where there is no such condition.
     """
     from matplotlib import colormaps
 

@@ -1,0 +1,192 @@
+"""Estimates: numbers with intervals and ranks, the quantities that make them from the results of a study, and their words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import Row
+from sinkjax.errors import SinkjaxError
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number that a rule looks at.
+
+    Attributes:
+        name: What it is.
+        value: With its interval.
+        unit: "" for a pure number.
+        signed: Whether it is a difference.
+        percentile: Its rank among matched random controls, in per cent; None without them.
+        controls: How many of these there are.
+    """
+
+    name: str
+    value: Interval
+    unit: str = ""
+    signed: bool = False
+    percentile: float | None = None
+    controls: int = 0
+
+    def __str__(self) -> str:
+        rank = "" if self.percentile is None else f", percentile {self.percentile:.0f} among {self.controls} controls"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.name}: {in_words(self.value, self.signed)}{unit}{rank}"
+
+    @property
+    def mean(self) -> float:
+        """The mean; NaN where it is undefined."""
+        return float("nan") if self.value.mean is None else self.value.mean
+
+
+class Absent(SinkjaxError):
+    """Something was not measured; the message says why, as in "the files of this model name no BOS token"."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is estimated from the results of a study: its name and the function that gives it. exact: whether it is no mean."""
+
+    name: str
+    of: Callable[[Any], Estimate]
+    exact: bool = False
+
+    def __call__(self, results: Any) -> Estimate:
+        return self.of(results)
+
+    def times(self, factor: float, name: str) -> Quantity:
+        """A multiple of the mean, such as half of a reference, under a name of its own."""
+
+        def scaled(results: Any) -> Estimate:
+            found = self.of(results)
+            return Estimate(name, constant(factor * found.mean), found.unit)
+
+        return Quantity(name, scaled)
+
+
+def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
+    """What is found in the results, of all that was measured."""
+    found = []
+    for quantity in quantities:
+        try:
+            found.append(quantity(results))
+        except Absent:
+            continue
+    return found
+
+
+# Quantities made of others.
+
+
+def as_point(quantity: Quantity) -> Quantity:
+    """A quantity whose interval, where it has none (a single prompt), is its mean alone."""
+
+    def of(results: Any) -> Estimate:
+        found = quantity(results)
+        mean, low, high = found.value.mean, found.value.low, found.value.high
+        value = dataclasses.replace(found.value, low=mean if low is None else low, high=mean if high is None else high)
+        return dataclasses.replace(found, value=value)
+
+    return Quantity(quantity.name, of)
+
+
+def lowest(quantities: Sequence[Quantity], name: str) -> Quantity:
+    """The one whose interval reaches furthest down; one that is undefined is the lowest."""
+
+    def of(results: Any) -> Estimate:
+        return _named(min((each(results) for each in quantities), key=lambda one: low_end(one.value)), name)
+
+    return Quantity(name, of)
+
+
+def highest(quantities: Sequence[Quantity], name: str) -> Quantity:
+    """The one whose interval reaches furthest up, of those that are defined."""
+
+    def of(results: Any) -> Estimate:
+        found = [each(results) for each in quantities]
+        return _named(
+            max([one for one in found if one.value.mean is not None] or found, key=lambda one: high_end(one.value)), name
+        )
+
+    return Quantity(name, of)
+
+
+def _named(estimate: Estimate, name: str) -> Estimate:
+    return dataclasses.replace(estimate, name=name)
+
+
+# Numbers without samples, and words.
+
+
+def constant(value: float, n: int = 1) -> Interval:
+    """A number that has no interval."""
+    mean = None if value != value else value
+    return Interval(mean, None, None, n if mean is not None else 0, 0, 0.95, "none", "" if mean is not None else "undefined")
+
+
+def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool = False) -> Quantity:
+    """A quantity of a study's own.
+
+    Args:
+        name: what it is.
+        of: results -> a number, an `Interval`, a `Row` (its value) or float[prompt], whose mean is taken with its interval.
+        unit: of the number.
+        signed: whether it is a difference.
+    """
+
+    def estimate(results: Any) -> Estimate:
+        found = of(results)
+        if isinstance(found, Estimate):
+            return dataclasses.replace(found, name=name)
+        if isinstance(found, Row):
+            return Estimate(name, found.value, unit, signed, found.percentile, found.controls)
+        if not isinstance(found, Interval):
+            found = constant(float(found)) if getattr(found, "ndim", 0) == 0 else results.interval(found)
+        return Estimate(name, found, unit, signed)
+
+    return Quantity(name, estimate)
+
+
+def number(name: str, of: Callable[[Any], float], unit: str = "") -> Quantity:
+    """A number that is no mean over samples, such as a count, a layer or a ratio of means; NaN where it is undefined."""
+    return Quantity(name, lambda results: Estimate(name, constant(float(of(results))), unit), exact=True)
+
+
+def sentence(text: str) -> str:
+    """Words as a sentence: with a capital letter, and a full stop unless they end with one already."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+
+
+def in_words(value: Interval, signed: bool = False) -> str:
+    """A mean and its interval; without one, why."""
+    if value.mean is None:
+        return value.note
+    sign = "+" if signed and value.mean > 0 else ""
+    if value.method == "none" and not value.note and float(value.mean).is_integer():  # a count, a layer, ...
+        return f"{sign}{value.mean:,.0f}"
+    ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
+    return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"
+
+
+def in_digits(value: float) -> str:
+    """Three or four significant digits, never in powers of ten: 23,512; 66.9; 4.18; 0.012."""
+    size = abs(value)
+    digits = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
+    text = f"{value:,.{digits}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def low_end(value: Interval) -> float:
+    """The low end of an interval, minus infinity where it has none."""
+    return float("-inf") if value.low is None else value.low
+
+
+def high_end(value: Interval) -> float:
+    """The high end of an interval, infinity where it has none."""
+    return float("inf") if value.high is None else value.high
