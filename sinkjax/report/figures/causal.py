@@ -32,20 +32,19 @@ def causal(
     columns: Sequence[str],
     label: str,
     marked: int | None = None,
-    first: int = 0,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
     """Causal maps, one panel for each row and column; keys that a query cannot see are grey.
 
     values: float[row, column, query, key]. label: of the colours, with their unit. marked: a query whose row has an arrow on each
-    map. first: what the first position is called. limits: ends of the scale, by default 0 and the largest visible value.
+    map. limits: ends of the scale, by default 0 and the largest visible value.
     """
     side = min((WIDTH - BAR) / len(columns), WIDEST)
     figure, axes = _panels(len(rows), len(columns), side, side - LABELS / len(columns))
     scale = _scale(values, limits)
     for row, row_title in enumerate(rows):
         for column, title in enumerate(columns):
-            image = _draw(axes[row, column], values[row, column], scale, side, marked, first)
+            image = _draw(axes[row, column], values[row, column], scale, side, marked)
             if row == 0:
                 axes[row, column].set_title(textwrap.fill(title, TITLE_WIDTH // len(columns)))
         axes[row, 0].set_ylabel(f"{row_title}\nquery" if row_title else "query")
@@ -62,7 +61,6 @@ def gallery(
     label: str,
     columns: int = 5,
     marked: int | None = None,
-    first: int = 0,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
     """Causal maps with a title each, `columns` in a row. values: float[map, query, key]; the rest as for `causal`."""
@@ -70,7 +68,7 @@ def gallery(
     figure, axes = _panels(math.ceil(len(titles) / columns), columns, side, side - LABELS / columns + TITLE)
     scale = _scale(values, limits)
     for panel, title, array in zip(axes.flat, titles, values, strict=False):
-        image = _draw(panel, array, scale, side, marked, first)
+        image = _draw(panel, array, scale, side, marked)
         panel.set_title(textwrap.fill(title, TITLE_WIDTH // columns), fontsize=9)
     for panel in list(axes.flat)[len(titles) :]:
         panel.set_axis_off()
@@ -94,7 +92,7 @@ def _scale(values: NDArray, limits: tuple[float, float] | None) -> Normalize:
     return Normalize(*(limits or (0.0, max(float(np.nanmax(seen)), np.finfo(float).tiny))))
 
 
-def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int | None, first: int) -> AxesImage:
+def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: int | None) -> AxesImage:
     from matplotlib import colormaps
 
     T = len(values)
@@ -102,9 +100,8 @@ def _draw(panel: Axes, values: NDArray, scale: Normalize, side: float, marked: i
     image = panel.imshow(shown, norm=scale, cmap=colormaps[MAP].with_extremes(bad=MISSING), interpolation="nearest")
     panel.spines[:].set_visible(False)
     step = math.ceil(T / (MOST_TICKS if side > WIDEST / 2 else MOST_TICKS // 2))
-    places = range(step - 1, T, step) if first else range(0, T, step)
-    panel.set_xticks(places, [str(place + first) for place in places])
-    panel.set_yticks(places, [str(place + first) for place in places])
+    panel.set_xticks(range(0, T, step))
+    panel.set_yticks(range(0, T, step))
     panel.tick_params(length=2, labelsize=8)
     if marked is not None:  # on the grey side of the map, where no key is
         start, end = (marked + 0.7 + T / 6, marked), (marked + 0.7, marked)
