@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sinkjax.analysis.estimates import Absent, high_end, low_end, present, sentence
-from sinkjax.analysis.estimates import Estimate as Estimate
-from sinkjax.analysis.estimates import Quantity as Quantity
-from sinkjax.analysis.estimates import constant as constant
-from sinkjax.analysis.estimates import in_digits as in_digits
-from sinkjax.analysis.estimates import quantity as quantity
+from sinkjax.analysis.estimates import (
+    Absent,
+    Estimate,
+    Quantity,
+    constant,
+    high_end,
+    in_digits,
+    low_end,
+    present,
+    sentence,
+)
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import bounds
 

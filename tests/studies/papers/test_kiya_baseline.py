@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax.analysis.rules import judge, present
+from sinkjax.analysis.estimates import present
+from sinkjax.analysis.rules import judge
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes

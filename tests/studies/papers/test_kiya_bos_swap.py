@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax.analysis.rules import judge, present
+from sinkjax.analysis.estimates import present
+from sinkjax.analysis.rules import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import bos_swap
 from sinkjax.studies.papers.kiya.bos_swap import STUDY, BosSwap

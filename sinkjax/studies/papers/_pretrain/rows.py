@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import in_digits
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import in_digits
 from sinkjax.analysis.summary import LEVEL, NOT_COMPARED
 from sinkjax.studies.papers._pretrain.config import MEASURES, Ablation, RowSpec, Statement
 from sinkjax.train.config import ALL_STEPS

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Quantity, in_digits, quantity
+from sinkjax.analysis.estimates import Quantity, in_digits, quantity
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
