@@ -1,11 +1,11 @@
-"""Write what every experiment found, on each model, beside the papers' claims: docs/findings.md.
+"""Write what every study found, on each model, beside the papers' claims: docs/findings.md.
 
     sinkjax run all
     sinkjax run all --model untrained:smollm2-135m --out results/all-untrained
     sinkjax run all --model mini-sink --bos model --prompts 32 --out results/all-mini-sink
     python scripts/findings.py results/all results/all-untrained results/all-mini-sink
 
-Each folder is that of a finished run, of one experiment or of a suite. A column is a model, a row a claim. Everything is made
+Each folder is that of a finished run, of one study or of a suite. A column is a model, a row a claim. Everything is made
 anew from the stores; nothing is computed on a model.
 """
 
@@ -27,12 +27,12 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = """# What was found
 
 Made by `python scripts/findings.py {folders}`.
-The numbers are read from stores, and each verdict is made from them by the rule that its cell states. Each experiment's settings,
+The numbers are read from stores, and each verdict is made from them by the rule that its cell states. Each study's settings,
 command and run time are in `configs/`; a run may have had fewer prompts than its config says, so each section states them.
 Intervals are bootstrap 95 % intervals over prompts unless a cell says otherwise.
 """
 
-Found = Mapping[str, Section | str]  # experiment -> its section, or why it has none
+Found = Mapping[str, Section | str]  # study -> its section, or why it has none
 
 
 def main() -> None:
@@ -44,8 +44,8 @@ def main() -> None:
     found: dict[str, dict[str, Section | str]] = {}
     try:
         for folder in options.folders:
-            model, experiments = read(folder)
-            found.setdefault(model, {}).update(experiments)
+            model, sections = read(folder)
+            found.setdefault(model, {}).update(sections)
     except SinkjaxError as error:
         parser.error(str(error))
     write(options.out, page(found, options.folders))
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
-    """A run's model, and whether BOS stood first; and what its experiments found. Errors: a folder that is not that of a run."""
+    """A run's model, and whether BOS stood first; and what its studies found. Errors: a folder that is not that of a run."""
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
@@ -65,11 +65,11 @@ def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
 
 
 def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:
-    """The page: an overview, then a table for each experiment. found: model -> what its experiments found."""
-    experiments = [name for name in studies() if any(name in column for column in found.values())]
-    overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in experiments]
-    parts = [HEAD.format(folders=named(folders)), table(["experiment", *found], overview)]
-    parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in experiments]
+    """The page: an overview, then a table for each study. found: model -> what its studies found."""
+    names = [name for name in studies() if any(name in column for column in found.values())]
+    overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
+    parts = [HEAD.format(folders=named(folders)), table(["study", *found], overview)]
+    parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
 
 
@@ -79,7 +79,7 @@ def named(folders: Sequence[Path]) -> str:
 
 
 def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
-    """An experiment: its claims with one column a model, and why a model has none."""
+    """A study: its claims with one column a model, and why a model has none."""
     sections = {model: section for model, section in columns.items() if isinstance(section, Section)}
     statements = dict.fromkeys(claim.statement for section in sections.values() for claim in section.claims)
     sizes = [f"{model}, {section.provenance.get('prompts', 'no prompts')}" for model, section in sections.items()]
@@ -106,7 +106,7 @@ def cell(claim: Judgement | None) -> str:
 
 
 def state(found: Section | str | None) -> str:
-    """An experiment on one model, in few words."""
+    """A study on one model, in few words."""
     if found is None:
         return "-"
     return "not run" if isinstance(found, str) else verdicts(found.claims)

@@ -3,7 +3,7 @@
     sinkjax run trigger/all
     python scripts/trigger_tables.py results/trigger/all
 
-The folder is that of a finished suite, or of one of its experiments. Everything is made anew from the stores.
+The folder is that of a finished suite, or of one of its studies. Everything is made anew from the stores.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def main() -> None:
 
 
 def read(folder: Path) -> tuple[Section, ...]:
-    """What the finished experiments of a folder found. Errors: a folder without any."""
+    """What the finished studies of a folder found. Errors: a folder without any."""
     chosen = choose(str(folder))
     if not chosen.suite:
         return (run.section_of(chosen, folder),)
     report = suite.gather(chosen, folder)
     if not report.sections:
         raise SinkjaxError(
-            f"{folder} has no finished experiment: {'; '.join(f'{name}: {why}' for name, why in report.skipped.items())}"
+            f"{folder} has no finished study: {'; '.join(f'{name}: {why}' for name, why in report.skipped.items())}"
         )
     return report.sections
 
 
 def text(section: Section) -> str:
-    """An experiment's short table, with the verdicts on its claims."""
+    """A study's short table, with the verdicts on its claims."""
     shown = table(section.rows, section.featured)
     columns = [number for number, _ in enumerate(shown.columns) if any(cells[number].value for _, cells in shown.lines)]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]

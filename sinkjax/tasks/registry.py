@@ -73,7 +73,7 @@ def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
     values = documents.parse(text, what)
     if KIND not in values:
         if "experiment" in values:
-            raise SinkjaxError(f"{what} is an experiment, not a training; use: sinkjax run {what}")
+            raise SinkjaxError(f"{what} is a study, not a training; use: sinkjax run {what}")
         raise SinkjaxError(f"{what} lacks the key {KIND!r}, one of {', '.join(TASKS)}")
     name = values.pop(KIND)
     try:

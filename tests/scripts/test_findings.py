@@ -47,7 +47,7 @@ def test_a_row_is_a_claim_and_a_column_a_model(script):
     assert "findings.py results/all" in text
 
 
-def test_a_model_that_was_refused_and_an_experiment_without_claims_are_told(script):
+def test_a_model_that_was_refused_and_a_study_without_claims_are_told(script):
     columns = {"trained": {"kiya/mask": section()}, "gateless": {"kiya/mask": "it has no gate"}}
     text = script["page"](columns, [])
     assert "no claims to judge | not run" in text
@@ -62,4 +62,4 @@ def test_it_reads_the_folders_of_finished_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path / "one"), "--out", str(tmp_path / "findings.md")])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     assert capsys.readouterr().out.strip() == str(tmp_path / "findings.md")
-    assert f"| experiment | {files / 'model'} |" in (tmp_path / "findings.md").read_text()
+    assert f"| study | {files / 'model'} |" in (tmp_path / "findings.md").read_text()

@@ -1,4 +1,4 @@
-"""docs/trigger.md: each experiment's table between its own markers, and nothing else of the page touched."""
+"""docs/trigger.md: each study's table between its own markers, and nothing else of the page touched."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_help_lists_the_fields_of_a_training(file, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "kiya/mask"], "kiya/mask is an experiment, not a training; use: sinkjax run kiya/mask"),
+        (["train", "kiya/mask"], "kiya/mask is a study, not a training; use: sinkjax run kiya/mask"),
         (["train", "nowhere"], "unknown config 'nowhere'"),
         (["train", "--seeds", "3"], "takes a config before its options"),
         (["train", "FILE", "--seed", "x"], "--seed must be a whole number, not 'x'"),
