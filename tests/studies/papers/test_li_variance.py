@@ -58,7 +58,7 @@ def verdicts(results: Results) -> list[str]:
 
 
 def test_even_attention_follows_the_averaging_law_and_position_0_is_no_average(model):
-    data = _first_block.compute(model, random_tokens(model, 400))
+    data = _first_block.compute(model, random_tokens(model, 400), variance.MODEL, variance.EVEN)
     heads = variance.relative(data, "deviation")
     np.testing.assert_allclose(heads[:, :, 0].mean(1), 1)
     np.testing.assert_allclose(heads[1].mean(0) * np.arange(1, T + 1), 1, atol=0.35)
@@ -70,7 +70,7 @@ def test_deviations_are_those_of_the_whole_model(model):
     batch = random_tokens(model, 40)  # more than one block
     probe = sinkjax.Probe(capture=(sinkjax.Capture("head_out", layers=(0,)), sinkjax.Capture("attn_out", layers=(0,))))
     record = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe).record
-    data = _first_block.compute(model, batch)
+    data = _first_block.compute(model, batch, variance.MODEL, variance.EVEN)
     expected = np.var(record["head_out"][:, 0], axis=0, ddof=1).mean(-1).T
     np.testing.assert_allclose(data["deviation"][0].mean("prompt"), expected, rtol=1e-4)
     np.testing.assert_allclose(

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.studies.papers.li.variance import EVEN, MODEL
 
 if TYPE_CHECKING:
     import xarray
@@ -30,8 +29,8 @@ SQUARES = sinkjax.Statistic("squared_weights", sinkjax.Site.WEIGHTS, _squares, (
 PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site in SITES), extra=(SQUARES,))
 
 
-def compute(model: Model, batch: Batch) -> xarray.Dataset:
-    """Measures both kinds of attention.
+def compute(model: Model, batch: Batch, own: str, even: str) -> xarray.Dataset:
+    """Measure the model's own attention and even attention, under these two names.
 
     deviation [attention, prompt, head, position]: squared, averaged over a head's dims, times N / (N - 1), so that its mean over
     prompts is the variance. after: the same of the attention output, after W_O. squared_weights [attention, head, position]: mean
@@ -40,11 +39,11 @@ def compute(model: Model, batch: Batch) -> xarray.Dataset:
     """
     import xarray
 
-    even = sinkjax.edit("logits", "set", 0.0, label=EVEN)
-    both = [_measure(model, batch, edits) for edits in ((), (even,))]
+    spread = sinkjax.edit("logits", "set", 0.0, label=even)
+    both = [_measure(model, batch, edits) for edits in ((), (spread,))]
     stacked = {name: (("attention", *axes), np.stack([part[name][1] for part in both])) for name, (axes, _) in both[0].items()}
     rows = np.linalg.norm(np.asarray(model.params["layers"]["o"][0], np.float32), axis=-1)
-    return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
+    return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [own, even]})
 
 
 def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:

@@ -47,7 +47,7 @@ class Variance(st.StudyConfig):
 def deviations(model: Any, batch: st.Batch) -> xarray.Dataset:
     from sinkjax.studies.papers.li import _first_block
 
-    return _first_block.compute(model, batch)
+    return _first_block.compute(model, batch, MODEL, EVEN)
 
 
 def probe(config: Variance) -> sinkjax.Probe:

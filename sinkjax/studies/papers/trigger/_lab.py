@@ -16,7 +16,6 @@ from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.config import Trains
 from sinkjax.studies.results import Results
-from sinkjax.studies.study import Study, TrainingSpec
 from sinkjax.tasks.trigger.config import TriggerTraining
 
 TRIGGER, OTHERS, EVERY = "trigger", "others", "every"  # rows of attention, and of a loss
@@ -244,29 +243,3 @@ def provenance(stores: Mapping[str, Any]) -> dict[str, Any]:
         "device": made["devices"],
         "versions": ", ".join(f"{name} {version}" for name, version in made["versions"].items()),
     }
-
-
-def study(models: Callable[[Any], Sequence[Model]], *, notes: Callable[[Any], Sequence[str]], **declared: Any) -> Study:
-    """A study that trains and compares models.
-
-    models: config -> its models. notes: config -> its own notes, after the shared ones. declared: further fields of `Study`.
-    """
-
-    def trainings(config: Any) -> list[TrainingSpec]:
-        from sinkjax.studies.papers.trigger._measure import training_spec  # imports JAX
-
-        return [training_spec(config, model) for model in models(config)]
-
-    def labels(results: Results) -> dict[str, str]:
-        return labels_of(models(results.config))
-
-    return Study(
-        trainings=trainings,
-        featured=lambda results: tuple(labels(results).values()),
-        notes=lambda config, results: (*shared_notes(config), *notes(config)),
-        status=lambda results: unfinished(results.trained, labels(results)),
-        provenance=lambda results: provenance(results.trained),
-        subject="model",
-        over="runs",
-        **declared,
-    )

@@ -14,6 +14,7 @@ import sinkjax.studies as st
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._figures import by_model, many_maps
 from sinkjax.studies.papers.trigger._lab import Judged, Model
+from sinkjax.studies.papers.trigger._study import study
 
 DATA, PLACES, NORMALISERS = "data", "somewhere else to put weight", "normaliser"
 GROUPS = {  # what is changed -> models with this change
@@ -137,7 +138,7 @@ def figures(config: Assumptions, architecture: Any) -> Iterator[st.Figure]:
     yield partial(many_maps, labels=LABELS)
 
 
-STUDY = lab.study(
+STUDY = study(
     lambda config: MODELS,
     name="trigger/assumptions",
     config=Assumptions,

@@ -21,6 +21,7 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.papers.trigger import _figures as figures
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, RELU, SOFTMAX, Edited, Judged, Model
+from sinkjax.studies.papers.trigger._study import study
 
 KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
 MEASURES = lab.all_but(lab.ELSEWHERE_TRIGGER, lab.UNEVEN)
@@ -207,7 +208,7 @@ def drawings(config: Heads, architecture: Any) -> Iterator[st.Figure]:
     yield partial(figures.edited_losses, labels=labels)
 
 
-STUDY = lab.study(
+STUDY = study(
     models,
     name="trigger/heads",
     config=Heads,

@@ -14,6 +14,7 @@ import sinkjax.studies as st
 from sinkjax.studies.papers.trigger import _figures as figures
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, OTHERS, RELU, SOFTMAX, TRIGGER, Edited, Model
+from sinkjax.studies.papers.trigger._study import study
 
 MODELS = tuple(Model(name, label, NORMALISERS[name]) for name, label in LABELS.items())
 MEASURES = lab.all_but(lab.LEFT)
@@ -91,7 +92,7 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
     yield st.Claim("Both learn the task to a largest error below 0.005.", st.all_of(*solved))
 
 
-STUDY = lab.study(
+STUDY = study(
     lambda config: MODELS,
     name="trigger/one-layer",
     config=OneLayer,

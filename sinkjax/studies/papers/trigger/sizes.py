@@ -13,6 +13,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.trigger import _lab as lab
 from sinkjax.studies.papers.trigger._figures import by_model
 from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, SMALLEST, Lab, Model
+from sinkjax.studies.papers.trigger._study import study
 
 BASE = "1 layer, 1 head"
 MEASURES = lab.all_but(lab.LOSS, lab.BOS_TRIGGER_SHARE, lab.ELSEWHERE_TRIGGER, lab.UNEVEN)
@@ -80,7 +81,7 @@ def figures(config: Sizes, architecture: Any) -> Iterator[st.Figure]:
     )
 
 
-STUDY = lab.study(
+STUDY = study(
     models,
     name="trigger/sizes",
     config=Sizes,

@@ -67,7 +67,7 @@ def test_a_page_can_be_made_while_a_row_goes_on(file, tmp_path, capsys):
     (tmp_path / "config.yaml").write_text(file.read_text())
     log(tmp_path / "plain", curve(0, [5.0, 4.0, 3.0])[:2])
     assert cli.main(["report", str(tmp_path)]) == 0
-    assert "plain row: seed 0 going on at step 50." in capsys.readouterr().out
+    assert "Plain row: seed 0 going on at step 50." in capsys.readouterr().out
     assert (tmp_path / "figures" / "learning.png").is_file()
 
 
