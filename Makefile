@@ -7,10 +7,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
 CHECKS := kill or notebook or page or rows or wheel
-# While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line. XLA optimises little there, as
-# nearly all of the time is compilation; `make test` compiles as users do.
+# While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
-HASTY  := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+# Where nearly all of the time is compilation and no number depends on it, XLA optimises little: it takes half the time.
+HASTY  := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true $$XLA_FLAGS"
+HOSTS  := tests/studies tests/cli tests/report
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
@@ -26,11 +27,12 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers: under 9 minutes on two cores
-	$(PYTEST) -m "not ($(CHECKS) or mesh)"
+	$(PYTEST) -m "not ($(CHECKS) or mesh)" $(HOSTS:%=--ignore=%)
+	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or mesh)" $(HOSTS)
 	@$(MAKE) --no-print-directory mesh
 
 fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line: under 2.5 minutes
-	XLA_FLAGS="$(HASTY) $$XLA_FLAGS" $(PYTEST) -m "not ($(CHECKS) or mesh or long)" $(FAST)
+	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or mesh or long)" $(FAST)
 
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
 	$(PYTEST) -m "not ($(CHECKS) or mesh)" --cov=sinkjax --cov-report=term:skip-covered

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file run in one worker, and those of all files that need SmolLM2's weights, which are read once then.
+    """Tests of one file run in one worker, unless they are marked "apart"; so do all that need SmolLM2's weights, read once then.
 
     In a process of fewer devices than a mesh needs, its tests are skipped, and the summary says where they run.
     """
     heavy = {item.path for item in items if "smollm2" in getattr(item, "fixturenames", ())}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("smollm2" if item.path in heavy else str(item.path)))
+        group = item.nodeid if item.get_closest_marker("apart") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group("smollm2" if item.path in heavy else group))
     if int(os.environ["JAX_NUM_CPU_DEVICES"]) < 8:
         for item in items:
             if item.get_closest_marker("mesh"):

@@ -44,6 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
