@@ -26,6 +26,9 @@ class ReportOptions:
 def report(arguments: Sequence[str]) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two stores"""
     options = read(ReportOptions, arguments, "report")
+    for path in filter(None, (options.results, options.other)):
+        if not path.expanduser().exists():
+            raise SinkjaxError(f"there is no folder or store {path}")
     if options.other is not None:
         _compare(options.results, options.other)
         return

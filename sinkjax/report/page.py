@@ -87,18 +87,21 @@ def _samples(samples: Sequence[Sample]) -> str:
 
 
 def _claims(claims: Sequence[Judgement]) -> str:
-    """The statements of a paper with their verdicts."""
+    """The claims with their verdicts and, where a paper gives any, its numbers."""
     if not claims:
         return ""
-    head = "".join(f"<th>{column}</th>" for column in ("statement", "verdict", "what was found here", "the paper's number"))
-    lines = "\n".join(map(_claim, claims))
+    paper = any(claim.paper for claim in claims)
+    columns = ("statement", "verdict", "evidence", *["the paper's number"] * paper)
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    lines = "\n".join(_claim(claim, paper) for claim in claims)
     table = f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table>'
-    return f'<h2>What the paper states</h2><div class="wide">{table}</div>'
+    return f'<h2>Claims</h2><div class="wide">{table}</div>'
 
 
-def _claim(claim: Judgement) -> str:
+def _claim(claim: Judgement, paper: bool) -> str:
     verdict = f'<td class="{claim.verdict.replace(" ", "-")}">{claim.verdict}</td>'
-    return f"<tr><td>{escape(claim.statement)}</td>{verdict}<td>{escape(claim.evidence)}</td><td>{escape(claim.paper)}</td></tr>"
+    published = f"<td>{escape(claim.paper)}</td>" * paper
+    return f"<tr><td>{escape(claim.statement)}</td>{verdict}<td>{escape(claim.evidence)}</td>{published}</tr>"
 
 
 def _summary(section: Section) -> str:
@@ -109,7 +112,7 @@ def _summary(section: Section) -> str:
     cells = [cell for _, line in shown.lines for cell in line]
     parts = [f"the mean over {section.over} and its 95 % interval"]
     parts += ["Δ, the difference from the first line"] * any(cell.effect for cell in cells)
-    parts += ["its percentile among random controls"] * any(cell.rank for cell in cells)
+    parts += ["its percentile among random controls (and how many these are)"] * any(cell.rank for cell in cells)
     return f"<h2>Summary</h2><p>In each cell: {'; '.join(parts)}.</p>{_table(shown, section.subject)}"
 
 

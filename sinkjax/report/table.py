@@ -50,7 +50,7 @@ def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table
 
 def cell(row: Row, compared: bool) -> Cell:
     """One row in words."""
-    rank = "" if row.percentile is None else f"{row.percentile:.0f} of {row.controls}"
+    rank = "" if row.percentile is None else f"{row.percentile:.0f} ({row.controls})"
     return Cell(interval(row.value), interval(row.effect, signed=True) if compared else "", rank)
 
 

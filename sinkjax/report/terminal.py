@@ -73,8 +73,9 @@ def show_training(trained: Trained) -> None:
 def _show_claims(section: Section) -> None:
     if section.claims:
         print()
-        lines = [(claim.statement, claim.verdict, claim.evidence, claim.paper) for claim in section.claims]
-        show("What the paper states", ("statement", "verdict", "evidence", "the paper's number"), lines)
+        paper = any(claim.paper for claim in section.claims)
+        lines = [(claim.statement, claim.verdict, claim.evidence, *[claim.paper] * paper) for claim in section.claims]
+        show("Claims", ("statement", "verdict", "evidence", *["the paper's number"] * paper), lines)
 
 
 def in_words(count: float) -> str:

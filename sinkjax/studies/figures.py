@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.estimates import constant, present
 from sinkjax.analysis.intervals import Interval
+from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing, View
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
@@ -70,6 +71,11 @@ def lines(
 
     options: as for `report.figures.layers.lines`.
     """
+
+    for row in grid:
+        if len({panel.ylabel for panel in row}) > 1:
+            labels = ", ".join(repr(panel.ylabel) for panel in row)
+            raise SinkjaxError(f"figure {name}: panels of one row share their y axis, so they need one ylabel, not {labels}")
 
     def axes(panel: Panel, results: Results) -> layers.Panel:
         from sinkjax.report.figures import layers

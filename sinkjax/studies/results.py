@@ -14,7 +14,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.points import Point
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
@@ -93,9 +93,20 @@ class Results:
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """A measure of every condition: float[condition, prompt]. Measures of one name are one measure."""
         if (measure.name, store) not in self._values:
-            found = measure.of(self[store])
+            found = self._measured(measure, store)
             self._values[measure.name, store] = self.read(found, store) if measure.placed else found
         return self._values[measure.name, store]
+
+    def _measured(self, measure: Measure, store: str) -> NDArray:
+        try:
+            return measure.of(self[store])
+        except KeyError as error:
+            if isinstance(error, SinkjaxError):
+                raise
+            held = ", ".join(map(str, self[store].data_vars))
+            raise SinkjaxError(
+                f"the measure {measure.name!r} lacks a statistic in the store {store!r}, which has {held}"
+            ) from error
 
     def read(self, values: NDArray, store: str = SWEEP, edited: bool = True) -> NDArray:
         """Values at each condition's own positions (`Condition.at`), their mean over these.
@@ -114,7 +125,7 @@ class Results:
     def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
         if measure.placed:
-            return self.read(measure.of(self[store]), store, edited=False)
+            return self.read(self._measured(measure, store), store, edited=False)
         return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
 
     def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
@@ -141,7 +152,10 @@ class Results:
         return self.own[label, measure]
 
     def _unknown(self, what: str) -> Exception:
-        return Absent(next(iter(self.absent.values()))) if self.absent else KeyError(what)
+        if self.absent:
+            return Absent(next(iter(self.absent.values())))
+        rows = [sweep.row_label(condition) for sweep in self.mains for condition in self.conditions(sweep.name)]
+        return unknown("condition", what, dict.fromkeys(rows))
 
     def labels(self, store: str = SWEEP) -> list[str]:
         """The labels of the conditions."""

@@ -92,7 +92,7 @@ def test_text_never_becomes_markup(section):
 
 def test_the_tables_hold_value_interval_effect_and_percentile(section):
     text = page([section], "All")
-    for words in ("12,346 [12,345, 12,346]", "Δ +12,346 [12,345, 12,346]", "percentile 98 of 20"):
+    for words in ("12,346 [12,345, 12,346]", "Δ +12,346 [12,345, 12,346]", "percentile 98 (20)"):
         assert words in text
     short, whole = text.split("<details>")
     assert "third" not in short
@@ -110,7 +110,7 @@ def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
         assert words in text
     assert '<td class="inconclusive">inconclusive</td>' in text
     assert verdicts(section.claims) == "1 supported, 1 inconclusive, 1 not applicable"
-    assert "What the paper states" not in page([dataclasses.replace(section, claims=())], "All")
+    assert "<h2>Claims" not in page([dataclasses.replace(section, claims=())], "All")
 
 
 def test_texts_stand_under_their_prompt(section):
@@ -161,7 +161,7 @@ def test_the_first_arm_has_no_effect(section):
 def test_the_terminal_shows_the_featured_arms_and_the_findings(section, capsys):
     show_section(section)
     out = capsys.readouterr().out
-    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 of 20", "A finding [in brackets].", "inconclusive", "4 of 8"):
+    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets].", "inconclusive", "4 of 8"):
         assert words in out
     assert "third" not in out
 

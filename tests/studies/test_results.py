@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray
 
+import sinkjax.studies as st
 from sinkjax.analysis.summary import Row, summary_csv
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.study import Measure
@@ -94,3 +95,17 @@ def test_the_csv_has_a_line_for_each_condition_and_measure_and_blanks_for_what_d
     assert [line["edit"] for line in lines] == ["none", "edit, of two"]
     assert float(lines[1]["effect_mean"]) == 1.5
     assert lines[1]["percentile"] == ""
+
+
+def test_an_unknown_label_and_a_statistic_that_is_not_there_are_named():
+    results = synthetic({"none": [1, 2, 6], "layer 0": [2, 4, 9]}, SIZE)
+    with pytest.raises(SinkjaxError, match=r"unknown condition 'layr 0' \(did you mean 'layer 0'\?\)"):
+        results.place("layr 0")
+    with pytest.raises(SinkjaxError, match="lacks a statistic in the store 'sweep', which has size"):
+        results.values(st.largest_activation(0))
+
+
+def test_panels_of_a_row_share_one_label_of_their_axis():
+    rows = [[st.Panel("one", {}), st.Panel("other", {})]]
+    with pytest.raises(SinkjaxError, match="panels of one row share their y axis"):
+        st.lines("name", "x", rows, "caption")

@@ -114,7 +114,7 @@ def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):
     suite.carry_out(chosen, tmp_path)
     (line,) = csv.DictReader((tmp_path / "sweep" / "claims.csv").open())
     assert (line["statement"], line["verdict"], line["paper"]) == (STATEMENT, "supported", "3.1")
-    assert "What the paper states" in (tmp_path / "sweep" / "report.html").read_text()
+    assert "<h2>Claims" in (tmp_path / "sweep" / "report.html").read_text()
 
 
 def test_the_model_is_loaded_once(chosen, tmp_path, monkeypatch):
