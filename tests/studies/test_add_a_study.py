@@ -31,7 +31,7 @@ def arguments(folder: Path) -> list[str]:
 
 def test_the_example_is_short(example):
     lines = (example / "my_study.py").read_text(encoding="utf-8").splitlines()
-    assert sum(bool(line.strip()) for line in lines) <= 45
+    assert sum(bool(line.strip()) for line in lines) <= 40
 
 
 def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, capsys):
