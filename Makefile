@@ -26,12 +26,12 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 	$(BIN)/sinkjax run kiya/mask --prompts 32 --no-loss --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
-test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers: under 9 minutes on two cores
+test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
 	$(PYTEST) -m "not ($(CHECKS) or mesh)" $(HOSTS:%=--ignore=%)
 	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or mesh)" $(HOSTS)
 	@$(MAKE) --no-print-directory mesh
 
-fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line: under 2.5 minutes
+fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line
 	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or mesh or long)" $(FAST)
 
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
@@ -44,7 +44,7 @@ sizes:  ## lines of the library by folder, and of each study
 	@for folder in sinkjax sinkjax/*/; do printf '%7d  %s\n' "$$(find $$folder -name '*.py' -exec cat {} + | wc -l)" "$$folder"; done
 	@wc -l sinkjax/studies/papers/*.py sinkjax/studies/papers/*/*.py
 
-check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs: under 8 minutes
+check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
 	$(PYTEST) -m "$(CHECKS)"
 
 lint: $(DONE)/dev
