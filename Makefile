@@ -11,7 +11,7 @@ CHECKS := kill or notebook or page or rows or wheel
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
 # Where nearly all of the time is compilation and no number depends on it, XLA optimises little: it takes half the time.
 HASTY  := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true $$XLA_FLAGS"
-HOSTS  := tests/studies tests/cli tests/report
+HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/report
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
