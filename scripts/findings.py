@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sinkjax.analysis.rules import Judgement
+from sinkjax.analysis.claims import Judgement
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section

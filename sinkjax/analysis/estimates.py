@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.summary import Row
+from sinkjax.analysis.summary import Rank, Row
 from sinkjax.errors import SinkjaxError
 
 Found = TypeVar("Found")
@@ -23,19 +23,17 @@ class Estimate:
         value: With its interval.
         unit: "" for a pure number.
         signed: Whether it is a difference.
-        percentile: Its rank among matched random controls, in per cent; None without them.
-        controls: How many of these there are.
+        rank: Among matched random controls; None without them.
     """
 
     name: str
     value: Interval
     unit: str = ""
     signed: bool = False
-    percentile: float | None = None
-    controls: int = 0
+    rank: Rank | None = None
 
     def __str__(self) -> str:
-        rank = "" if self.percentile is None else f", percentile {self.percentile:.0f} among {self.controls} controls"
+        rank = "" if self.rank is None else f", percentile {self.rank.percentile:.0f} among {self.rank.controls} controls"
         unit = f" {self.unit}" if self.unit else ""
         return f"{self.name}: {in_words(self.value, self.signed)}{unit}{rank}"
 
@@ -43,6 +41,11 @@ class Estimate:
     def mean(self) -> float:
         """The mean; NaN where it is undefined."""
         return float("nan") if self.value.mean is None else self.value.mean
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is no mean over samples but a plain number, such as a count or a property of the weights."""
+        return self.value.samples is None
 
 
 class Absent(SinkjaxError):
@@ -61,13 +64,17 @@ class Quantity:
         return self.of(results)
 
     def times(self, factor: float, name: str) -> Quantity:
-        """A multiple of the mean, such as half of a reference, under a name of its own."""
+        """A multiple, sample by sample, such as half of a reference, under a name of its own. factor: not 0."""
 
         def scaled(results: Any) -> Estimate:
             found = self.of(results)
-            return Estimate(name, constant(factor * found.mean), found.unit)
+            mean, *ends = (None if one is None else factor * one for one in (found.value.mean, found.value.low, found.value.high))
+            low, high = ends if factor > 0 else ends[::-1]
+            samples = None if found.value.samples is None else factor * found.value.samples
+            value = dataclasses.replace(found.value, mean=mean, low=low, high=high, samples=samples)
+            return Estimate(name, value, found.unit, found.signed)
 
-        return Quantity(name, scaled)
+        return Quantity(name, scaled, self.exact)
 
 
 def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[Found]:
@@ -79,46 +86,6 @@ def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[
         except Absent:
             continue
     return found
-
-
-# Quantities made of others.
-
-
-def as_point(quantity: Quantity) -> Quantity:
-    """A quantity whose interval, where it has none (a single prompt), is its mean alone."""
-
-    def of(results: Any) -> Estimate:
-        found = quantity(results)
-        mean, low, high = found.value.mean, found.value.low, found.value.high
-        value = dataclasses.replace(found.value, low=mean if low is None else low, high=mean if high is None else high)
-        return dataclasses.replace(found, value=value)
-
-    return Quantity(quantity.name, of)
-
-
-def lowest(quantities: Sequence[Quantity], name: str) -> Quantity:
-    """The one whose interval reaches furthest down; one that is undefined is the lowest."""
-
-    def of(results: Any) -> Estimate:
-        return _named(min((each(results) for each in quantities), key=lambda one: low_end(one.value)), name)
-
-    return Quantity(name, of)
-
-
-def highest(quantities: Sequence[Quantity], name: str) -> Quantity:
-    """The one whose interval reaches furthest up, of those that are defined."""
-
-    def of(results: Any) -> Estimate:
-        found = [each(results) for each in quantities]
-        return _named(
-            max([one for one in found if one.value.mean is not None] or found, key=lambda one: high_end(one.value)), name
-        )
-
-    return Quantity(name, of)
-
-
-def _named(estimate: Estimate, name: str) -> Estimate:
-    return dataclasses.replace(estimate, name=name)
 
 
 # Numbers without samples, and words.
@@ -145,7 +112,7 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
         if isinstance(found, Estimate):
             return dataclasses.replace(found, name=name)
         if isinstance(found, Row):
-            return Estimate(name, found.value, unit, signed, found.percentile, found.controls)
+            return Estimate(name, found.value, unit, signed, found.rank)
         if not isinstance(found, Interval):
             found = constant(float(found)) if getattr(found, "ndim", 0) == 0 else results.interval(found)
         return Estimate(name, found, unit, signed)
@@ -180,13 +147,3 @@ def in_digits(value: float) -> str:
     digits = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
     text = f"{value:,.{digits}f}"
     return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
-
-
-def low_end(value: Interval) -> float:
-    """The low end of an interval, minus infinity where it has none."""
-    return float("-inf") if value.low is None else value.low
-
-
-def high_end(value: Interval) -> float:
-    """The high end of an interval, infinity where it has none."""
-    return float("inf") if value.high is None else value.high

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +16,12 @@ from sinkjax.errors import SinkjaxError
 
 BATCH_ELEMENTS = 2**23
 RESAMPLES = 2000
+FEWEST_RESAMPLED = 20  # of n = 8 normal samples a bootstrap's 95 % interval covers 89 %, of n = 3 75 %
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over samples (prompts, seeds) and its bootstrap interval.
+    """A mean over samples (documents, seeds), its interval, and the samples themselves.
 
     As text: mean [low, high] (remarks).
 
@@ -29,8 +31,10 @@ class Interval:
         n: Finite samples, the ones that count.
         excluded: The others (NaN: undefined; inf: never reached).
         level: Coverage, between 0 and 1.
-        method: "BCa", "percentile" or "none".
+        method: "BCa", "percentile", "t", "clustered t" or "none".
         note: Why there is no proper interval ("no finite samples", "one sample", "no spread"), or "".
+        samples: float[sample], NaN where undefined; None for a number that is no mean over samples.
+        clusters: int[sample], the document that each is from, where several are from one; else None.
     """
 
     mean: float | None
@@ -41,6 +45,8 @@ class Interval:
     level: float
     method: str
     note: str = ""
+    samples: NDArray | None = field(default=None, repr=False, compare=False)
+    clusters: NDArray | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         mean = "" if self.mean is None else f"{self.mean:.4g}"
@@ -68,12 +74,19 @@ def generator(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())])
 
 
-def interval(values: ArrayLike, *, level: float = 0.95, resamples: int | None = None, seed: int = 0) -> Interval:
-    """The mean of one row of samples and its bootstrap interval.
+def interval(
+    values: ArrayLike,
+    *,
+    level: float = 0.95,
+    resamples: int | None = None,
+    seed: int = 0,
+    clusters: ArrayLike | None = None,
+) -> Interval:
+    """The mean of one row of samples and its interval.
 
     Args:
         values: float[n].
-        level, resamples, seed: As for `intervals`.
+        level, resamples, seed, clusters: As for `intervals`.
 
     Returns:
         The interval.
@@ -84,16 +97,23 @@ def interval(values: ArrayLike, *, level: float = 0.95, resamples: int | None = 
     values = np.asarray(values)
     if values.ndim != 1:
         raise SinkjaxError(f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
-    return intervals(values[None], level=level, resamples=resamples, seed=seed)[0]
+    return intervals(values[None], level=level, resamples=resamples, seed=seed, clusters=clusters)[0]
 
 
 def intervals(
-    values: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int | None = None, seed: int = 0
+    values: ArrayLike,
+    axis: int = -1,
+    *,
+    level: float = 0.95,
+    resamples: int | None = None,
+    seed: int = 0,
+    clusters: ArrayLike | None = None,
 ) -> NDArray[np.object_]:
-    """Mean over `axis` and its bootstrap interval, for each row of a table.
+    """Mean over `axis` and its interval, for each row of a table.
 
-    Bias-corrected and accelerated (Efron 1987; scipy.stats.bootstrap), percentile where that is undefined. A row's interval does
-    not depend on the other rows.
+    From `FEWEST_RESAMPLED` samples on the bootstrap, bias-corrected and accelerated (Efron 1987; scipy.stats.bootstrap),
+    percentile where that is undefined; for fewer Student's t; where samples share clusters t with cluster-robust errors (Liang
+    and Zeger 1986) and one degree of freedom less than there are clusters. A row's interval does not depend on the other rows.
 
     Args:
         values: float[..., n, ...]; NaN and inf are left out of their row and counted.
@@ -101,12 +121,14 @@ def intervals(
         level: Coverage, between 0 and 1.
         resamples: Of the bootstrap, at least 100; None: `RESAMPLES`.
         seed: Of the resamples, at least 0.
+        clusters: int[n], which samples are not independent of each other (e.g. passages of one document); None: all are.
 
     Returns:
         An object array of `Interval`, shaped as `values` without `axis`.
 
     Raises:
-        SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range.
+        SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range; there is not one
+            cluster for each sample.
     """
     values = np.asarray(values, dtype=np.float64)
     if not -values.ndim <= axis < values.ndim:
@@ -118,23 +140,34 @@ def intervals(
         raise SinkjaxError(f"resamples must be at least 100, not {resamples}")
     table = np.moveaxis(values, axis, -1)
     rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
+    shared = _shared(clusters, rows.shape[1])
     result = np.empty(len(rows), dtype=object)
     patterns, members = np.unique(np.isfinite(rows), axis=0, return_inverse=True)
     for number, finite in enumerate(patterns):
         chosen = np.flatnonzero(members == number)
-        result[chosen] = _intervals_of(rows[chosen][:, finite], int((~finite).sum()), level, resamples, seed)
+        groups = None if shared is None else shared[finite]
+        found = _intervals_of(rows[chosen][:, finite], int((~finite).sum()), level, resamples, seed, groups)
+        for place, one in zip(chosen, found, strict=True):
+            result[place] = replace(one, samples=rows[place], clusters=shared)
     return result.reshape(table.shape[:-1])
 
 
 def paired_differences(
-    edited: ArrayLike, baseline: ArrayLike, axis: int = -1, *, level: float = 0.95, resamples: int | None = None, seed: int = 0
+    edited: ArrayLike,
+    baseline: ArrayLike,
+    axis: int = -1,
+    *,
+    level: float = 0.95,
+    resamples: int | None = None,
+    seed: int = 0,
+    clusters: ArrayLike | None = None,
 ) -> NDArray[np.object_]:
     """Effects of edits: intervals of edited - baseline, differences taken in each prompt.
 
     Args:
         edited: float[..., n, ...], e.g. [edit, prompt].
         baseline: float[n], or any shape that broadcasts to that of `edited`. A prompt that either lacks is excluded.
-        axis, level, resamples, seed: As for `intervals`.
+        axis, level, resamples, seed, clusters: As for `intervals`.
 
     Returns:
         As `intervals`.
@@ -149,7 +182,56 @@ def paired_differences(
         raise SinkjaxError(f"a baseline of shape {baseline.shape} has no pairs in an array of shape {edited.shape}") from None
     defined = np.isfinite(edited) & np.isfinite(baseline)
     differences = np.subtract(edited, baseline, out=np.full(edited.shape, np.nan), where=defined)
-    return intervals(differences, axis, level=level, resamples=resamples, seed=seed)
+    return intervals(differences, axis, level=level, resamples=resamples, seed=seed, clusters=clusters)
+
+
+def independent(samples: ArrayLike, clusters: ArrayLike | None = None) -> int:
+    """How many of some samples are independent of each other: the finite ones, or their clusters where they share any."""
+    finite = np.isfinite(np.asarray(samples, dtype=np.float64))
+    return int(finite.sum()) if clusters is None else len(np.unique(np.asarray(clusters)[finite]))
+
+
+def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = None) -> tuple[float, float]:
+    """How well the mean of some samples is shown to lie above 0, and below.
+
+    Twice the one-sided p of the test that belongs to `intervals`, at most 1: at most 0.05 where the 95 % interval lies on that side
+    of 0. Samples without any spread are tested by their signs.
+
+    Args:
+        samples: float[n]; NaN and inf are left out.
+        seed, clusters: As for `intervals`.
+
+    Returns:
+        p of each side; 1 without samples or for a single one.
+    """
+    from scipy.stats import norm, t
+
+    values = np.asarray(samples, dtype=np.float64)
+    finite = np.isfinite(values)
+    shared = _shared(clusters, len(values))
+    gaps, groups = values[finite], None if shared is None else shared[finite]
+    n = len(gaps) if groups is None else len(np.unique(groups))
+    if n < 2:
+        return 1.0, 1.0
+    if gaps.min() == gaps.max():
+        p = min(1.0, 2.0 ** (1 - n))
+        return (p if gaps[0] > 0 else 1.0), (p if gaps[0] < 0 else 1.0)
+    if groups is not None or len(gaps) < FEWEST_RESAMPLED:
+        upper = t.sf(gaps.mean() / _standard_error(gaps[None], groups)[0], n - 1)
+    else:
+        means, mean = gaps[_resamples(seed, len(gaps))].mean(-1), gaps.mean()
+        bias = norm.ppf((np.mean(means < mean) + np.mean(means <= mean)) / 2)
+        skew = ((gaps - mean) ** 3).sum() / (6 * ((gaps - mean) ** 2).sum() ** 1.5)
+        below = np.clip((np.mean(means < 0) + np.mean(means <= 0)) / 2, 0.5 / RESAMPLES, 1 - 0.5 / RESAMPLES)
+        w = norm.ppf(below) - bias  # BCa inverted: the level of the interval that ends at 0
+        upper = norm.cdf(w / (1 + skew * w) - bias)
+    return float(min(1.0, 2 * upper)), float(min(1.0, 2 * (1 - upper)))
+
+
+@functools.lru_cache(maxsize=8)
+def _resamples(seed: int, n: int) -> NDArray[np.integer]:
+    """The resamples of n samples that `intervals` takes too: int[resample, n]."""
+    return generator(seed, "bootstrap").integers(0, n, (RESAMPLES, n))
 
 
 def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) -> NDArray[np.float64]:
@@ -175,46 +257,56 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) 
     return n * np.asarray(statistic(total / n)) - (n - 1) * np.asarray(statistic((total - values) / (n - 1)))
 
 
-def percentile_among(value: ArrayLike, controls: ArrayLike) -> NDArray[np.float64]:
-    """Where an effect lies among its matched controls: per cent of them below it, ties counted half.
-
-    Args:
-        value: float[...].
-        controls: float[..., control] or float[control].
-
-    Returns:
-        float[...] in 0..100.
-
-    Raises:
-        SinkjaxError: There are no controls; a value or control is not finite (an undefined effect has no rank); the shapes do
-            not fit.
-    """
-    value, controls = np.asarray(value, dtype=np.float64), np.asarray(controls, dtype=np.float64)
-    if controls.ndim == 0 or controls.shape[-1] == 0:
-        raise SinkjaxError("a percentile among controls needs at least one control")
-    if not (np.isfinite(value).all() and np.isfinite(controls).all()):
-        raise SinkjaxError("a percentile among controls needs finite values, and one of them is NaN or infinite")
-    try:
-        controls = np.broadcast_to(controls, (*value.shape, controls.shape[-1]))
-    except ValueError:
-        raise SinkjaxError(f"controls of shape {controls.shape} do not fit values of shape {value.shape}") from None
-    below, tied = controls < value[..., None], controls == value[..., None]
-    return 100 * (below + tied / 2).mean(-1)
+def _shared(clusters: ArrayLike | None, n: int) -> NDArray | None:
+    """The clusters as an array; None where no two samples share one."""
+    if clusters is None:
+        return None
+    found = np.asarray(clusters)
+    if found.shape != (n,):
+        raise SinkjaxError(f"{n} samples need as many clusters, not an array of shape {found.shape}")
+    return None if len(np.unique(found)) == n else found
 
 
-def _intervals_of(rows: NDArray, excluded: int, level: float, resamples: int, seed: int) -> list[Interval]:
+def _standard_error(rows: NDArray, clusters: NDArray | None) -> NDArray:
+    """Standard errors of the means of float[row, n]: float[row]."""
+    n = rows.shape[1]
+    centred = rows - rows.mean(-1, keepdims=True)
+    if clusters is None:
+        return np.sqrt((centred**2).sum(-1) / (n * (n - 1)))
+    _, members = np.unique(clusters, return_inverse=True)
+    sums = centred @ np.eye(members.max() + 1)[members]
+    G = sums.shape[1]
+    return np.sqrt(G / (G - 1) * (sums**2).sum(-1)) / n
+
+
+def _student(rows: NDArray, level: float, clusters: NDArray | None) -> list[tuple[float, float, str]]:
+    """(low, high, method) of each float[row, n]."""
+    from scipy.stats import t
+
+    freedom = (rows.shape[1] if clusters is None else len(np.unique(clusters))) - 1
+    means, half = rows.mean(-1), t.ppf((1 + level) / 2, freedom) * _standard_error(rows, clusters)
+    method = "t" if clusters is None else "clustered t"
+    return [(low, high, method) for low, high in zip((means - half).tolist(), (means + half).tolist(), strict=True)]
+
+
+def _intervals_of(
+    rows: NDArray, excluded: int, level: float, resamples: int, seed: int, clusters: NDArray | None
+) -> list[Interval]:
     """Intervals of float[row, n], all finite."""
     n = rows.shape[1]
     if n == 0:
         return [Interval(None, None, None, 0, excluded, level, "none", "no finite samples")] * len(rows)
     means = rows.mean(-1).tolist()
-    if n == 1:
-        return [Interval(mean, None, None, 1, excluded, level, "none", "one sample") for mean in means]
+    if n == 1 or (clusters is not None and len(np.unique(clusters)) == 1):
+        what = "one sample" if n == 1 else "one cluster"
+        return [Interval(mean, None, None, n, excluded, level, "none", what) for mean in means]
     constant = rows.min(-1) == rows.max(-1)
-    bootstrapped = iter(_bootstrap(rows[~constant], level, resamples, seed))
+    spread = rows[~constant]
+    resampled = clusters is None and n >= FEWEST_RESAMPLED
+    ends = iter(_bootstrap(spread, level, resamples, seed) if resampled else _student(spread, level, clusters))
     found = []
     for first, mean, same in zip(rows[:, 0].tolist(), means, constant, strict=True):
-        low, high, method, note = (first, first, "none", "no spread") if same else (*next(bootstrapped), "")
+        low, high, method, note = (first, first, "none", "no spread") if same else (*next(ends), "")
         found.append(Interval(first if same else mean, low, high, n, excluded, level, method, note))
     return found
 

@@ -1,256 +1,154 @@
-"""Claims, the rules that judge them, and the evidence: numbers in, verdicts out.
+"""The rules that judge claims: each tests quantities of a study's results, and says how well what it states is shown.
 
 A rule is composed from quantities: `all_of(above(effect, 0), above_controls(effect))`. It was fixed before its numbers were seen,
-it states itself in words, and what it was judged by goes into the verdict as data; sentences are made from that.
+and states itself in words. What it finds are two p values, one for what it states and one for the opposite, so that rules
+compose without losing their error rate: of several that must all hold the worst p counts (Berger 1982), of several of which some
+must hold a partial conjunction (Benjamini and Heller 2008). Neither is below `LEVEL` where the numbers do not decide.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from sinkjax.analysis.estimates import (
-    Absent,
-    Estimate,
-    Quantity,
-    constant,
-    high_end,
-    in_digits,
-    low_end,
-    present,
-    sentence,
-)
-from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.summary import bounds
+import numpy as np
 
-Kind = Literal["empirical", "identity"]
-Verdict = Literal["supported", "inconclusive", "not applicable", "holds", "fails"]
-VERDICT_COLUMNS = (
-    "study",
-    "statement",
-    "kind",
-    "verdict",
-    "rule",
-    "quantity",
-    "estimate",
-    "low",
-    "high",
-    "n",
-    "unit",
-    "percentile",
-    "controls",
-    "evidence",
-    "paper",
-)
+from sinkjax.analysis.estimates import Estimate, Quantity, constant, in_digits, present
+from sinkjax.analysis.intervals import independent, p_values
+
+LEVEL = 0.05  # of a verdict
+FEWEST = 8  # independent samples (documents, seeds) below which nothing is decided
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule finds.
+
+    Attributes:
+        p: Of the hypothesis that what it states is not so. 0 or 1 for a comparison of exact numbers.
+        against: Of the hypothesis that it is so.
+        estimates: What was looked at.
+        why: Why nothing can be decided, or "".
+    """
+
+    p: float
+    against: float
+    estimates: tuple[Estimate, ...] = ()
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether what the rule states is shown."""
+        return self.p <= LEVEL
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the opposite is shown."""
+        return self.against <= LEVEL < self.p
+
+    @property
+    def exact(self) -> bool:
+        """Whether it compares numbers that have no sampling error."""
+        return {self.p, self.against} == {0.0, 1.0}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """words: what must hold, as the end of a sentence. test: results -> whether it does, and the estimates that decide."""
+    """words: what must hold, as the end of a sentence. test: results -> what it finds."""
 
     words: str
-    test: Callable[[Any], tuple[bool, tuple[Estimate, ...]]]
+    test: Callable[[Any], Outcome]
+
+    def __call__(self, results: Any) -> Outcome:
+        return self.test(results)
+
+    def said(self, words: str) -> Rule:
+        """The same rule in other words."""
+        return Rule(words, self.test)
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A statement and how it is judged.
-
-    Attributes:
-        statement: With its source (paper, figure or section).
-        rule: What must hold for it to be supported.
-        given: What must hold for the claim to apply at all; None: it always does.
-        paper: The paper's own number, on its own model; "" if it gives none.
-        kind: "identity" for a proposition that cannot fail if the code is right.
-        also: Further quantities that are reported beside.
-    """
-
-    statement: str
-    rule: Rule
-    given: Rule | None = None
-    paper: str = ""
-    kind: Kind = "empirical"
-    also: tuple[Quantity, ...] = ()
+def fact(holds: bool, *estimates: Estimate) -> Outcome:
+    """What is known without sampling error."""
+    return Outcome(0.0 if holds else 1.0, 1.0 if holds else 0.0, estimates)
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """A claim with its verdict.
-
-    estimates: what the verdict rests on, the first one before all. rule: in words. reason: why it is not applicable, else "".
-    """
-
-    statement: str
-    verdict: Verdict
-    rule: str
-    estimates: tuple[Estimate, ...] = ()
-    reason: str = ""
-    paper: str = ""
-    kind: Kind = "empirical"
-
-    @property
-    def evidence(self) -> str:
-        """The estimates, the rule and the reason in words."""
-        parts = ("; ".join(map(str, self.estimates)), self.rule and f"Rule: {self.rule}", self.reason)
-        return " ".join(sentence(part) for part in parts if part)
+def undecided(why: str, *estimates: Estimate) -> Outcome:
+    """Neither is shown."""
+    return Outcome(1.0, 1.0, estimates, why)
 
 
-def judge(claim: Claim, results: Any) -> Judgement:
-    """The verdict on a claim; one on what was not measured is not applicable."""
-    try:
-        holds, estimates = claim.rule.test(results)
-    except Absent as error:
-        return Judgement(
-            claim.statement, "not applicable", claim.rule.words, reason=str(error), paper=claim.paper, kind=claim.kind
-        )
-    estimates = _once([*estimates, *present(claim.also, results)])
-    reason = ""
-    if claim.given is not None:
-        applies, premises = claim.given.test(results)
-        if not applies:
-            listed = "; ".join(map(str, _once(premises)))
-            reason = f"applies only if {claim.given.words}" + (f" ({listed})" if listed else "")
-    verdict: Verdict = "supported" if holds else "inconclusive"
-    if claim.kind == "identity":
-        verdict = "holds" if holds else "fails"
-    return Judgement(
-        claim.statement, "not applicable" if reason else verdict, claim.rule.words, estimates, reason, claim.paper, claim.kind
-    )
-
-
-def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
-    return tuple({(estimate.name, str(estimate)): estimate for estimate in estimates}.values())
-
-
-# Rules on one quantity. Intervals decide where there are any; a bound is a number, or another quantity whose mean counts.
+# Rules on one quantity. A bound is a number or another quantity; where both have samples, they are compared in pairs.
 
 
 def above(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
-    """The whole interval lies above the bound; an interval that does not exist does not."""
-    return _compared(quantity, bound, "the interval of {} lies above {}", lambda value, limit: low_end(value) > limit)
+    """The whole interval lies above the bound; an exact number does."""
+    return _compared(quantity, bound, "above", inclusive=False)
 
 
 def below(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
-    """The whole interval lies below the bound; an interval that does not exist does not."""
-    return _compared(quantity, bound, "the interval of {} lies below {}", lambda value, limit: high_end(value) < limit)
+    """The whole interval lies below the bound; an exact number does."""
+    return _compared(quantity, bound, "below", inclusive=False)
 
 
 def at_least(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """The mean is at least the bound."""
-    return _compared(quantity, bound, "{} is at least {}", lambda value, limit: value.mean is not None and value.mean >= limit)
+    """As `above`, but an exact number may be equal to the bound."""
+    return _compared(quantity, bound, "above", inclusive=True)
 
 
 def at_most(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """The mean is at most the bound."""
-    return _compared(quantity, bound, "{} is at most {}", lambda value, limit: value.mean is not None and value.mean <= limit)
+    """As `below`, but an exact number may be equal to the bound."""
+    return _compared(quantity, bound, "below", inclusive=True)
 
 
-def more_than(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """The mean is above the bound."""
-    return _compared(quantity, bound, "{} is above {}", lambda value, limit: value.mean is not None and value.mean > limit)
-
-
-def less_than(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """The mean is below the bound."""
-    return _compared(quantity, bound, "{} is below {}", lambda value, limit: value.mean is not None and value.mean < limit)
-
-
-def at_or_above(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """No part of the interval lies below the bound; an interval that does not exist is not there."""
-    return _compared(quantity, bound, "the interval of {} does not go below {}", lambda value, limit: low_end(value) >= limit)
-
-
-def above_all_of(quantity: Quantity, other: Quantity) -> Rule:
-    """The whole interval lies above the whole interval of another quantity."""
-
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        one, two = quantity(results), other(results)
-        return low_end(one.value) > high_end(two.value), (one, two)
-
-    return Rule(f"the interval of {quantity.name} lies above that of {other.name}", test)
-
-
-def equals(quantity: Quantity, bound: float) -> Rule:
-    """A number without an interval, such as a median, is exactly the bound."""
-    return _compared(quantity, bound, "{} is {}", lambda value, limit: value.mean == limit)
-
-
-def within(quantity: Quantity, low: float, high: float, ends: bool = False) -> Rule:
-    """The whole interval lies strictly between two bounds, an equivalence test with a stated margin. ends: or touches them."""
-
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = quantity(results)
-        first, last = low_end(found.value), high_end(found.value)
-        return (low <= first and last <= high if ends else low < first and last < high), (found,)
-
-    return Rule(f"the interval of {quantity.name} lies between {in_digits(low)} and {in_digits(high)}", test)
-
-
-def mean_within(quantity: Quantity, low: float, high: float) -> Rule:
-    """The mean lies strictly between two bounds."""
-
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = quantity(results)
-        return low < found.mean < high, (found,)
-
-    return Rule(f"{_mean_of(quantity)} lies between {in_digits(low)} and {in_digits(high)}", test)
+def within(quantity: Quantity, low: float, high: float) -> Rule:
+    """The whole interval lies strictly between two bounds: an equivalence test with a stated margin."""
+    both = all_of(above(quantity, low), below(quantity, high))
+    return both.said(f"{_subject(quantity)} lies between {in_digits(low)} and {in_digits(high)}")
 
 
 def defined(quantity: Quantity) -> Rule:
-    """The number exists: its mean is not undefined."""
+    """The number exists, in one or more samples."""
 
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+    def test(results: Any) -> Outcome:
         found = quantity(results)
-        return found.value.mean is not None, (found,)
+        return fact(found.value.mean is not None, found)
 
     return Rule(f"{quantity.name} is defined", test)
 
 
-def above_controls(quantity: Quantity, where_any: bool = False) -> Rule:
-    """The effect is larger than that of every matched control. where_any: or there are none."""
-    return _ranked(quantity, 100.0, "lies above every matched control", where_any)
+def above_controls(quantity: Quantity) -> Rule:
+    """The effect is larger than those of its matched controls: p = (1 + b) / (1 + m), so 19 are the fewest that decide."""
+    return _ranked(quantity, "above", lambda rank: (rank.p_above, rank.p_below))
 
 
-def below_controls(quantity: Quantity, where_any: bool = False) -> Rule:
-    """The effect is smaller than that of every matched control. where_any: or there are none."""
-    return _ranked(quantity, 0.0, "lies below every matched control", where_any)
-
-
-def ranked_from(quantity: Quantity, percentile: float) -> Rule:
-    """The rank among matched controls is at least a percentile; without controls it is not."""
-
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = quantity(results)
-        return found.percentile is not None and found.percentile >= percentile, (found,)
-
-    return Rule(f"{quantity.name} lies at percentile {percentile:g} of its controls or higher", test)
+def below_controls(quantity: Quantity) -> Rule:
+    """The effect is smaller than those of the matched controls, as `above_controls`."""
+    return _ranked(quantity, "below", lambda rank: (rank.p_below, rank.p_above))
 
 
 # Rules on rules.
 
 
-def all_of(*rules: Rule) -> Rule:
-    """All of some rules hold."""
-    return _joined(rules, all, ", and ")
+def all_of(*rules: Rule, words: str = "") -> Rule:
+    """All of some rules hold. words: what they state together; "": each of them."""
+    return _at_least(len(rules), rules, words or ", and ".join(rule.words for rule in rules))
 
 
-def any_of(*rules: Rule) -> Rule:
-    """At least one of some rules holds."""
-    return _joined(rules, any, ", or ")
+def any_of(*rules: Rule, words: str = "") -> Rule:
+    """One or more of some rules hold. words: as for `all_of`."""
+    return _at_least(1, rules, words or ", or ".join(rule.words for rule in rules))
 
 
-def not_(rule: Rule) -> Rule:
-    """A rule does not hold."""
+def not_(rule: Rule, words: str = "") -> Rule:
+    """The opposite of what a rule states is shown."""
 
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        holds, estimates = rule.test(results)
-        return not holds, estimates
+    def test(results: Any) -> Outcome:
+        found = rule(results)
+        return Outcome(found.against, found.p, found.estimates, found.why)
 
-    return Rule(f"it is not so that {rule.words}", test)
+    return Rule(words or f"it is not so that {rule.words}", test)
 
 
 def all_present(rules: Sequence[Rule], where: str) -> Rule:
@@ -259,99 +157,111 @@ def all_present(rules: Sequence[Rule], where: str) -> Rule:
     where: the runs, as in "in every run". Where nothing was measured, the rule is as `Absent` as its first part.
     """
 
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = present([rule.test for rule in rules], results) or [rules[0].test(results)]
-        return all(holds for holds, _ in found), tuple(estimate for _, several in found for estimate in several)
+    def test(results: Any) -> Outcome:
+        found = present([rule.test for rule in rules], results) or [rules[0](results)]
+        return _conjunction(len(found), found)
 
     return Rule(f"{where}, {rules[0].words}", test)
 
 
 def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
     """More than half of some rules hold. what: what there is one rule for, in the plural. words: the rule of each."""
-
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        count = sum(rule.test(results)[0] for rule in rules)
-        found = Estimate(f"{what} at which it holds", constant(float(count)), f"of {len(rules)}")
-        return 2 * count > len(rules), (found,)
-
-    return Rule(f"at more than half of the {what}, {words}", test)
+    return _counted(len(rules) // 2 + 1, rules, what, f"at more than half of the {what}, {words}")
 
 
 def some_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
-    """At least one of some rules holds. what, words: as for `most_of`; what they look at is reported by the claim."""
-    return _counted(rules, what, f"at one or more of the {what}, {words}", lambda count: count > 0)
-
-
-def none_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
-    """None of some rules holds. what, words: as for `some_of`."""
-    return _counted(rules, what, f"at none of the {what}, {words}", lambda count: count == 0)
+    """One or more of some rules hold. what, words: as for `most_of`."""
+    return _counted(1, rules, what, f"at one or more of the {what}, {words}")
 
 
 def rising(quantities: Sequence[Quantity], what: str) -> Rule:
-    """The mean of each quantity lies above that of the one before it. what: they all are."""
-
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = tuple(quantity(results) for quantity in quantities)
-        return all(before.mean < after.mean for before, after in itertools.pairwise(found)), found
-
-    return Rule(f"the mean of {what} rises with every step", test)
+    """Each quantity lies above the one before it, in pairs. what: they all are."""
+    steps = (above(after, before) for before, after in itertools.pairwise(quantities))
+    return all_of(*steps, words=f"{what} rises with every step, by the interval of each paired difference")
 
 
 def never(words: str) -> Rule:
     """What holds for none of the models that a study takes: as `given`, it says why a claim is not applicable."""
-    return Rule(words, lambda results: (False, ()))
+    return Rule(words, lambda results: fact(False))
 
 
-def verdicts_csv(study: str, judgements: Sequence[Judgement]) -> str:
-    """Claims as CSV: statement, rule, the estimate that decides, verdict; all estimates stand in `evidence`."""
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(VERDICT_COLUMNS)
-    for found in judgements:
-        first = found.estimates[0] if found.estimates else None
-        numbers: tuple[Any, ...] = ("",) * 8
-        if first:
-            rank = "" if first.percentile is None else first.percentile
-            numbers = (first.name, *bounds(first.value), first.value.n, first.unit, rank, first.controls)
-        table.writerow([study, found.statement, found.kind, found.verdict, found.rule, *numbers, found.evidence, found.paper])
-    return out.getvalue()
+def _compared(quantity: Quantity, bound: float | Quantity, side: str, inclusive: bool) -> Rule:
+    sign = 1 if side == "above" else -1
 
-
-def _compared(quantity: Quantity, bound: float | Quantity, words: str, holds: Callable[[Interval, float], bool]) -> Rule:
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
+    def test(results: Any) -> Outcome:
         found = quantity(results)
-        if isinstance(bound, Quantity):
-            limit = bound(results)
-            return holds(found.value, limit.mean), (found, limit)
-        return holds(found.value, bound), (found,)
+        limit = bound(results) if isinstance(bound, Quantity) else None
+        estimates = (found,) if limit is None else (found, limit)
+        if found.value.mean is None or (limit is not None and limit.value.mean is None):
+            return undecided(f"{(found if found.value.mean is None else limit or found).name} is undefined", *estimates)
+        level = float(bound) if limit is None else limit.mean  # type: ignore[arg-type]
+        if found.exact:
+            if limit is not None and not limit.exact:
+                return _decide(-sign * (limit.value.samples - found.mean), limit, results, estimates)
+            gap = sign * (found.mean - level)
+            return fact(gap >= 0 if inclusive else gap > 0, *estimates)
+        gaps = found.value.samples
+        if limit is not None and limit.value.samples is not None:
+            n = min(len(gaps), len(limit.value.samples))
+            gaps, level = gaps[:n] - limit.value.samples[:n], 0.0
+        return _decide(sign * (gaps - level), found, results, estimates)
 
-    name = quantity.name if words.startswith("the interval") else _mean_of(quantity)
-    return Rule(words.format(name, bound.name if isinstance(bound, Quantity) else in_digits(bound)), test)
+    reached = "at least" if side == "above" else "at most"
+    relation = (reached if inclusive else side) if quantity.exact else side
+    said = bound.name if isinstance(bound, Quantity) else in_digits(bound)
+    verb = "is" if quantity.exact else "lies"
+    pairs = ", in pairs" if isinstance(bound, Quantity) and not (quantity.exact or bound.exact) else ""
+    return Rule(f"{_subject(quantity)} {verb} {relation} {said}{pairs}", test)
 
 
-def _mean_of(quantity: Quantity) -> str:
-    return quantity.name if quantity.exact else f"the mean of {quantity.name}"
+def _decide(gaps: np.ndarray, found: Estimate, results: Any, estimates: tuple[Estimate, ...]) -> Outcome:
+    """Whether the mean of some samples lies above 0. found: where they come from."""
+    clusters, seed = found.value.clusters, results.config.seed
+    clusters = None if clusters is None else clusters[: len(gaps)]
+    units = independent(gaps, clusters)
+    if units < FEWEST:
+        return undecided(f"{units} independent samples decide nothing, {FEWEST} are the fewest", *estimates)
+    return Outcome(*p_values(gaps, seed=seed, clusters=clusters), estimates)
 
 
-def _counted(rules: Sequence[Rule], what: str, words: str, holds: Callable[[int], bool]) -> Rule:
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        count = sum(rule.test(results)[0] for rule in rules)
-        return holds(count), (Estimate(f"{what} at which it holds", constant(float(count)), f"of {len(rules)}"),)
+def _ranked(quantity: Quantity, side: str, values: Callable[[Any], tuple[float, float]]) -> Rule:
+    def test(results: Any) -> Outcome:
+        found = quantity(results)
+        if found.rank is None:
+            return undecided(f"{found.name} has no controls", found)
+        p, against = values(found.rank)
+        few = 1 / (1 + found.rank.controls) > LEVEL
+        return Outcome(p, against, (found,), f"{found.rank.controls} controls decide nothing, 19 are the fewest" if few else "")
+
+    return Rule(f"{quantity.name} lies {side} those of its random controls (p = (1 + b) / (1 + m))", test)
+
+
+def _subject(quantity: Quantity) -> str:
+    return quantity.name if quantity.exact else f"the interval of {quantity.name}"
+
+
+def _at_least(count: int, rules: Sequence[Rule], words: str) -> Rule:
+    return Rule(words, lambda results: _conjunction(count, [rule(results) for rule in rules]))
+
+
+def _counted(count: int, rules: Sequence[Rule], what: str, words: str) -> Rule:
+    def test(results: Any) -> Outcome:
+        found = [rule(results) for rule in rules]
+        held = Estimate(f"{what} at which it holds", constant(float(sum(one.holds for one in found))), f"of {len(rules)}")
+        joined = _conjunction(count, found)
+        return Outcome(joined.p, joined.against, (held,), joined.why)
 
     return Rule(words, test)
 
 
-def _ranked(quantity: Quantity, percentile: float, words: str, where_any: bool) -> Rule:
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = quantity(results)
-        return found.percentile == percentile or (where_any and found.percentile is None), (found,)
+def _conjunction(count: int, found: Sequence[Outcome]) -> Outcome:
+    """`count` or more of some rules hold: the p value of the partial conjunction, and that of its opposite."""
+    K = len(found)
+    p = min(1.0, (K - count + 1) * sorted(one.p for one in found)[count - 1])
+    against = min(1.0, count * sorted(one.against for one in found)[K - count])
+    why = "" if min(p, against) <= LEVEL else _first(one.why for one in found)
+    return Outcome(p, against, tuple(estimate for one in found for estimate in one.estimates), why)
 
-    return Rule(f"{quantity.name} {words}{' (where it has any)' if where_any else ''}", test)
 
-
-def _joined(rules: Sequence[Rule], how: Callable[[Iterable[bool]], bool], word: str) -> Rule:
-    def test(results: Any) -> tuple[bool, tuple[Estimate, ...]]:
-        found = [rule.test(results) for rule in rules]
-        return how([holds for holds, _ in found]), tuple(estimate for _, several in found for estimate in several)
-
-    return Rule(word.join(rule.words for rule in rules), test)
+def _first(texts: Iterable[str]) -> str:
+    return next(filter(None, texts), "")

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.intervals import Interval
@@ -20,6 +20,41 @@ COLUMNS = ("group", "measure", "mean", "low", "high", "n", "effect_mean", "effec
 
 
 @dataclass(frozen=True)
+class Rank:
+    """Where a number lies among those of its matched controls: how many are below it, equal to it, and there at all."""
+
+    below: int
+    tied: int
+    controls: int
+
+    @classmethod
+    def among(cls, value: float, controls: ArrayLike) -> Rank | None:
+        """The rank of a number; None without controls, or where it or one of them is not finite."""
+        others = np.asarray(controls, dtype=np.float64)
+        if not others.size or not np.isfinite(value) or not np.isfinite(others).all():
+            return None
+        return cls(int((others < value).sum()), int((others == value).sum()), others.size)
+
+    @property
+    def percentile(self) -> float:
+        """Per cent of the controls below it, ties counted half."""
+        return 100 * (self.below + self.tied / 2) / self.controls
+
+    @property
+    def p_above(self) -> float:
+        """(1 + b) / (1 + m), with b of m controls at least as large: of the hypothesis that it is one more control."""
+        return (1 + self.controls - self.below) / (1 + self.controls)
+
+    @property
+    def p_below(self) -> float:
+        """The same with b controls at most as large."""
+        return (1 + self.below + self.tied) / (1 + self.controls)
+
+    def __str__(self) -> str:
+        return f"{self.percentile:.0f} ({self.controls})"
+
+
+@dataclass(frozen=True)
 class Row:
     """One measure of one condition.
 
@@ -27,8 +62,7 @@ class Row:
         condition, series, measure: What it is about.
         value: Mean over prompts (or seeds).
         effect: Mean paired difference from the baseline (0 for the baseline itself), NOT_COMPARED where there is none.
-        percentile: Share of the matched random controls with a smaller effect, in per cent; None without controls.
-        controls: How many of these there are.
+        rank: Of its effect among those of the matched random controls; None without any.
     """
 
     condition: str
@@ -36,8 +70,7 @@ class Row:
     measure: str
     value: Interval
     effect: Interval = NOT_COMPARED
-    percentile: float | None = None
-    controls: int = 0
+    rank: Rank | None = None
 
 
 Table = dict[tuple[str, str], Row]  # (condition, measure) -> row
@@ -71,7 +104,8 @@ def column_rows(
     measure: str,
     column: Column,
     seed: int,
-    ranks: Sequence[tuple[float | None, int]] | None = None,
+    ranks: Sequence[Rank | None] | None = None,
+    clusters: NDArray | None = None,
 ) -> list[Row]:
     """The rows of one measure.
 
@@ -80,15 +114,14 @@ def column_rows(
         measure: name, with its unit.
         column: the numbers.
         seed: of the bootstrap.
-        ranks: (percentile, number of controls) of each row, from `ranks_among`.
+        ranks: of each row, from `ranks_among`.
+        clusters: the document of each prompt, where several are from one.
     """
-    means = intervals.intervals(column.values, level=LEVEL, seed=seed)
-    effects = intervals.paired_differences(column.rounded, column.baseline, level=LEVEL, seed=seed)
+    means = intervals.intervals(column.values, level=LEVEL, seed=seed, clusters=clusters)
+    effects = intervals.paired_differences(column.rounded, column.baseline, level=LEVEL, seed=seed, clusters=clusters)
     return [
-        Row(condition, series, measure, mean, effect, *rank)
-        for (condition, series), mean, effect, rank in zip(
-            labels, means, effects, ranks or [(None, 0)] * len(labels), strict=True
-        )
+        Row(condition, series, measure, mean, effect, rank)
+        for (condition, series), mean, effect, rank in zip(labels, means, effects, ranks or [None] * len(labels), strict=True)
     ]
 
 
@@ -100,6 +133,7 @@ def own_rows(
     seed: int,
     elsewhere: NDArray | None = None,
     compared: bool = False,
+    clusters: NDArray | None = None,
 ) -> list[Row]:
     """Rows of numbers that stand for themselves, as nothing is edited: one for each label.
 
@@ -112,19 +146,18 @@ def own_rows(
         elsewhere: the same at other places of the prompts, float[label, prompt, place]: the controls, among whose means over
             prompts that of the row is ranked.
         compared: whether the effects are paired differences from the first label; else there are none.
+        clusters: the document of each prompt, where several are from one.
     """
-    means = intervals.intervals(values, level=LEVEL, seed=seed)
-    ranks: list[tuple[float | None, int]] = [(None, 0)] * len(labels)
+    means = intervals.intervals(values, level=LEVEL, seed=seed, clusters=clusters)
+    ranks: list[Rank | None] = [None] * len(labels)
     if elsewhere is not None:
         here, others = _finite_mean(values[:, None, :])[:, 0], _finite_mean(np.moveaxis(elsewhere, 1, -1))
-        for number, (mean, places) in enumerate(zip(here, others, strict=True)):
-            if len(places) and np.isfinite(mean) and np.isfinite(places).all():
-                ranks[number] = float(intervals.percentile_among(mean, places)), len(places)
+        ranks = [Rank.among(mean, places) for mean, places in zip(here, others, strict=True)]
     effects: Sequence[Interval] = [NOT_COMPARED] * len(labels)
     if compared:
-        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed).tolist()
+        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed, clusters=clusters).tolist()
     return [
-        Row(label, series, measure, mean, effect, *rank)
+        Row(label, series, measure, mean, effect, rank)
         for label, mean, effect, rank in zip(labels, means, effects, ranks, strict=True)
     ]
 
@@ -138,8 +171,8 @@ def _finite_mean(values: NDArray) -> NDArray:
 
 def ranks_among(
     effects: NDArray, budgets: Sequence[Hashable], random: NDArray, random_budgets: Sequence[Hashable]
-) -> list[tuple[float | None, int]]:
-    """Where the mean effect of each condition lies among the controls of its budget, and how many controls there are.
+) -> list[Rank | None]:
+    """Where the mean effect of each condition lies among the controls of its budget.
 
     Args:
         effects: float[condition, prompt].
@@ -148,17 +181,11 @@ def ranks_among(
         random_budgets: of each control.
 
     Returns:
-        (percentile in 0..100, controls) for each condition; (None, 0) without controls or where an effect is undefined.
+        The rank of each condition; None without controls or where an effect is undefined.
     """
     means, random_means = effects[:, : random.shape[1]].mean(axis=1), random.mean(axis=1)
-    found: list[tuple[float | None, int]] = []
-    for mean, budget in zip(means, budgets, strict=True):
-        matched = [number for number, other in enumerate(random_budgets) if other == budget is not None]
-        if matched and np.isfinite(mean) and np.isfinite(random_means[matched]).all():
-            found.append((float(intervals.percentile_among(mean, random_means[matched])), len(matched)))
-        else:
-            found.append((None, 0))
-    return found
+    matched = [[other == budget is not None for other in random_budgets] for budget in budgets]
+    return [Rank.among(mean, random_means[chosen]) for mean, chosen in zip(means, matched, strict=True)]
 
 
 def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
@@ -167,7 +194,7 @@ def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
     table = csv.writer(out, lineterminator="\n")
     table.writerow([subject, *COLUMNS])
     for row in rows:
-        ranks = ("" if row.percentile is None else row.percentile, row.controls)
+        ranks = (row.rank.percentile, row.rank.controls) if row.rank else ("", 0)
         table.writerow([row.condition, row.series, row.measure, *bounds(row.value), row.value.n, *bounds(row.effect), *ranks])
     return out.getvalue()
 

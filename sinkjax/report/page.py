@@ -12,7 +12,7 @@ from sinkjax.report import viewer
 from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.analysis.rules import Judgement
+    from sinkjax.analysis.claims import Judgement
     from sinkjax.report.section import Drawing, Sample, Section, View
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from sinkjax.analysis.rules import Judgement
+    from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
 
 

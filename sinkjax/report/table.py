@@ -11,7 +11,7 @@ from sinkjax.analysis.estimates import in_digits as number
 from sinkjax.analysis.estimates import in_words as interval
 
 if TYPE_CHECKING:
-    from sinkjax.analysis.rules import Judgement
+    from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
 
 __all__ = ["Cell", "Table", "cell", "interval", "number", "table", "verdicts"]
@@ -50,8 +50,8 @@ def table(rows: Sequence[Row], conditions: Sequence[str] | None = None) -> Table
 
 def cell(row: Row, compared: bool) -> Cell:
     """One row in words."""
-    rank = "" if row.percentile is None else f"{row.percentile:.0f} ({row.controls})"
-    return Cell(interval(row.value), interval(row.effect, signed=True) if compared else "", rank)
+    effect = interval(row.effect, signed=True) if compared else ""
+    return Cell(interval(row.value), effect, str(row.rank) if row.rank else "")
 
 
 def verdicts(claims: Sequence[Judgement]) -> str:

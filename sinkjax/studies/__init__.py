@@ -3,41 +3,32 @@
 What a declaration is made of is imported from here: `from sinkjax.studies import Claim, Condition, Study, above, effect, lines`.
 """
 
+from sinkjax.analysis.claims import Claim as Claim
 from sinkjax.analysis.estimates import Absent as Absent
 from sinkjax.analysis.estimates import Estimate as Estimate
 from sinkjax.analysis.estimates import Quantity as Quantity
-from sinkjax.analysis.estimates import as_point as as_point
 from sinkjax.analysis.estimates import constant as constant
-from sinkjax.analysis.estimates import highest as highest
-from sinkjax.analysis.estimates import lowest as lowest
 from sinkjax.analysis.estimates import number as number
 from sinkjax.analysis.estimates import quantity as quantity
-from sinkjax.analysis.rules import Claim as Claim
+from sinkjax.analysis.rules import Outcome as Outcome
 from sinkjax.analysis.rules import Rule as Rule
 from sinkjax.analysis.rules import above as above
-from sinkjax.analysis.rules import above_all_of as above_all_of
 from sinkjax.analysis.rules import above_controls as above_controls
 from sinkjax.analysis.rules import all_of as all_of
 from sinkjax.analysis.rules import all_present as all_present
 from sinkjax.analysis.rules import any_of as any_of
 from sinkjax.analysis.rules import at_least as at_least
 from sinkjax.analysis.rules import at_most as at_most
-from sinkjax.analysis.rules import at_or_above as at_or_above
 from sinkjax.analysis.rules import below as below
 from sinkjax.analysis.rules import below_controls as below_controls
 from sinkjax.analysis.rules import defined as defined
-from sinkjax.analysis.rules import equals as equals
-from sinkjax.analysis.rules import less_than as less_than
-from sinkjax.analysis.rules import mean_within as mean_within
-from sinkjax.analysis.rules import more_than as more_than
 from sinkjax.analysis.rules import most_of as most_of
 from sinkjax.analysis.rules import never as never
-from sinkjax.analysis.rules import none_of as none_of
 from sinkjax.analysis.rules import not_ as not_
-from sinkjax.analysis.rules import ranked_from as ranked_from
 from sinkjax.analysis.rules import rising as rising
 from sinkjax.analysis.rules import some_of as some_of
 from sinkjax.analysis.rules import within as within
+from sinkjax.analysis.summary import Rank as Rank
 from sinkjax.analysis.summary import Row as Row
 from sinkjax.analysis.summary import own_rows as own_rows
 from sinkjax.report.figures.layers import Line as Line
@@ -95,6 +86,7 @@ from sinkjax.studies.results import Results as Results
 from sinkjax.studies.specs import random_edits as random_edits
 from sinkjax.studies.specs import repeated as repeated
 from sinkjax.studies.specs import unedited as unedited
+from sinkjax.studies.specs import without_replacement as without_replacement
 from sinkjax.studies.study import CONTROL as CONTROL
 from sinkjax.studies.study import NO_EDIT as NO_EDIT
 from sinkjax.studies.study import Batch as Batch

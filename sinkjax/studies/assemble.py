@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.claims import judge_all
 from sinkjax.analysis.estimates import present, sentence
-from sinkjax.analysis.rules import judge
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
@@ -56,7 +56,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),
-        claims=tuple(judge(claim, results) for claim in study.claims(config, architecture)),
+        claims=judge_all(study.claims(config, architecture), results, study.over),
         views=(*_maps(results), *study.views(results)),
         samples=_samples(results),
         subject=study.subject,
@@ -75,13 +75,13 @@ def _line(text: str) -> str:
 
 def standard_notes(results: Results) -> list[str]:
     """How the numbers of any study were made: means and intervals, definitions of its measures, its controls."""
-    notes = []
+    notes, study = [], results.study
     if results.sweeps:
         prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
         compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
-            f"Values are means over {' or '.join(map(str, prompts))} prompts with bootstrap 95 % intervals over prompts (BCa,"
-            f" {intervals.RESAMPLES:,} resamples)"
+            f"Values are means over {' or '.join(map(str, prompts))} {study.over} with 95 % intervals over {study.over}"
+            f" ({_methods(results)})"
             f"{'; effects are mean differences from the first line, paired by prompt' * compared}."
         )
     measures = (measure for sweep in results.mains for measure in sweep.measures(results.config))
@@ -91,13 +91,25 @@ def standard_notes(results: Results) -> list[str]:
             if control.name in results:
                 drawn = [condition for condition in results.conditions(control.name) if condition.budget is not None]
                 budgets = len({condition.budget for condition in drawn})
-                each = f"{results.config.controls} random draws" + (f" for each of {budgets} budgets" if budgets > 1 else "")
+                each = f"{len(drawn)} different random edits" + (f" of {budgets} budgets" if budgets > 1 else "")
                 notes.append(
                     f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
                     " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts."
                 )
     notes += dict.fromkeys(f"Some runs are missing: {why}." for why in results.absent.values())
     return notes
+
+
+def _methods(results: Results) -> str:
+    """How the intervals of the summary were made, in words."""
+    words = {
+        "t": "Student's t",
+        "clustered t": "Student's t, clustered by document",
+        "BCa": f"bootstrap, BCa, {intervals.RESAMPLES:,} resamples",
+        "percentile": f"bootstrap, percentiles of {intervals.RESAMPLES:,} resamples",
+    }
+    used = {row.value.method for row in results.table.values()} | {row.effect.method for row in results.table.values()}
+    return "; ".join(text for method, text in words.items() if method in used) or "none: too few"
 
 
 def _maps(results: Results) -> list[View]:

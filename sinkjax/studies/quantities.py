@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.estimates import Estimate, Quantity, constant, number, quantity
+from sinkjax.analysis.estimates import Estimate, Quantity, constant, quantity
 from sinkjax.analysis.rules import Rule, above, above_controls, all_of
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import Condition, Measure
@@ -54,7 +54,7 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
         found = chosen(label, results)
         row = results.row(measure, found)
         said = _named(name, label, found) or f"effect on {measure.name} ({found})"
-        return Estimate(said, row.effect, measure.unit, True, row.percentile, row.controls)
+        return Estimate(said, row.effect, measure.unit, True, row.rank)
 
     return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
 
@@ -86,13 +86,16 @@ def difference(measure: Measure, label: Label, other: Label, name: str) -> Quant
 
 
 def part_of(measure: Measure, label: Label, whole: Label, name: str) -> Quantity:
-    """The mean effect of a condition as a part of that of another one; undefined where that one has none."""
+    """The mean effect of a condition as a part of that of another one, a ratio of means over prompts.
 
-    def of(results: Results) -> float:
-        part, all_of_it = (results.row(measure, chosen(entry, results)).effect.mean for entry in (label, whole))
-        return part / all_of_it if part is not None and all_of_it else float("nan")
+    Undefined where that one has none. Its interval is that of its jackknife pseudo-values.
+    """
 
-    return number(name, of)
+    def of(results: Results) -> intervals.Interval:
+        effects = [results.row(measure, chosen(entry, results)).effect.samples for entry in (label, whole)]
+        return _ratio(results, np.stack(effects, axis=-1), lambda means: means[..., 0] / means[..., 1])
+
+    return quantity(name, of)
 
 
 def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: str) -> Quantity:
@@ -112,12 +115,19 @@ def recovered(measure: Measure, harmed: Label, kept: Label, whole: Label, name: 
 
     def of(results: Results) -> intervals.Interval:
         columns = [results.per_prompt(measure, chosen(entry, results)) for entry in (whole, harmed, kept)]
-        values = np.stack(columns, axis=-1)
-        if len(values) < 2:
-            return intervals.interval(part(values))
-        return results.interval(intervals.pseudo_values(values, part))
+        return _ratio(results, np.stack(columns, axis=-1), part)
 
     return quantity(name, of)
+
+
+def _ratio(results: Results, values: NDArray, of: Callable[[NDArray], NDArray]) -> intervals.Interval:
+    """A ratio of means over float[prompt, column], with the interval of its jackknife pseudo-values, or undefined."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not np.isfinite(values).all() or not np.isfinite(of(values.mean(axis=0))):
+            return intervals.interval(np.full(len(values), np.nan))
+        if len(values) < 2:
+            return intervals.interval(of(values))
+        return results.interval(intervals.pseudo_values(values, of))
 
 
 def control_effect(measure: Measure, budget: Hashable, name: str, *, controls: str = CONTROLS, store: str = SWEEP) -> Quantity:
@@ -158,7 +168,7 @@ def smallest(measure: Measure, series: str, name: str, rule: Callable[[Quantity]
 
 def _passing(results: Results, measure: Measure, series: str, rule: Callable[[Quantity], Rule] = above) -> list[Condition]:
     """The conditions of a series that pass. rule: as for `count`."""
-    return [entry for entry in results.series(series) if rule(effect(measure, entry.label)).test(results)[0]]
+    return [entry for entry in results.series(series) if rule(effect(measure, entry.label))(results).holds]
 
 
 def median(measure: Measure, label: Label) -> Quantity:
@@ -221,13 +231,10 @@ def contrast(measure: Measure, one: Pool, other: Pool, name: str) -> Quantity:
     return quantity(name, lambda results: one.mean(measure, results) - other.mean(measure, results), measure.unit, signed=True)
 
 
-def raised(measure: Measure, label: str, where_any: bool = True) -> Rule:
-    """A condition raises a measure: the interval of its effect lies above 0, and the effect above every matched control.
-
-    where_any: or it has no controls.
-    """
+def raised(measure: Measure, label: str) -> Rule:
+    """A condition raises a measure: the interval of its effect lies above 0, and the effect above those of its controls."""
     changed = effect(measure, label)
-    return all_of(above(changed), above_controls(changed, where_any))
+    return all_of(above(changed), above_controls(changed))
 
 
 def largest_of(quantities: Sequence[Quantity], name: str) -> Quantity:
@@ -244,7 +251,7 @@ def number_of(rules: Mapping[str, Rule], name: str) -> Quantity:
     """How many of some rules hold, and for what. rules: what a rule is about -> the rule."""
 
     def of(results: Results) -> Estimate:
-        found = [what for what, rule in rules.items() if rule.test(results)[0]]
+        found = [what for what, rule in rules.items() if rule(results).holds]
         listed = f" ({', '.join(found)})" if found else ""
         return Estimate(f"{name}{listed}", constant(float(len(found))), f"of {len(rules)}")
 

@@ -163,7 +163,16 @@ class Results:
 
     def interval(self, values: ArrayLike) -> Interval:
         """The mean of float[prompt] and its interval, by the study's seed."""
-        return intervals.interval(values, seed=self.config.seed)
+        values = np.asarray(values)
+        return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values)))
+
+    def clusters(self, count: int, store: str = "") -> NDArray | None:
+        """The document of each of the first prompts, int[count], where several are from one; else None. store: by default any."""
+        for data in [self.stores[store]] if store else self.stores.values():
+            documents = data.attrs.get("study", {}).get("documents", ())
+            if len(documents) >= count and len(set(documents[:count])) < count:
+                return np.asarray(documents[:count])
+        return None
 
     @functools.cached_property
     def table(self) -> Table:
@@ -233,7 +242,8 @@ class Results:
 
     def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
         """float[prompt, x] as a line with its intervals over prompts."""
-        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed).tolist())
+        clusters = self.clusters(len(values))
+        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters).tolist())
 
     def _beside(self, measure: Measure, label: str) -> Row:
         """A row that the summary lacks, of the first sweep with such a label."""
@@ -254,7 +264,8 @@ class Results:
             budgets = [condition.budget for control in controls for condition in self.conditions(control.name)]
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
         labels = [(sweep.row_label(condition), sweep.series or condition.series) for condition in conditions]
-        return column_rows(labels, measure.name, column, self.config.seed, ranks)
+        clusters = self.clusters(values.shape[1], sweep.name)
+        return column_rows(labels, measure.name, column, self.config.seed, ranks, clusters)
 
     def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sinkjax
-from sinkjax.analysis.rules import verdicts_csv
+from sinkjax.analysis.claims import claims_csv, claims_json
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
@@ -156,7 +156,9 @@ def build(chosen: Chosen, folder: Path) -> Section:
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
     write(folder / results.SUMMARY, summary_csv(section.rows, section.subject))
     if section.claims:
-        write(folder / results.CLAIMS, verdicts_csv(section.study, section.claims))
+        said = (section.study, section.claims, getattr(chosen.config, "model", ""), getattr(chosen.config, "split", ""))
+        write(folder / results.CLAIMS, claims_csv(*said))
+        write((folder / results.CLAIMS).with_suffix(".json"), claims_json(*said))
     write(folder / results.PAGE, page([section], title=section.title))
     return section
 

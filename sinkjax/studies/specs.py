@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 SWEEP, CONTROLS, MAPS, TEXTS, NOOP = "sweep", "controls", "maps", "continuations", "identity"
 NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
+PATIENCE = 1_000
+Drawn = TypeVar("Drawn")
 ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
 
 
@@ -196,7 +200,9 @@ def random_edits(
     optional: bool = False,
     values: Values | None = None,
 ) -> Sweep:
-    """The sweep of a study's controls: `config.controls` random edits for each budget, on the first `control_prompts` prompts.
+    """The sweep of a study's controls: `config.controls` different random edits for each budget, or all that there are of it.
+
+    They run on the first `control_prompts` prompts.
 
     Args:
         stream: name of the random numbers, which depend on (seed, name) alone.
@@ -211,11 +217,40 @@ def random_edits(
     def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:
         rng = intervals.generator(config.seed, stream)
         for budget in budgets(config, architecture):
-            for number in range(config.controls):
-                edit = draw(rng, config, architecture, budget, *given)
+            one = partial(draw, rng, config, architecture, budget, *given)
+            drawn = [one() for _ in range(config.controls)] if given else without_replacement(config.controls, one, content)
+            for number, edit in enumerate(drawn):
                 yield Condition(edit.named(f"control {number}: {edit.label}"), CONTROL, budget=budget)
 
     return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional, values=values)
+
+
+def content(edit: Edit) -> Hashable:
+    """What an edit does, whatever its label."""
+    return tuple((dataclasses.replace(term, value=None), np.asarray(term.value).tobytes()) for term in edit.terms)
+
+
+def without_replacement(
+    count: int, draw: Callable[[], Drawn], same: Callable[[Drawn], Hashable] = lambda drawn: drawn
+) -> list[Drawn]:
+    """Different draws of a control: `count` of them, or all that there are.
+
+    Args:
+        count: How many.
+        draw: Gives one at random.
+        same: What two draws have in common that are the same control.
+
+    Returns:
+        The draws in their order; fewer than `count` once `PATIENCE` draws in a row gave nothing new (of a population of 62 one
+        is missed with a probability of 1e-6).
+    """
+    found: dict[Hashable, Drawn] = {}
+    misses = 0
+    while len(found) < count and misses < PATIENCE:
+        one = draw()
+        misses = misses + 1 if same(one) in found else 0
+        found.setdefault(same(one), one)
+    return list(found.values())
 
 
 def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:

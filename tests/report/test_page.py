@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import Judgement
+from sinkjax.analysis.claims import Judgement
 from sinkjax.analysis.summary import Row
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Sample, Section

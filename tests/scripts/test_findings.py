@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sinkjax.analysis.rules import Judgement
+from sinkjax.analysis.claims import Judgement
 from sinkjax.report.section import Section
 from sinkjax.studies import run
 from tests.studies.tiny import study, write_both

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.rules import Judgement
+from sinkjax.analysis.claims import Judgement
 from sinkjax.analysis.summary import Row
 from sinkjax.report.section import Section
 from sinkjax.studies.registry import studies

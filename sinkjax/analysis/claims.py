@@ -1,0 +1,207 @@
+"""Claims and the verdicts on them, as data from which sentences are made."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sinkjax.analysis.estimates import Absent, Estimate, Quantity, present, sentence
+from sinkjax.analysis.rules import LEVEL, Rule
+from sinkjax.analysis.summary import bounds
+
+Kind = Literal["empirical", "identity"]
+Verdict = Literal["supported", "contradicted", "inconclusive", "not applicable", "holds", "fails"]
+JUDGED = ("supported", "contradicted", "inconclusive")
+COLUMNS = (
+    "study",
+    "model",
+    "split",
+    "claim",
+    "source",
+    "kind",
+    "rule",
+    "estimate",
+    "low",
+    "high",
+    "n",
+    "unit",
+    "controls",
+    "p",
+    "p_holm",
+    "verdict",
+    "reason",
+    "paper",
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement and how it is judged.
+
+    Attributes:
+        statement: In one sentence.
+        rule: What must be shown for it to be supported; where the opposite is shown, it is contradicted.
+        given: What must be shown for the claim to apply at all; None: it always does.
+        source: Paper and figure, table or section; "" for a statement of ours.
+        paper: The paper's own number, on its own model; "" if it gives none.
+        kind: "identity" for a proposition that cannot fail if the code is right: it is a check, and no finding.
+        also: Further quantities that are reported beside.
+    """
+
+    statement: str
+    rule: Rule
+    given: Rule | None = None
+    source: str = ""
+    paper: str = ""
+    kind: Kind = "empirical"
+    also: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim with its verdict.
+
+    Attributes:
+        statement, source, kind, paper: Those of the claim.
+        verdict: Supported, contradicted, inconclusive or not applicable; holds or fails for an identity.
+        rule: In words.
+        estimates: What the verdict rests on, the first one before all.
+        unit: What its samples are (documents, seeds); "model" for a property of the weights.
+        p: Of the rule; None where nothing was tested (exact numbers, too few samples, not applicable).
+        p_holm: The same, corrected by Holm (1979) for all claims of the study that were tested; no verdict uses it.
+        reason: Why it is inconclusive or not applicable, or "".
+    """
+
+    statement: str
+    verdict: Verdict
+    rule: str
+    estimates: tuple[Estimate, ...] = ()
+    reason: str = ""
+    paper: str = ""
+    kind: Kind = "empirical"
+    source: str = ""
+    unit: str = ""
+    p: float | None = None
+    p_holm: float | None = None
+
+    @property
+    def evidence(self) -> str:
+        """The estimates, p, the rule and the reason in words."""
+        p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
+        parts = ("; ".join(map(str, self.estimates)), p, self.rule and f"Rule: {self.rule}", self.reason)
+        return " ".join(sentence(part) for part in parts if part)
+
+
+def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
+    """The verdict on a claim; one on what was not measured is not applicable.
+
+    Args:
+        claim: The claim.
+        results: Of its study; `results.config.seed` seeds the bootstrap.
+        unit: What the samples are.
+
+    Returns:
+        The verdict, without the correction for several claims (`judge_all`).
+    """
+    said = Judgement(
+        claim.statement, "not applicable", claim.rule.words, paper=claim.paper, kind=claim.kind, source=claim.source, unit=unit
+    )
+    try:
+        found = claim.rule(results)
+    except Absent as error:
+        return dataclasses.replace(said, reason=str(error))
+    estimates = _once([*found.estimates, *present(claim.also, results)])
+    unit = "model" if found.exact else unit
+    said = dataclasses.replace(said, estimates=estimates, unit=unit)
+    if claim.given is not None:
+        try:
+            premise = claim.given(results)
+        except Absent as error:
+            return dataclasses.replace(said, reason=str(error))
+        if not premise.holds:
+            listed = "; ".join(map(str, _once(premise.estimates)))
+            return dataclasses.replace(said, reason=f"applies only if {claim.given.words}" + (f" ({listed})" if listed else ""))
+    if claim.kind == "identity":
+        return dataclasses.replace(said, verdict="holds" if found.holds else "fails")
+    verdict: Verdict = "supported" if found.holds else "contradicted" if found.refuted else "inconclusive"
+    tested = not found.exact and not found.why
+    return dataclasses.replace(said, verdict=verdict, p=found.p if tested else None, reason=found.why)
+
+
+def judge_all(claims: Iterable[Claim], results: Any, unit: str = "") -> tuple[Judgement, ...]:
+    """The verdicts on all claims of a study, with p values corrected by Holm beside."""
+    found = [judge(claim, results, unit) for claim in claims]
+    tested = sorted((one.p, number) for number, one in enumerate(found) if one.p is not None and one.kind == "empirical")
+    corrected = 0.0
+    for rank, (p, number) in enumerate(tested):
+        corrected = min(1.0, max(corrected, (len(tested) - rank) * p))
+        found[number] = dataclasses.replace(found[number], p_holm=corrected)
+    return tuple(found)
+
+
+def expected_false(judgements: Sequence[Judgement]) -> float:
+    """How many of these claims would be supported by chance on average if each were just not so: at most this number."""
+    return LEVEL * sum(one.p is not None and one.verdict in JUDGED for one in judgements)
+
+
+def claims_csv(study: str, judgements: Sequence[Judgement], model: str = "", split: str = "") -> str:
+    """Claims as CSV, one line each with the estimate that decides; all estimates are in `claims_json`."""
+    out = io.StringIO()
+    table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    for found in judgements:
+        table.writerow({name: "" if value is None else value for name, value in _line(found, study, model, split).items()})
+    return out.getvalue()
+
+
+def claims_json(study: str, judgements: Sequence[Judgement], model: str = "", split: str = "") -> str:
+    """Claims as JSON: the cells of `claims_csv`, with every estimate."""
+
+    def estimate(found: Estimate) -> dict[str, Any]:
+        value, rank = found.value, found.rank
+        held = {"name": found.name, "mean": value.mean, "low": value.low, "high": value.high, "n": value.n}
+        held |= {"measured_in": found.unit, "interval": value.method}
+        return held if rank is None else held | {"percentile": rank.percentile, "controls": rank.controls}
+
+    entries = [
+        {name: None if value == "" else value for name, value in _line(found, study, model, split).items()}
+        | {"estimates": [estimate(one) for one in found.estimates]}
+        for found in judgements
+    ]
+    return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+
+
+def _line(found: Judgement, study: str, model: str, split: str) -> Mapping[str, Any]:
+    first = found.estimates[0] if found.estimates else None
+    mean, low, high = bounds(first.value) if first else ("", "", "")
+    ranked = next((one.rank for one in found.estimates if one.rank), None)
+    cells = (
+        study,
+        model,
+        split,
+        found.statement,
+        found.source,
+        found.kind,
+        found.rule,
+        mean,
+        low,
+        high,
+        first.value.n if first else "",
+        found.unit,
+        ranked.controls if ranked else 0,
+        found.p,
+        found.p_holm,
+        found.verdict,
+        found.reason,
+        found.paper,
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
+    return tuple({(estimate.name, str(estimate)): estimate for estimate in estimates}.values())
