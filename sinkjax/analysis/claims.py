@@ -90,11 +90,17 @@ class Judgement:
     p_holm: float | None = None
 
     @property
+    def parts(self) -> tuple[str, str, str]:
+        """The estimates with p, the rule, and the reason, each as a sentence or ""."""
+        p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
+        numbers = "; ".join(filter(None, (*map(str, self.estimates), p)))
+        rule, reason = (sentence(text) if text else "" for text in (self.rule and f"Rule: {self.rule}", self.reason))
+        return sentence(numbers) if numbers else "", rule, reason
+
+    @property
     def evidence(self) -> str:
         """The estimates, p, the rule and the reason in words."""
-        p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
-        parts = ("; ".join(map(str, self.estimates)), p, self.rule and f"Rule: {self.rule}", self.reason)
-        return " ".join(sentence(part) for part in parts if part)
+        return " ".join(filter(None, self.parts))
 
 
 def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:

@@ -138,6 +138,7 @@ def intervals(
     resamples = RESAMPLES if resamples is None else resamples
     if resamples < 100:
         raise SinkjaxError(f"resamples must be at least 100, not {resamples}")
+    generator(seed, "")  # refuses a negative seed, however few the samples are
     table = np.moveaxis(values, axis, -1)
     rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
     shared = _shared(clusters, rows.shape[1])
@@ -194,8 +195,8 @@ def independent(samples: ArrayLike, clusters: ArrayLike | None = None) -> int:
 def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = None) -> tuple[float, float]:
     """How well the mean of some samples is shown to lie above 0, and below.
 
-    Twice the one-sided p of the test that belongs to `intervals`, at most 1: at most 0.05 where the 95 % interval lies on that side
-    of 0. Samples without any spread are tested by their signs.
+    Twice the one-sided p of the test that belongs to `intervals`, at most 1, so that it is at most 0.05 where the 95 % interval
+    lies on that side of 0. Samples without any spread are tested by their signs.
 
     Args:
         samples: float[n]; NaN and inf are left out.

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sinkjax.analysis.claims import JUDGED, expected_false
+from sinkjax.analysis.estimates import in_digits
 from sinkjax.analysis.estimates import in_digits as number
 from sinkjax.analysis.estimates import in_words as interval
+from sinkjax.analysis.rules import LEVEL
 
 if TYPE_CHECKING:
     from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
 
-__all__ = ["Cell", "Table", "cell", "interval", "number", "table", "verdicts"]
+__all__ = ["Cell", "Table", "cell", "chance", "interval", "number", "table", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,21 @@ def cell(row: Row, compared: bool) -> Cell:
 
 
 def verdicts(claims: Sequence[Judgement]) -> str:
-    """How many statements of a paper have which verdict, in words."""
-    found = Counter(claim.verdict for claim in claims)
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no claims to judge"
+    """How many empirical claims have which verdict, in words."""
+    found = Counter(claim.verdict for claim in claims if claim.kind == "empirical")
+    return (
+        ", ".join(f"{found[verdict]} {verdict}" for verdict in (*JUDGED, "not applicable") if found[verdict])
+        or "no claims to judge"
+    )
+
+
+def chance(claims: Sequence[Judgement]) -> str:
+    """What chance alone would do to the verdicts, in a sentence."""
+    tested = sum(claim.p is not None for claim in claims)
+    level = f"Each verdict is at the level of {100 * LEVEL:g} %, without a correction for the number of claims"
+    if not tested:
+        return f"{level}; none of these was tested."
+    return (
+        f"{level}: of the {tested} tested, {in_digits(expected_false(claims))} would be supported if none held, at most, on"
+        " average and by chance. Holm's corrected p stands beside."
+    )

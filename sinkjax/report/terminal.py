@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.report.table import EMPTY, table, verdicts
+from sinkjax.report.table import EMPTY, chance, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def show_section(section: Section) -> None:
         show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
     if section.rows:
         paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
-        print(f"Means over {section.over} with bootstrap 95 % intervals{paired}.\n")
+        print(f"Means over {section.over} with 95 % intervals{paired}.\n")
     for finding in section.findings:
         print(f"- {finding}")
     _show_claims(section)
@@ -74,8 +74,13 @@ def _show_claims(section: Section) -> None:
     if section.claims:
         print()
         paper = any(claim.paper for claim in section.claims)
-        lines = [(claim.statement, claim.verdict, claim.evidence, *[claim.paper] * paper) for claim in section.claims]
-        show("Claims", ("statement", "verdict", "evidence", *["the paper's number"] * paper), lines)
+        kinds = {"empirical": "Claims", "identity": "Checks of the code"}
+        for kind, title in kinds.items():
+            claims = [claim for claim in section.claims if claim.kind == kind]
+            lines = [(claim.statement, claim.verdict, claim.evidence, *[claim.paper] * paper) for claim in claims]
+            if lines:
+                columns = ("statement", "verdict", "evidence", *["the paper's number"] * paper)
+                show(title, columns, lines, chance(claims) if kind == "empirical" else "")
 
 
 def in_words(count: float) -> str:

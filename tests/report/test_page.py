@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.claims import Judgement
-from sinkjax.analysis.summary import Row
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import Rank, Row
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Sample, Section
 from sinkjax.report.table import cell, interval, number, table, verdicts
@@ -24,15 +24,15 @@ def estimate(mean: float | None, spread: float = 0.5) -> Interval:
     return Interval(mean, mean - spread, mean + spread, 8, 0, 0.95, "BCa")
 
 
-def row(arm: str, measure: str, mean: float | None, percentile: float | None = None) -> Row:
-    return Row(arm, "group", measure, estimate(mean), estimate(mean, 0.25), percentile, 20 if percentile is not None else 0)
+def row(arm: str, measure: str, mean: float | None, rank: Rank | None = None) -> Row:
+    return Row(arm, "group", measure, estimate(mean), estimate(mean, 0.25), rank)
 
 
 @pytest.fixture
 def section() -> Section:
     arms, measures = ("none", "<b>edit</b>", "third"), ("rate (%)", "loss")
     rows = [row(arm, measure, 10 * place + len(measure)) for place, arm in enumerate(arms) for measure in measures]
-    rows[2] = row("<b>edit</b>", "rate (%)", 12_345.6, percentile=97.5)
+    rows[2] = row("<b>edit</b>", "rate (%)", 12_345.6, Rank(19, 1, 20))
     drawing = Drawing("picture", Figure(figsize=(2, 1)), "A caption with <angle> & ampersand")
     return Section(
         study="paper/name",
@@ -45,7 +45,9 @@ def section() -> Section:
         notes=("A note.",),
         provenance={"text": "<script>alert(1)</script>"},
         claims=(
-            Judgement("The <sink> moves (Fig. 4).", "supported", "73.9 % [72.0, 75.8] & more", paper="95 %"),
+            Judgement(
+                "The <sink> moves.", "supported", "73.9 % [72.0, 75.8] & more", paper="95 %", source="Fig. 4", p=0.01, p_holm=0.02
+            ),
             Judgement("It does not come back.", "inconclusive", "4 of 8 prompts"),
             Judgement("The gate is shut.", "not applicable", "there is no gate"),
         ),
@@ -102,7 +104,9 @@ def test_the_tables_hold_value_interval_effect_and_percentile(section):
 def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
     text = page([section], "All")
     for words in (
-        "The &lt;sink&gt; moves (Fig. 4).",
+        "<td>The &lt;sink&gt; moves.<small>Fig. 4</small></td>",
+        "of the 1 tested, 0.050 would be supported if none held",
+        "P = 0.01 (0.02 by Holm).",
         '<td class="supported">supported</td>',
         "73.9 % [72.0, 75.8] &amp; more",
         "95 %",
@@ -111,6 +115,16 @@ def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
     assert '<td class="inconclusive">inconclusive</td>' in text
     assert verdicts(section.claims) == "1 supported, 1 inconclusive, 1 not applicable"
     assert "<h2>Claims" not in page([dataclasses.replace(section, claims=())], "All")
+
+
+def test_checks_of_the_code_stand_apart_from_claims(section):
+    identity = Judgement("All weights are equal.", "holds", "the largest difference is at most 0.001", kind="identity")
+    text = page([dataclasses.replace(section, claims=(*section.claims, identity))], "All")
+    before, after = text.split("<h2>Checks</h2>")
+    assert "All weights are equal." in after
+    assert "All weights are equal." not in before
+    assert verdicts((*section.claims, identity)) == verdicts(section.claims)
+    assert verdicts([identity]) == "no claims to judge"
 
 
 def test_texts_stand_under_their_prompt(section):
