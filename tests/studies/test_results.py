@@ -77,7 +77,7 @@ def test_a_measure_may_compare_each_condition_with_a_number_of_its_own():
     found = synthetic(values, measure, {"left": 1, "right": 1, "random": 1}, random).table
     effects = {label: found[label, "size (m)"].effect.mean for label in values}
     assert effects == {"none": 0, "left": 3.5, "right": 1.5}  # 4 - 1 and 6 - 2; 7 - 5 and 9 - 8
-    assert [found[label, "size (m)"].percentile for label in ("left", "right")] == [100, 50]
+    assert [found[label, "size (m)"].rank.percentile for label in ("left", "right")] == [100, 50]
 
 
 def test_conditions_that_a_store_does_not_hold_are_refused():
