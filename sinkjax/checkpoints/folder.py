@@ -11,7 +11,7 @@ from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.safetensors import read_safetensors
-from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json
 from sinkjax.errors import SinkjaxError
 
@@ -41,6 +41,7 @@ def read_folder(
     source = {"kind": "folder", "name": str(folder), "model_type": values["model_type"], "assumed": assumed}
     ignored = (*INERT_TENSORS, *ignore_keys)
     tensors = read_weights(folder) if weights else {}
+    source |= {"stored": stored_as(tensors)}
     std = Fields({**values, **(assume or {})}, str(folder / "config.json")).optional_number("initializer_range")
     return Checkpoint(str(folder), config, names.HUGGING_FACE, tensors, ignored, tokenizer, source, std)
 

@@ -16,7 +16,7 @@ from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
-from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config, Llama3Scaling, Rope
 from sinkjax.model.rope import frequencies
@@ -78,6 +78,7 @@ def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: 
                 tensors[name] = half_split(tensors[name], count)
     tokenizer = None if PRE_TOKENIZER in ignore_keys else read_tokenizer(metadata, where)
     source = {"kind": "gguf", "name": where, "model_type": values["model_type"], "assumed": assumed}
+    source |= {"stored": stored_as(tensors)}
     return Checkpoint(where, config, names.GGUF, tensors, tuple(ignore_keys), tokenizer, source)
 
 

@@ -100,7 +100,7 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, data: np.
     if offset + size > len(data):
         raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + size} of {len(data)}")
     raw = data[offset : offset + size].reshape(math.prod(shape[:-1]), row_bytes)
-    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]))
+    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name)
 
 
 @cache

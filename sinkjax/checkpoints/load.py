@@ -92,8 +92,10 @@ def open_checkpoint(
     if revision is not None and not hub:
         raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:
-        preset = _renamed(read_gguf_checkpoint(find_preset(source), ignore_keys, assume), "preset", source)
-        return dataclasses.replace(preset, initializer_range=PRESETS[source].initializer_range)
+        preset, read = PRESETS[source], read_gguf_checkpoint(find_preset(source), ignore_keys, assume)
+        return dataclasses.replace(
+            _renamed(read, "preset", source, title=preset.title), initializer_range=preset.initializer_range
+        )
     if source in packaged():
         return _renamed(read_folder(packaged()[source], ignore_keys, assume, weights), "packaged", source)
     if path.is_dir():

@@ -22,7 +22,7 @@ import numpy as np
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.safetensors import write_safetensors
-from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
@@ -106,7 +106,7 @@ def read(
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / "config.json"))
-    source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}}
+    source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
     return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)
 
 

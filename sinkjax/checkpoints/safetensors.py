@@ -87,4 +87,4 @@ def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], data: np.nd
         raise SinkjaxError(f"{path} is truncated: {name} ends at byte {end} of {len(data)}")
     if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
         raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
-    return Tensor(shape, data[begin:end], partial(np.ndarray.view, dtype=DTYPES[kind]))
+    return Tensor(shape, data[begin:end], partial(np.ndarray.view, dtype=DTYPES[kind]), np.dtype(DTYPES[kind]).name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +18,26 @@ class Tensor:
     """One stored tensor.
 
     shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: uint8, a view of the mapped file.
-    decode: raw -> the numbers, in any shape with the right order; cheap for plain types, de-quantising for others.
+    decode: raw -> the numbers, in any shape with the right order; cheap for plain types, de-quantising for others. stored: the
+    name of the type in the file ("bfloat16", "Q4_1").
     """
 
     shape: tuple[int, ...]
     raw: np.ndarray
     decode: Callable[[np.ndarray], np.ndarray]
+    stored: str = ""
 
     def array(self) -> np.ndarray:
         """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
         return self.decode(self.raw).reshape(self.shape)
+
+
+def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
+    """The type in which most of the numbers are stored; None without tensors."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors.values():
+        sizes[tensor.stored] += math.prod(tensor.shape)
+    return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 
 def map_file(path: Path) -> np.ndarray:

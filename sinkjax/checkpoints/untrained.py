@@ -25,7 +25,7 @@ def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
     assumed = dict(checkpoint.source["assumed"])
     if checkpoint.initializer_range is None:
         assumed["initializer_range"] = INITIALIZER_RANGE
-    source = {**checkpoint.source, "kind": "untrained", "name": name, "assumed": assumed}
+    source = {**checkpoint.source, "kind": "untrained", "name": name, "assumed": assumed, "stored": None, "title": None}
     return dataclasses.replace(checkpoint, tensors={}, source=source)
 
 

@@ -23,8 +23,8 @@ from sinkjax.transformer.forward import forward
 
 def show_models() -> None:
     """Print the presets and whether they are installed, the models in this package, the names of hub ids, and the families."""
-    lines = [(name, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
-    show("presets", ("model", "package", "state"), lines)
+    lines = [(name, preset.title, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
+    show("presets", ("model", "what it is", "package", "state"), lines)
     own = [
         (name, f"{_count(name):,}", in_words(sum(file.stat().st_size for file in folder.iterdir())))
         for name, folder in packaged().items()
@@ -43,6 +43,7 @@ def show_model(source: str) -> None:
     lines = [(field.name, getattr(config, field.name)) for field in dataclasses.fields(config)]
     lines.append(("parameters", f"{params.count(config):,}"))
     lines.append(("BOS", "no tokenizer" if tokenizer is None else "none" if tokenizer.bos is None else tokenizer.bos))
+    lines.append(("stored as", checkpoint.source.get("stored") or "no weights"))
     lines += [(f"assumed {name}", value) for name, value in checkpoint.source["assumed"].items()]
     show(source, ("", ""), lines)
 

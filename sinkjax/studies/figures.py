@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis.estimates import constant, present
 from sinkjax.analysis.intervals import Interval
+from sinkjax.checkpoints.presets import named
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing, View
 from sinkjax.studies.specs import MAPS, SWEEP
@@ -324,4 +325,4 @@ def source(
     prompts = f"{' or '.join(counts)} {over}s"
     said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
     read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
-    return f"{said}{made['model']['name']} in {made['dtype']}{read}."
+    return f"{said}{named(made['model'])} in {made['dtype']}{read}."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.checkpoints.presets import named
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder
 from sinkjax.errors import SinkjaxError
@@ -59,8 +60,8 @@ def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
     sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
     model, prompts = sweep["model"], sweep["prompts"]
     facts = {
-        "model": f"{model['name']}" + (f" at {model['revision']}" if model.get("revision") else ""),
-        "weights": f"{model['dtype']}, sha256 {model['sha256'][:12]}",
+        "model": named(model) + (f" at {model['revision']}" if model.get("revision") else ""),
+        "weights": f"{model['dtype']}, stored as {model.get('stored') or 'none: drawn'}, sha256 {model['sha256'][:12]}",
         "precision of matrix products": sweep["precision"],
         "prompts": f"{prompts['count']} of up to {prompts['positions']} tokens",
         "text": study.get("text"),
