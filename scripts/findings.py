@@ -1,12 +1,12 @@
-"""Write what every study found, on each model, beside the papers' claims: docs/findings.md.
+"""Write what every study found, on each model, beside the papers' claims: docs/findings.md and docs/findings.csv.
 
     sinkjax run all
     sinkjax run all --model untrained:smollm2-135m --out results/all-untrained
     sinkjax run all --model mini-sink --bos model --prompts 32 --out results/all-mini-sink
     python scripts/findings.py results/all results/all-untrained results/all-mini-sink
 
-Each folder is that of a finished run, of one study or of a suite. A column is a model, a row a claim. Everything is made
-anew from the stores; nothing is computed on a model.
+Each folder is that of a finished run, of one study or of a suite. Everything is made anew from the stores; nothing is computed on
+a model, and nothing on the page is written by hand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sinkjax.analysis.claims import Judgement
+from sinkjax.analysis.claims import Judgement, claims_csv, expected_false
+from sinkjax.analysis.estimates import in_digits, sentence
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
@@ -26,11 +27,22 @@ from sinkjax.studies.registry import choose, studies
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = """# What was found
 
-Made by `python scripts/findings.py {folders}`.
-The numbers are read from stores, and each verdict is made from them by the rule that its cell states. Each study's settings,
-command and run time are in `configs/`; a run may have had fewer prompts than its config says, so each section states them.
-Intervals are bootstrap 95 % intervals over prompts unless a cell says otherwise.
+Made by `python scripts/findings.py {folders}`; [findings.csv](findings.csv) holds every verdict as a row.
+
+The rules were chosen on the *explore* split of the texts, or before any numbers were seen, and are judged here on the
+*{split}* split, whose documents no one looked at then. For a model that was looked at when rules were chosen this confirms
+across texts, not across models. A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p
+corrected by Holm within each study); [add-a-study.md](add-a-study.md#rules-and-verdicts) explains the rules. Settings,
+commands and run times are in `configs/`.
 """
+GROUPS = {
+    "What holds on these models": "Supported on one or more trained models, contradicted on none.",
+    "What does not hold": "Contradicted on one or more trained models, supported on none.",
+    "What differs between models": "Supported on some trained models, contradicted on others.",
+    "What cannot be said": "Neither supported nor contradicted on any trained model to which it applies.",
+    "What does not apply": "The premise is not met on any of these models, or what it needs was not measured.",
+}
+VERDICTS = ("supported", "contradicted", "inconclusive", "not applicable", "holds", "fails")
 
 Found = Mapping[str, Section | str]  # study -> its section, or why it has none
 
@@ -42,35 +54,100 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     options = parser.parse_args()
     found: dict[str, dict[str, Section | str]] = {}
+    splits: dict[str, str] = {}
     try:
         for folder in options.folders:
-            model, sections = read(folder)
+            model, split, sections = read(folder)
             found.setdefault(model, {}).update(sections)
+            splits[model] = split
     except SinkjaxError as error:
         parser.error(str(error))
-    write(options.out, page(found, options.folders))
+    write(options.out, page(found, splits, options.folders))
+    write(options.out.with_suffix(".csv"), rows(found, splits))
     print(options.out)
 
 
-def read(folder: Path) -> tuple[str, dict[str, Section | str]]:
-    """A run's model, and whether BOS stood first; and what its studies found. Errors: a folder that is not that of a run."""
+def read(folder: Path) -> tuple[str, str, dict[str, Section | str]]:
+    """A run's model (and whether BOS stood first), its split, and what its studies found. Errors: no folder of a run."""
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
     column = f"{chosen.config.model}, after BOS" if chosen.config.bos == "model" else chosen.config.model
+    split = getattr(chosen.config, "split", None) or "confirm"
     if not chosen.suite:
-        return column, {chosen.experiment: run.section_of(chosen, folder)}
+        return column, split, {chosen.experiment: run.section_of(chosen, folder)}
     report = suite.gather(chosen, folder)
-    return column, {**{section.study: section for section in report.sections}, **report.skipped}
+    return column, split, {**{section.study: section for section in report.sections}, **report.skipped}
 
 
-def page(found: Mapping[str, Found], folders: Sequence[Path]) -> str:
-    """The page: an overview, then a table for each study. found: model -> what its studies found."""
+def page(found: Mapping[str, Found], splits: Mapping[str, str], folders: Sequence[Path]) -> str:
+    """The page: what can be said, verdicts counted, then a table for each study.
+
+    found: model -> what its studies found. splits: model -> the split of its texts.
+    """
     names = [name for name in studies() if any(name in column for column in found.values())]
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
-    parts = [HEAD.format(folders=named(folders)), table(["study", *found], overview)]
+    parts = [HEAD.format(folders=named(folders), split="* and *".join(dict.fromkeys(splits.values()))), counted(found)]
+    parts += ["## In short\n", in_short(found), "## Studies\n", table(["study", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
+
+
+def counted(found: Mapping[str, Found]) -> str:
+    """How many claims have which verdict, for each model."""
+    lines = []
+    for model, column in found.items():
+        judged = [claim for section in column.values() if isinstance(section, Section) for claim in section.claims]
+        chance = in_digits(expected_false([claim for claim in judged if claim.kind == "empirical"]))
+        lines.append([model, *(str(sum(claim.verdict == verdict for claim in judged)) for verdict in VERDICTS), chance])
+    heads = ["model", *VERDICTS[:4], "identities that hold", "that fail", "supported by chance, at most"]
+    return table(heads, lines)
+
+
+def in_short(found: Mapping[str, Found]) -> str:
+    """Every empirical claim under what can be said of it, with the models that say so."""
+    groups: dict[str, list[str]] = {title: [] for title in GROUPS}
+    for (study, statement), claims in by_claim(found).items():
+        source = next((claim.source for claim in claims.values() if claim.source), "")
+        where = {verdict: [model for model, claim in claims.items() if claim.verdict == verdict] for verdict in VERDICTS}
+        said = "; ".join(f"{verdict}: {', '.join(models)}" for verdict, models in where.items() if models)
+        about = f" ({source})" if source else ""
+        groups[group(claims)].append(f"- {statement}{about} [{study}](#{anchor(study)}). {sentence(said)}")
+    parts = [f"### {title}\n\n{GROUPS[title]}\n\n" + "\n".join(lines) + "\n" for title, lines in groups.items() if lines]
+    return "\n".join(parts)
+
+
+def by_claim(found: Mapping[str, Found]) -> dict[tuple[str, str], dict[str, Judgement]]:
+    """(study, statement) -> model -> verdict, of the empirical claims."""
+    claims: dict[tuple[str, str], dict[str, Judgement]] = {}
+    for model, column in found.items():
+        for study, section in column.items():
+            for claim in section.claims if isinstance(section, Section) else ():
+                if claim.kind == "empirical":
+                    claims.setdefault((study, claim.statement), {})[model] = claim
+    return claims
+
+
+def group(claims: Mapping[str, Judgement]) -> str:
+    """What can be said of a claim. claims: model -> verdict."""
+    holds, fails, differs, open_, absent = GROUPS
+    found = {claim.verdict for model, claim in claims.items() if not model.startswith("untrained:")}
+    if {"supported", "contradicted"} <= found:
+        return differs
+    if "supported" in found or "contradicted" in found:
+        return holds if "supported" in found else fails
+    return open_ if "inconclusive" in found else absent
+
+
+def rows(found: Mapping[str, Found], splits: Mapping[str, str]) -> str:
+    """All verdicts as CSV, in the columns of a run's `claims.csv`."""
+    parts = [
+        claims_csv(study, section.claims, model, splits[model])
+        for model, column in found.items()
+        for study, section in column.items()
+        if isinstance(section, Section) and section.claims
+    ]
+    return "".join(parts[:1] + [part.partition("\n")[2] for part in parts[1:]])
 
 
 def named(folders: Sequence[Path]) -> str:
@@ -91,7 +168,9 @@ def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
             for model, section in sections.items()
         }
         papers = dict.fromkeys(claim.paper for claim in claims.values() if claim and claim.paper)
-        lines.append([statement, "; ".join(papers), *(cell(claims.get(model)) for model in columns)])
+        sources = dict.fromkeys(claim.source for claim in claims.values() if claim and claim.source)
+        about = f" *{'; '.join(sources)}*" if sources else ""
+        lines.append([statement + about, "; ".join(papers), *(cell(claims.get(model)) for model in columns)])
     if lines:
         parts.append(table(["claim", "the paper's number", *columns], lines))
     else:

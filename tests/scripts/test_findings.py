@@ -29,14 +29,17 @@ MOVES = Judgement("The sink moves.", "supported", "in 9 of 10 |prompts|", paper=
 STAYS = Judgement("The activation stays.", "inconclusive", "0.1 [0.0, 0.2]")
 
 
+SPLITS = {"trained": "confirm", "random": "confirm", "gateless": "confirm"}
+
+
 def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")]
 
 
 def test_a_row_is_a_claim_and_a_column_a_model(script):
     columns = {"trained": {"kiya/mask": section(MOVES, STAYS)}, "random": {"kiya/mask": section(STAYS)}}
-    text = script["page"](columns, [Path("results/all")])
-    _, _, overview, head, _, *claims = rows(text)
+    text = script["page"](columns, SPLITS, [Path("results/all")])
+    overview, head, _, *claims = rows(text)[6:]
     assert overview == ["[kiya/mask](#kiyamask)", "1 supported, 1 inconclusive", "1 inconclusive"]
     assert head == ["claim", "the paper's number", "trained", "random"]
     assert claims == [
@@ -47,9 +50,41 @@ def test_a_row_is_a_claim_and_a_column_a_model(script):
     assert "findings.py results/all" in text
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "title"),
+    [
+        ({"a": "supported", "b": "inconclusive"}, "What holds on these models"),
+        ({"a": "contradicted", "b": "not applicable"}, "What does not hold"),
+        ({"a": "contradicted", "b": "supported"}, "What differs between models"),
+        ({"a": "inconclusive", "b": "not applicable", "untrained:a": "supported"}, "What cannot be said"),
+        ({"a": "not applicable", "untrained:a": "contradicted"}, "What does not apply"),
+    ],
+)
+def test_a_claim_stands_under_what_the_trained_models_say(script, verdicts, title):
+    claims = {model: Judgement("s", verdict, "r") for model, verdict in verdicts.items()}
+    assert script["group"](claims) == title
+
+
+def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(script):
+    identity = Judgement("All are equal.", "holds", "r", kind="identity")
+    columns = {"trained": {"kiya/mask": section(MOVES, identity)}, "random": {"kiya/mask": section(STAYS)}}
+    text = script["page"](columns, SPLITS, [])
+    counts = rows(text)[2:4]
+    assert counts == [["trained", "1", "0", "0", "0", "1", "0", "0"], ["random", "0", "0", "1", "0", "0", "0", "0"]]
+    short = text.split("## In short")[1].split("## Studies")[0]
+    assert "- The sink moves. [kiya/mask](#kiyamask). Supported: trained." in short
+    assert "All are equal" not in short
+    lines = script["rows"](columns, SPLITS).splitlines()
+    assert [line.split(",")[:4] for line in lines[1:]] == [
+        ["kiya/mask", "trained", "confirm", "The sink moves."],
+        ["kiya/mask", "trained", "confirm", "All are equal."],
+        ["kiya/mask", "random", "confirm", "The activation stays."],
+    ]
+
+
 def test_a_model_that_was_refused_and_a_study_without_claims_are_told(script):
     columns = {"trained": {"kiya/mask": section()}, "gateless": {"kiya/mask": "it has no gate"}}
-    text = script["page"](columns, [])
+    text = script["page"](columns, SPLITS, [])
     assert "no claims to judge | not run" in text
     assert "- Found nothing to judge." in text
     assert "gateless: not run, because it has no gate" in text
