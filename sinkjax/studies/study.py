@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sinkjax.analysis.estimates import Quantity
-from sinkjax.analysis.rules import Claim
+from sinkjax.analysis.claims import Claim
 
 if TYPE_CHECKING:
     import xarray

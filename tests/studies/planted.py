@@ -10,33 +10,36 @@ import numpy as np
 import xarray
 
 import sinkjax
-from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.rules import judge
-from sinkjax.analysis.summary import Row
+from sinkjax.analysis.claims import judge
+from sinkjax.analysis.intervals import Interval, interval
+from sinkjax.analysis.summary import Rank, Row
 from sinkjax.studies.registry import find
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Condition, Measure, Study, Sweep
 
 PROMPTS = 8
+SPREAD = np.array([-1, -0.7, -0.4, -0.1, 0.1, 0.4, 0.7, 1])
+SPREAD = SPREAD / interval(SPREAD).high  # its own interval is -1 to 1
 
 
 def around(mean: float | None, half: float = 1.0) -> Interval:
-    """An interval that reaches `half` to either side; None: no finite samples."""
+    """The interval of eight samples, which reaches `half` to either side of their mean; None: no finite samples."""
     if mean is None:
-        return Interval(None, None, None, 0, PROMPTS, 0.95, "none", "no finite samples")
-    return Interval(mean, mean - half, mean + half, PROMPTS, 0, 0.95, "planted")
+        return interval(np.full(PROMPTS, np.nan))
+    return interval(mean + half * SPREAD)
 
 
 def row(condition: str, measure: str, value: float, effect: float = 0.0, percentile: float | None = 100.0) -> Row:
-    """A row whose intervals reach one to either side."""
-    return Row(condition, "planted", measure, around(value), around(effect), percentile, 0 if percentile is None else 20)
+    """A row whose intervals reach one to either side, ranked among twenty controls; percentile None: it has none."""
+    rank = None if percentile is None else Rank(round(percentile / 5), 0, 20)
+    return Row(condition, "planted", measure, around(value), around(effect), rank)
 
 
 class Planted(Results):
     """Results with planted rows: (condition, measure) -> row; what is not planted has value and effect 0 and no controls.
 
-    per_prompt: (condition, measure) -> float[prompt], by default the planted value in all prompts. stores: as for `Results`.
+    stores: as for `Results`.
     """
 
     def __init__(
@@ -63,7 +66,9 @@ class Planted(Results):
         return self.planted
 
     def per_prompt(self, measure: Measure, label: str, store: str = SWEEP) -> np.ndarray:
-        return np.full(PROMPTS, self.row(measure, label).value.mean, float)
+        samples = self.row(measure, label).value.samples
+        assert samples is not None
+        return samples
 
     def verdicts(self) -> list[str]:
         """The verdicts on the study's claims, in order."""

@@ -10,6 +10,7 @@ import pytest
 import xarray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.claims import JUDGED
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.noop import changes
@@ -53,7 +54,7 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     chosen = study(name, files, length=T, model=str(files / "four"), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
-    assert {claim.verdict for claim in section.claims} <= {"supported", "inconclusive", "not applicable", "holds", "fails"}
+    assert {claim.verdict for claim in section.claims} <= {*JUDGED, "not applicable", "holds", "fails"}
     assert all(claim.evidence and claim.rule for claim in section.claims)
     assert any(row.value.mean is not None for row in section.rows)
     assert len({(row.condition, row.measure) for row in section.rows}) == len(section.rows)
