@@ -29,6 +29,8 @@ from sinkjax.analysis.records import Floats, Peak
 from sinkjax.errors import SinkjaxError
 
 NEVER = np.inf
+THRESHOLD, RATIO = 100.0, 1000.0  # of a massive activation (Sun et al. 2024, section 2)
+STATE_MEDIAN = "state_median"
 
 
 def sink_rate(
@@ -180,19 +182,61 @@ def undecided_heads(
     return records.head_mean(np.where(np.isnan(gap), np.nan, np.abs(one - records.finite_number("eps", eps)) <= gap), per)
 
 
-def massive_activations(
-    record: Mapping[Any, Any], position: ArrayLike | None = None, *, threshold: float = 100.0, ratio: float = 1000.0
-) -> Floats:
-    """Sun et al.'s rule (2024, arXiv 2402.17762): max |h| > threshold and > ratio times the median |h| of the same position.
+def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRESHOLD, ratio: float = RATIO) -> Floats:
+    """Sun et al.'s definition (2024, arXiv 2402.17762): |h| > 100 and > 1,000 times the median |h| of its hidden state.
 
-    The rule was made for models of 7B parameters and fails in small ones (arXiv 2508.03616): report `norm_ratio`,
+    A hidden state is that of a whole prompt at one depth: its median is over all positions and dims together, as in their code
+    (`hidden_median`), and not over the dims of one position.
+
+    Args:
+        largest: |h|, or the largest of several: float[...].
+        median: That of the hidden state, which broadcasts with it.
+        threshold: In units of the residual stream.
+        ratio: To the median.
+
+    Returns:
+        1, 0 or NaN, where a number is undefined: float[...].
+
+    Raises:
+        SinkjaxError: A threshold is not finite.
+    """
+    largest, median = np.asarray(largest), np.asarray(median)
+    massive = (largest > records.finite_number("threshold", threshold)) & (
+        largest > records.finite_number("ratio", ratio) * median
+    )
+    return np.where(np.isnan(largest + median), np.nan, massive)
+
+
+def hidden_median(record: Mapping[Any, Any]) -> Floats:
+    """The median |h| of each hidden state, all positions and dims together.
+
+    Args:
+        record: Statistics by name, with state_median (that number), or with resid_median, the medians of the positions, whose own
+            median then stands for it.
+
+    Returns:
+        float[..., prompt, depth].
+
+    Raises:
+        SinkjaxError: Neither statistic was measured.
+    """
+    if STATE_MEDIAN in record:
+        return records.measured(record, STATE_MEDIAN)
+    return np.nanmedian(records.measured(record, "resid_median"), axis=-1)
+
+
+def massive_activations(
+    record: Mapping[Any, Any], position: ArrayLike | None = None, *, threshold: float = THRESHOLD, ratio: float = RATIO
+) -> Floats:
+    """Whether the largest |h| of a position is massive (`is_massive`).
+
+    The definition was made for models of 7B parameters and fails in small ones (arXiv 2508.03616): report `norm_ratio`,
     `top1_over_median` and the maximum itself beside it.
 
     Args:
-        record: Statistics by name, with resid_max and resid_median.
+        record: Statistics by name, with resid_max and what `hidden_median` takes.
         position: int, int[prompt], or None for all.
-        threshold: In units of the residual stream.
-        ratio: To the median.
+        threshold, ratio: As for `is_massive`.
 
     Returns:
         1, 0 or NaN: float[..., prompt, depth], with a last axis of positions where `position` is None.
@@ -200,11 +244,8 @@ def massive_activations(
     Raises:
         SinkjaxError: A statistic was not measured; the position is outside the record; a threshold is not finite.
     """
-    largest, median = records.measured(record, "resid_max"), records.measured(record, "resid_median")
-    massive = (largest > records.finite_number("threshold", threshold)) & (
-        largest > records.finite_number("ratio", ratio) * median
-    )
-    return records.at(np.where(np.isnan(largest + median), np.nan, massive), position)
+    largest, median = records.measured(record, "resid_max"), hidden_median(record)
+    return records.at(is_massive(largest, median[..., None], threshold=threshold, ratio=ratio), position)
 
 
 def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
@@ -260,7 +301,7 @@ def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None
 
 
 def massive_onset(
-    record: Mapping[Any, Any], position: ArrayLike | None = 0, *, threshold: float = 100.0, ratio: float = 1000.0
+    record: Mapping[Any, Any], position: ArrayLike | None = 0, *, threshold: float = THRESHOLD, ratio: float = RATIO
 ) -> Floats:
     """First depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere for None; `NEVER` (inf) if none has.
 

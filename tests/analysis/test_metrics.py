@@ -251,16 +251,25 @@ def test_sink_onset_counts_the_heads_of_a_layer():
     assert metrics.sink_onset(record, 1).tolist() == [metrics.NEVER]
 
 
-def test_both_parts_of_suns_rule_are_needed_and_strict():
-    record = Record(
-        {
-            "resid_max": np.array([[[2000.0, 90.0, 500.0, 100.0, np.nan]]]),
-            "resid_median": np.array([[[0.2, 0.01, 0.5, 0.01, np.nan]]]),
-        }
+def test_both_parts_of_suns_definition_are_needed_and_strict():
+    largest, median = [2000.0, 100.0, 90.0, 500.0, np.nan], [0.2, 0.01, 0.01, 0.5, 0.2]
+    np.testing.assert_array_equal(metrics.is_massive(largest, median), [1, 0, 0, 0, np.nan])
+    np.testing.assert_array_equal(metrics.is_massive(largest, 0.2), [1, 0, 0, 1, np.nan])
+    np.testing.assert_allclose(
+        metrics.top1_over_median(Record({"resid_max": np.array([[largest]]), "resid_median": np.array([[median]])}), 3), [[1000]]
     )
-    np.testing.assert_array_equal(metrics.massive_activations(record), [[[1, 0, 0, 0, np.nan]]])
-    np.testing.assert_array_equal(metrics.massive_activations(record, 0), [[1]])
-    np.testing.assert_allclose(metrics.top1_over_median(record, 2), [[1000]])
+
+
+def test_the_median_of_a_massive_activation_is_that_of_the_whole_hidden_state():
+    record = {
+        "resid_max": np.array([[[2000.0, 150.0, 2000.0, np.nan]]]),
+        "resid_median": np.array([[[3.0, 0.1, 0.2, np.nan]]]),  # by position: of position 0 more than a thousandth
+    }
+    np.testing.assert_array_equal(metrics.hidden_median(Record(record)), [[0.2]])
+    np.testing.assert_array_equal(metrics.massive_activations(Record(record)), [[[1, 0, 1, np.nan]]])
+    np.testing.assert_array_equal(metrics.massive_activations(Record(record), 0), [[1]])
+    exact = Record(record | {"state_median": np.array([[2.0]])})
+    np.testing.assert_array_equal(metrics.massive_activations(exact), [[[0, 0, 0, np.nan]]])
 
 
 def test_massive_onset_at_a_position_and_anywhere():

@@ -61,8 +61,16 @@ def test_values_stand_side_by_side_and_differences_are_paired(folder):
     difference = rows["masked", "loss (nats per token): B - A"]
     each = means["random"] - means["trained"]
     assert difference.mean == pytest.approx(each.mean(), rel=1e-3)
-    assert each.min() <= difference.low <= difference.high <= each.max()
+    assert difference.low < each.mean() < difference.high
     assert len(rows) == 2 * 4 * 3
+
+
+def test_prompts_of_one_document_are_not_independent(folder):
+    stores = [results.open_store(folder / f"{name}.zarr") for name in ("trained", "random")]
+    shared = [store.assign_attrs(study={"documents": [0, 0, 1]}) for store in stores]
+    found = compare.compare(*shared, {"A": "a", "B": "b"})
+    assert {row.value.method for row in found.rows} <= {"clustered t", "none"}
+    assert any(row.value.method == "clustered t" for row in found.rows)
 
 
 def test_a_store_does_not_differ_from_itself(folder):

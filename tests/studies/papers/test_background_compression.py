@@ -50,9 +50,9 @@ def test_entropy_is_in_bits_and_correlation_is_pearsons(rng):
 def test_controls_drop_another_position_within_reach():
     shape = Planted(STUDY, architecture={"layers": 5}).architecture
     drawn = list(STUDY.controls[0].conditions(Compression(length=12), shape))
-    assert [entry.budget for entry in drawn] == [1] * 20 + [5] * 20
+    assert [entry.budget for entry in drawn] == [1] * 15 + [5] * 3  # all that there are
     assert {entry.edit.terms[0].queries[0] for entry in drawn} <= {1, 2, 3}
-    assert {len(entry.edit.terms[0].layers) for entry in drawn[20:]} == {5}
+    assert {len(entry.edit.terms[0].layers) for entry in drawn[15:]} == {5}
     assert compression.middle(31) == slice(6, 26)
 
 
@@ -94,21 +94,22 @@ def judged(shares=(0.5, 0.5, 0.99, 0.99, 0.99, 0.99, 0.99, 0.5, 0.5), slack=0.0,
 @pytest.mark.parametrize(
     ("change", "verdicts"),
     [
-        ({}, "ssssss"),
+        ({}, "sssssh"),
         ({"shares": (*[0.99] * 7, 0.5, 0.5)}, "i"),  # as compressed in the early layers
         ({"shares": (0.5, 0.5, *[0.99] * 7)}, "i"),  # and in the late ones
-        ({"norms": [0, 0, 100, 10, 100, 10, 100, 100, 10]}, "sissss"),  # r = -0.31
-        ({"sinking": [1, 1, 0, 0, 0, 0, 0, 1]}, "ssisss"),
+        ({"shares": (*[0.99] * 3, 0.9, 0.9, 0.9, 0.9, 0.5, 0.5)}, "c"),  # more in the early ones
+        ({"norms": [0, 0, 100, 10, 100, 10, 100, 100, 10]}, "scsssh"),  # r = -0.31
+        ({"sinking": [1, 1, 0, 0, 0, 0, 0, 1]}, "sscssh"),
         ({"norms": [5.0] * 9}, "snn"),
-        ({"freed": (0.9, 100)}, "sssiss"),
-        ({"freed": (1.1, 99)}, "sssiss"),
-        ({"sinks": (36, 0, 70)}, "ssssis"),
-        ({"sinks": (30, 5, 70)}, "ssssis"),
-        ({"sinks": (0, 0, 1)}, "ssssns"),
-        ({"slack": 2e-4}, "sssssi"),
+        ({"freed": (0.9, 100)}, "sssish"),
+        ({"freed": (-2, 100)}, "ssscsh"),
+        ({"freed": (1.1, 95)}, "sssish"),
+        ({"sinks": (34.7, 0, 70)}, "ssssih"),
+        ({"sinks": (36, 0, 70)}, "ssssch"),
+        ({"sinks": (30, 5, 70)}, "ssssih"),
+        ({"sinks": (0, 0, 1)}, "ssssnh"),
+        ({"slack": 2e-4}, "sssssf"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(change, verdicts):
-    names = {"s": "supported", "i": "inconclusive", "n": "not applicable"}
-    for found, wanted in zip(judged(**change), verdicts, strict=False):
-        assert found == names[wanted]
+    assert "".join(verdict[0] for verdict in judged(**change)).startswith(verdicts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import xarray
 
 import sinkjax
 from sinkjax import Capture, Probe, Site
+from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.background import _tokens, elsewhere
 from sinkjax.studies.papers.background.elsewhere import SINKS, STUDY, Elsewhere, there
@@ -78,9 +80,10 @@ def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts
     text = natural(np.ones((2, L + 1, T)), np.zeros((2, L, H, T)), tokens).isel(edit=0)
     np.testing.assert_array_equal(np.flatnonzero(_tokens.occurrences(text, ".")[0]), [5, 9])
     (size,) = _tokens.in_text(Elsewhere(length=T), text, ".", {"size": values})
-    assert (size.value.mean, size.value.n, size.percentile, size.controls) == (7, 1, 100, 20)
+    assert (size.value.mean, size.value.n) == (7, 1)
+    assert size.rank == Rank(45, 0, 45)  # all pairs of the ten other positions
     (absent,) = _tokens.in_text(Elsewhere(length=T), text, "!", {"size": values})
-    assert (absent.value.mean, absent.percentile, absent.controls) == (None, None, 0)
+    assert (absent.value.mean, absent.rank) == (None, None)
     assert _tokens.ranked(text, values) == [(1.0, 22, "x")]
 
 
@@ -140,21 +143,24 @@ def test_configs_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     ("change", "verdicts"),
     [
-        ({}, "sss"),
-        ({"size": 499.0}, "iss"),  # less than 1,000 times the median
-        ({"prompts": 4}, "iss"),  # not in most prompts
-        ({"delimiters": (",",)}, "nss"),
-        ({"sinks": 1.0}, "sis"),
-        ({"rank": 95}, "sis"),
-        ({"first": 2}, "ssi"),  # the sink goes with what the layer leaves
-        ({"first": 4}, "ssi"),  # or comes two layers later
-        ({"first": L}, "ssn"),  # or never
+        ({}, "ss"),
+        ({"size": 499.0}, "cs"),  # less than 1,000 times the median
+        ({"prompts": 4}, "is"),  # not in most prompts
+        ({"delimiters": (",",)}, "ns"),
+        ({"sinks": 1.5}, "si"),
+        ({"controls": 20}, "si"),  # too few for the largest of five
+        ({"below": 99}, "si"),
+        ({"sinks": -9.0, "all": True}, "sc"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(change, verdicts):
     config = Elsewhere(delimiters=change.get("delimiters", Elsewhere().delimiters))
     label = there(config.delimiters[0])
-    rows = {(label, SINKS): row(label, SINKS, change.get("sinks", 1.1), percentile=change.get("rank", 100))}
-    stores = {"natural": onset(change.get("first", 3)), "placed": placed(change.get("size", 600.0), change.get("prompts", N))}
-    names = {"s": "supported", "i": "inconclusive", "n": "not applicable"}
-    assert Planted(STUDY, config, {"layers": L}, rows, stores).verdicts() == [names[verdict] for verdict in verdicts]
+    m = change.get("controls", 100)
+    ranked = Rank(min(change.get("below", m), m), 0, m)
+    rows = {(label, SINKS): replace(row(label, SINKS, change.get("sinks", 4.0)), rank=ranked)}
+    if "all" in change:
+        rows = {(there(token), SINKS): row(there(token), SINKS, change["sinks"]) for token in config.delimiters}
+    stores = {"placed": placed(change.get("size", 600.0), change.get("prompts", N))}
+    found = Planted(STUDY, config, {"layers": L}, rows, stores).verdicts()
+    assert [verdict[0] for verdict in found] == list(verdicts)

@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.summary import Row
+from sinkjax.analysis.summary import Rank, Row
 from sinkjax.studies.papers.background import massive
 from sinkjax.studies.papers.background._massive import RANKS, Levels, levels_probe, massive_layers
 from sinkjax.studies.papers.background.massive import LATER, MEAN, MEDIAN, STUDY, ZERO, Massive
@@ -15,7 +15,6 @@ from sinkjax.studies.specs import specs
 from tests.studies.planted import Planted, around
 
 N, L, T = 8, 6, 10
-SUPPORTED, INCONCLUSIVE, NEVER = "supported", "inconclusive", "not applicable"
 
 
 def record(largest: float, layers: int = 4, width: int = 20) -> dict[str, np.ndarray]:
@@ -73,56 +72,83 @@ def test_too_many_dims_are_refused(tiny_config):
 def judged(
     sizes: dict[int, float],
     there: bool = True,
-    zero: tuple[float, float] = (1.6, 100),
+    prompts: int = N,
+    zero: tuple[float, int] = (2.0, 100),
     mean: float = 0.03,
     median: float = 0.03,
     control: float = 0.04,
-) -> list[str]:
-    """sizes: layer -> the largest |h| after it, where that is massive. zero: effect and percentile of zeros."""
-    top = np.full((1, N, L + 1, RANKS), 50.0)
-    for layer, size in sizes.items():
-        top[0, :, layer + 1, 0] = size
+) -> str:
+    """sizes: layer -> |h| of the position after it, where that is massive, in the first `prompts`. zero: effect, percentile."""
     largest = np.ones((1, N, L + 1, T))
-    largest[..., 0 if there else 3] = 600
+    for layer, size in sizes.items():
+        largest[0, :prompts, layer + 1, 0] = size
+    if not there:
+        largest[..., 3] = 2000
     levels = {
-        "state_largest": (("edit", "prompt", "depth", "rank"), top),
+        "state_largest": (("edit", "prompt", "depth", "rank"), np.sort(largest)[..., ::-1]),
         "state_median": (("edit", "prompt", "depth"), np.full((1, N, L + 1), 0.5)),
         "stream": (("edit", "prompt", "layer", "place", "dim"), np.ones((1, N, L, 1, 32))),
         "resid_max": (("edit", "prompt", "depth", "position"), largest),
     }
-    losses = {
-        name: xarray.Dataset({"nll": (("edit", "prompt", "position"), np.full((1, N, T), loss))})
-        for name, loss in (("sweep", 3.0), ("controls", 3.0 + control))
+    labels = [f"control {number}: random dims to {to}" for to in massive.BUDGETS for number in range(20)]
+    losses = np.full((40, N, T), 3.0)
+    losses[7] += control * np.linspace(0.9, 1.1, N)[:, None]
+    losses[20:] = 9  # those set to their mean are not asked
+    stores = {
+        "sweep": xarray.Dataset({"nll": (("edit", "prompt", "position"), np.full((1, N, T), 3.0))}),
+        "controls": xarray.Dataset({"nll": (("edit", "prompt", "position"), losses)}, {"edit": labels}),
+        "levels": xarray.Dataset(levels),
     }
     name = massive.measures(Massive())[0].name
     effects = {ZERO: around(zero[0]), MEAN: around(mean, 0.01), MEDIAN: around(median, 0.01)}
-    rows = {(label, name): Row(label, "", name, around(4.0), effect, zero[1], 20) for label, effect in effects.items()}
-    return Planted(STUDY, rows=rows, stores={**losses, "levels": xarray.Dataset(levels)}).verdicts()
+    ranked = Rank(zero[1] // 5, 0, 20)
+    rows = {(label, name): Row(label, "", name, around(4.0), effect, ranked) for label, effect in effects.items()}
+    return "".join(verdict[0] for verdict in Planted(STUDY, rows=rows, stores=stores).verdicts())
 
 
 STEADY = dict.fromkeys(range(1, L), 600.0)
 
 
 @pytest.mark.parametrize(
-    ("change", "fails"),
+    ("change", "verdicts"),
     [
-        ({}, []),
-        ({"there": False}, [0]),
-        ({"sizes": dict.fromkeys((2, 3, 4, 5), 600.0)}, [1]),  # not in the first quarter
-        ({"sizes": dict.fromkeys((1, 2, 4), 600.0)}, [1]),  # two stretches
-        ({"sizes": STEADY | {3: 1200.0}}, [1]),
-        ({"zero": (1.4, 100)}, [2]),
-        ({"zero": (1.6, 95)}, [2]),
-        ({"mean": 0.045}, [3]),
-        ({"mean": -0.045}, [3]),
-        ({"median": 0.045}, [4]),
-        ({"control": -0.06}, [4]),
+        ({}, "sssss"),
+        ({"there": False}, "cssss"),
+        ({"prompts": 4}, "innnn"),
+        ({"sizes": dict.fromkeys((2, 3, 4, 5), 600.0)}, "scsss"),  # not in the first quarter
+        ({"sizes": dict.fromkeys((1, 2, 4), 600.0)}, "scsss"),  # two stretches
+        ({"sizes": STEADY | {3: 1201.0}}, "scsss"),
+        ({"zero": (1.4, 100)}, "ssiss"),
+        ({"zero": (-2.0, 100)}, "sscss"),
+        ({"zero": (2.0, 95)}, "ssiss"),
+        ({"mean": 0.045}, "sssis"),
+        ({"mean": 0.07}, "ssscs"),
+        ({"mean": -0.07}, "ssscs"),
+        ({"median": 0.045}, "ssssi"),
+        ({"median": 0.08}, "ssssc"),
+        ({"control": 0.05}, "ssssi"),
+        ({"control": -0.06}, "ssssc"),
     ],
 )
-def test_each_claim_needs_every_part_of_its_rule(change, fails):
-    found = judged(**{"sizes": STEADY, **change})
-    assert found == [INCONCLUSIVE if number in fails else SUPPORTED for number in range(5)]
+def test_each_claim_needs_every_part_of_its_rule(change, verdicts):
+    assert judged(**{"sizes": STEADY, **change}) == verdicts
 
 
 def test_nothing_is_claimed_of_a_model_without_massive_activations():
-    assert judged({}) == [INCONCLUSIVE, NEVER, NEVER, NEVER, NEVER]
+    assert judged({}) == "cnnnn"
+
+
+def test_onsets_gaps_and_sizes_are_those_of_each_prompt():
+    """Another prompt's layers do not fill a prompt's gaps."""
+    largest = np.ones((1, 3, L + 1, T))
+    largest[0, 0, [2, 3, 4], 0] = 600, 900, 700
+    largest[0, 1, [2, 5], 0] = 800
+    levels = {
+        "state_median": (("edit", "prompt", "depth"), np.full((1, 3, L + 1), 0.5)),
+        "resid_max": (("edit", "prompt", "depth", "position"), largest),
+    }
+    results = Planted(STUDY, stores={"levels": xarray.Dataset(levels)})
+    np.testing.assert_array_equal(massive.exists(results), [1, 1, 0])
+    np.testing.assert_array_equal(massive.of_massive(lambda held, size: held[0])(results), [1, 1, np.nan])
+    np.testing.assert_array_equal(massive.of_massive(lambda held, size: held.size)(results), [3, 2, np.nan])
+    np.testing.assert_array_equal(massive.of_massive(lambda held, size: size.max() / size.min())(results), [1.5, 1, np.nan])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import xarray
 
 import sinkjax
 from sinkjax import Capture, Probe, Site
@@ -14,7 +15,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.background import patch
 from sinkjax.studies.papers.background.patch import DONOR, KEYS, RESID, SITES, STUDY, VALUES, Patch, everywhere, single
 from sinkjax.studies.specs import specs
-from tests.studies.planted import Planted, row
+from sinkjax.studies.study import NO_EDIT
+from tests.studies.planted import PROMPTS, Planted, row
 
 CONFIG = Patch(length=10, prompts=2, control_prompts=2, controls=3)
 SEEN = Probe(capture=tuple(Capture(Site(site), name=f"seen_{site}") for site in SITES))
@@ -61,6 +63,14 @@ def test_controls_take_a_later_position_within_each_prompt(model, batch):
                 assert 2 <= at[0] < length
 
 
+def test_controls_are_different_ones_or_all_that_there_are(model, batch):
+    one = SimpleNamespace(tokens=batch.tokens[:1, :8], lengths=np.array([8]))
+    config = Patch(length=8, prompts=1, control_prompts=1)
+    found = patch.random_values(config, model, one)
+    assert len(found) == len(patch.RANDOM_VALUES.blank(config, model.config, 1)) == 6
+    assert len({donor[RESID].tobytes() for donor in found}) == 6
+
+
 def test_every_site_has_as_many_controls_in_one_layer_and_in_all(tiny_config):
     main, controls, *_ = specs(STUDY, CONFIG, tiny_config)
     budgets = {condition.budget for condition in main.conditions} - {None}
@@ -84,12 +94,12 @@ BASE = {
     (DONOR, SIZE): 100,
     (everywhere(RESID), SINKS): 60,
     (everywhere(RESID), SIZE): 100,
-    (single(RESID, 0), SINKS): 41,
+    (single(RESID, 0), SINKS): 42,
     (everywhere(KEYS), SINKS): 50,
-    (everywhere(KEYS), SIZE): 9,
-    (everywhere(VALUES), SINKS): 5,
-    (single(patch.MLP, 2), SIZE): 51,
-    (single(patch.ATTENTION, 3), SIZE): 49,
+    (everywhere(KEYS), SIZE): 8,
+    (everywhere(VALUES), SINKS): 4,
+    (single(patch.MLP, 2), SIZE): 52,
+    (single(patch.ATTENTION, 3), SIZE): 48,
 }
 
 
@@ -97,22 +107,34 @@ BASE = {
     ("change", "percentile", "verdicts"),
     [
         ({}, 100, "ssss"),
-        ({}, 99, "iiii"),
-        ({(single(RESID, 0), SINKS): 39}, 100, "isss"),  # below half of the donor run's
-        ({(single(RESID, 0), SINKS): 0, (single(RESID, 1), SINKS): 80}, 100, "isss"),  # not in the first quarter
-        ({(everywhere(KEYS), SINKS): 39}, 100, "siis"),
-        ({(everywhere(RESID), SINKS): 90, (single(RESID, 0), SINKS): 44}, 100, "isss"),  # below half of the whole stream's
-        ({(everywhere(VALUES), SINKS): 7}, 100, "siss"),  # more than a tenth of the whole stream's
-        ({(everywhere(VALUES), SINKS): -7}, 100, "siss"),
-        ({(everywhere(KEYS), SIZE): 11}, 100, "ssis"),
-        ({(single(patch.MLP, 2), SIZE): 49}, 100, "sssi"),
-        ({(single(patch.ATTENTION, 3), SIZE): 51}, 100, "sssi"),
-        ({(DONOR, SIZE): 0.5}, 100, "ssin"),
+        ({}, 95, "iiii"),
+        ({(single(RESID, 0), SINKS): 40}, 100, "isss"),
+        ({(single(RESID, 0), SINKS): 39}, 100, "csss"),  # below half of the donor run's
+        ({(single(RESID, 0), SINKS): 0, (single(RESID, 1), SINKS): 80}, 100, "csss"),  # not in the first quarter
+        ({(everywhere(KEYS), SINKS): 39}, 100, "sccs"),
+        ({(everywhere(RESID), SINKS): 90, (single(RESID, 0), SINKS): 44}, 100, "csss"),  # below half of the whole stream's
+        ({(everywhere(VALUES), SINKS): 5.5}, 100, "siss"),  # perhaps a tenth of the whole stream's
+        ({(everywhere(VALUES), SINKS): 9}, 100, "scss"),
+        ({(everywhere(VALUES), SINKS): -9}, 100, "scss"),
+        ({(everywhere(KEYS), SIZE): 12}, 100, "sscs"),
+        ({(single(patch.MLP, 2), SIZE): 48}, 100, "sssc"),
+        (
+            {(single(patch.MLP, 2), SIZE): 0, (single(patch.MLP, 1), SIZE): 100},
+            100,
+            "sssc",
+        ),  # not where it grows in the donor run
+        ({(single(patch.ATTENTION, 3), SIZE): 50}, 100, "sssi"),
+        ({(single(patch.ATTENTION, 0), SIZE): 52}, 100, "sssc"),  # any layer counts
+        ({(DONOR, SIZE): 0.5}, 100, "ssnn"),
         ({(DONOR, SINKS): 10.5}, 100, "nnnn"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(change, percentile, verdicts):
     effects = BASE | change
     rows = {(label, name): row(label, name, 0.0, effect, percentile) for (label, name), effect in effects.items()}
-    names = {"s": "supported", "i": "inconclusive", "n": "not applicable"}
-    assert Planted(STUDY, architecture={"layers": 4}, rows=rows).verdicts() == [names[verdict] for verdict in verdicts]
+    largest = np.ones((2, PROMPTS, 5, 3))  # edit, prompt, depth, position
+    largest[1, :, 1:, 1], largest[1, :, 3:, 1] = 10, 100  # layer 2 of the donor run writes most of it
+    axes = ("edit", "prompt", "depth", "position")
+    store = xarray.Dataset({"resid_max": (axes, largest)}, {"edit": [NO_EDIT, DONOR]})
+    planted = Planted(STUDY, architecture={"layers": 4}, rows=rows, stores={"sweep": store})
+    assert [verdict[0] for verdict in planted.verdicts()] == list(verdicts)

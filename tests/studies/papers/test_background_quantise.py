@@ -55,7 +55,8 @@ def test_controls_do_the_same_at_other_positions():
     drawn = list(STUDY.controls[0].conditions(config, shape, 5))
     assert [entry.budget for entry in drawn] == [dropped.budget] * 20 + [masked.budget] * 20
     assert {entry.edit.terms[0].layers for entry in drawn[:20]} == {(5,)} == {dropped.edit.terms[0].layers}
-    positions = {(entry.edit.terms[0].queries or entry.edit.terms[0].keys)[0] for entry in drawn}
+    positions = [(entry.edit.terms[0].queries or entry.edit.terms[0].keys)[0] for entry in drawn]
+    assert len(set(positions[:20])) == len(set(positions[20:])) == 20
     assert 2 not in positions
     assert max(positions) < T - 8
 
@@ -64,16 +65,18 @@ def test_controls_do_the_same_at_other_positions():
     ("change", "verdicts"),
     [
         ({}, "sss"),
-        ({"removed": 31}, "iss"),  # more than half of the error is left
-        ({"removed": 29, "token": -3}, "iss"),  # less than half of what one scale a token saves
+        ({"removed": 30.3}, "iss"),
+        ({"removed": 31}, "css"),  # more than half of the error is left
+        ({"removed": 29, "token": -3}, "css"),  # less than half of what one scale a token saves
         ({"rank": 5}, "iss"),
-        ({"token": 31}, "sis"),
+        ({"token": 31}, "scs"),
         ({"masked": -5.1}, "ssi"),
+        ({"masked": -7.2}, "ssc"),
         ({"largest": 10.0}, "nnn"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(change, verdicts):
-    found = {"plain": 60.0, "removed": 20.0, "token": 3.0, "rank": 0.0, "masked": -4.9, "largest": 11.0} | change
+    found = {"plain": 60.0, "removed": 20.0, "token": 3.0, "rank": 0.0, "masked": -4.8, "largest": 11.0} | change
     tensor, token, *_ = (measure.name for measure in quantise.measures(Quantise()))
     rows = {
         (NO_EDIT, tensor): row(NO_EDIT, tensor, found["plain"]),
@@ -84,5 +87,5 @@ def test_each_claim_needs_every_part_of_its_rule(change, verdicts):
     largest = np.ones((1, N, 3, T))
     largest[..., 0] = found["largest"]
     store = xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), largest)})
-    names = {"s": "supported", "i": "inconclusive", "n": "not applicable"}
-    assert Planted(STUDY, rows=rows, stores={"sweep": store}).verdicts() == [names[verdict] for verdict in verdicts]
+    found = Planted(STUDY, rows=rows, stores={"sweep": store}).verdicts()
+    assert [verdict[0] for verdict in found] == list(verdicts)

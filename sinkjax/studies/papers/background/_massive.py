@@ -1,4 +1,4 @@
-"""Massive activations by Sun et al.'s definition: what is measured, and in which layer and dims of a model they are."""
+"""Massive activations by Sun et al.'s definition: what is measured (`metrics.is_massive`), and where in a model they are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.analysis import metrics
 from sinkjax.studies.papers.background._position import real
 
-THRESHOLD, RATIO = 100.0, 1000.0  # Sun et al., section 2
 RANKS = 10  # largest activations that are kept of each hidden state
 
 
@@ -33,7 +33,7 @@ def median(x: Any, view: Any) -> Any:
 
 def state_median() -> sinkjax.Statistic:
     """The median |h| of each hidden state, all positions together."""
-    return sinkjax.Statistic("state_median", sinkjax.Site.RESID, median, ("prompt", "depth"))
+    return sinkjax.Statistic(metrics.STATE_MEDIAN, sinkjax.Site.RESID, median, ("prompt", "depth"))
 
 
 def levels_probe(position: int) -> sinkjax.Probe:
@@ -74,6 +74,5 @@ class Levels:
 
 def massive_layers(record: Mapping[Any, Any], prompts: int | None = None) -> NDArray[np.integer]:
     """The layers after which the largest |h| obeys the definition in most of the first prompts, ascending."""
-    top, middle = (np.asarray(record[name])[:prompts, 1:] for name in ("state_largest", "state_median"))
-    massive = (top[..., 0] > THRESHOLD) & (top[..., 0] > RATIO * middle)
-    return np.flatnonzero(massive.mean(axis=0) > 0.5)
+    massive = metrics.is_massive(np.asarray(record["state_largest"])[..., 0], metrics.hidden_median(record))
+    return np.flatnonzero(massive[:prompts, 1:].mean(axis=0) > 0.5)

@@ -30,6 +30,10 @@ class Position(st.Controlled):
         """A random other position that enough queries see."""
         return int(rng.choice([place for place in range(self.length - MIN_QUERIES) if place != self.position]))
 
+    def others(self, rng: np.random.Generator) -> list[int]:
+        """Different random other positions, one for each control, or all that there are."""
+        return st.without_replacement(self.controls, lambda: self.another(rng))
+
 
 def kept_mlp(config: Position) -> dict[str, sinkjax.Edit]:
     """The no-op of a dropped MLP output."""

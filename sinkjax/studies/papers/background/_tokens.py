@@ -21,24 +21,21 @@ def label(token: str) -> str:
     return "line break" if token == "\n" else f"“{token.strip(' ')}”"
 
 
-def in_text(config: Any, text: Any, token: str, values: Mapping[str, NDArray]) -> list[st.Row]:
+def in_text(config: Any, text: Any, token: str, values: Mapping[str, NDArray], clusters: NDArray | None = None) -> list[st.Row]:
     """The values at a token where the text has it, ranked among as many random other positions of the same prompts.
 
-    text: the unedited run. values: name of a measure -> float[prompt, position].
+    text: the unedited run. values: name of a measure -> float[prompt, position]. clusters: the document of each prompt.
     """
     where, usable = occurrences(text, token), candidates(text)
     rng = intervals.generator(config.seed, f"background/elsewhere in the text {token}")
-    draws = [where, *(random_positions(where, usable, rng) for _ in range(config.controls))]
+    drawn = st.without_replacement(config.controls, lambda: random_positions(where, usable, rng), lambda chosen: chosen.tobytes())
     present = where.any(axis=-1)
     rows = []
     for name, found in values.items():
-        means = [_mean_at(found, chosen) for chosen in draws]
-        value = intervals.interval(means[0], seed=config.seed)
-        rank, controls = None, 0
-        if present.any():
-            average, *random = (mean[present].mean() for mean in means)
-            rank, controls = float(intervals.percentile_among(average, random)), config.controls
-        rows.append(st.Row(f"{label(token)} {NATURAL}", NATURAL, name, value, percentile=rank, controls=controls))
+        here, *random = (_mean_at(found, chosen) for chosen in (where, *drawn))
+        value = intervals.interval(here, seed=config.seed, clusters=clusters)
+        rank = st.Rank.among(here[present].mean(), [mean[present].mean() for mean in random]) if present.any() else None
+        rows.append(st.Row(f"{label(token)} {NATURAL}", NATURAL, name, value, rank=rank))
     return rows
 
 

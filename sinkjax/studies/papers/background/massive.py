@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis import metrics
+from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import at_least, below, refuse
-from sinkjax.studies.papers.background._massive import RANKS, RATIO, THRESHOLD, Levels, levels_probe, massive_layers
+from sinkjax.studies.papers.background._massive import RANKS, Levels, levels_probe
 from sinkjax.studies.papers.background._position import record
 
 ZERO, MEAN = "massive dims to zero", "massive dims to their mean"
@@ -22,6 +21,7 @@ LATER, MEDIAN = "massive dims to zero after that layer and all later ones", "dim
 TO_ZERO, TO_MEAN = BUDGETS = "zero", "their mean"  # controls of each kind set as many dims to the same sort of value
 LEVELS, BY_LAYER = "levels", "by-layer"
 DAMAGE, HARMLESS = 0.5, 0.05  # nats per token: what counts as damage, and what as none
+MOST = 0.5  # share of prompts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +73,14 @@ def after(name: str, architecture: Any) -> list[str]:
     return [f"{name} after layer {layer}" for layer in range(architecture.layers)]
 
 
-def draw(rng: np.random.Generator, config: Massive, architecture: Any, to: str, levels: Levels) -> sinkjax.Edit:
+def random_dims(config: Massive, architecture: Any, levels: Levels) -> Iterator[st.Condition]:
     """As many random dims of the same position, none of the ten largest, after the same layer."""
-    dims = rng.choice(levels.order[levels.layer, RANKS:], config.dims, replace=False)
-    return set_dims(config, levels, to, dims, [levels.layer]).named(f"random dims to {to}")
+    rng, smaller = intervals.generator(config.seed, "background/massive controls"), levels.order[levels.layer, RANKS:]
+    for to in BUDGETS:
+        drawn = st.without_replacement(config.controls, lambda: rng.choice(smaller, config.dims, replace=False), frozenset)
+        for number, dims in enumerate(drawn):
+            edit = set_dims(config, levels, to, dims, [levels.layer]).named(f"control {number}: random dims to {to}")
+            yield st.Condition(edit, st.CONTROL, budget=to)
 
 
 def noop(config: Massive, architecture: Any, levels: Levels) -> dict[str, sinkjax.Edit]:
@@ -100,94 +104,120 @@ def measures(config: Massive) -> tuple[st.Measure, ...]:
     return st.loss(), st.sink_rate(config.position, config.eps), st.largest_elsewhere(config.position)
 
 
-def found(results: st.Results) -> SimpleNamespace:
-    """The unedited model after the layer of the edits, and over all layers after which the definition holds (NaN if none)."""
-    data, few = results[LEVELS].isel(edit=0), results.size("prompt", "controls")
-    levels, held = Levels.of(data, few), massive_layers(data)
-    top, median = data["state_largest"].values, data["state_median"].values[:, levels.layer + 1, None]
-    here, peaks = top[:, levels.layer + 1], top[:, 1:, 0].mean(axis=0)[held] if held.size else np.array([np.nan])
-    layers = held if held.size else peaks
-    where = metrics.largest_activation(data).position[:, levels.layer + 1]
-    return SimpleNamespace(
-        layer=levels.layer,
-        dims=levels.order[levels.layer, : results.config.dims].tolist(),
-        size=here[:, 0],
-        ratio=here[:, 0] / median[:, 0],
-        obeying=((here > THRESHOLD) & (here > RATIO * median)).sum(axis=1),
-        share=(where == results.config.position).mean(),
-        held=massive_layers(data, few).size,
-        first=layers[0],
-        last=layers[-1],
-        gaps=np.ptp(layers) + 1 - layers.size,
-        most=peaks.max(),
-        least=peaks.min(),
-    )
+def unedited(results: st.Results) -> Any:
+    """The unedited model."""
+    return results[LEVELS].isel(edit=0)
 
 
-def largest_control(results: st.Results) -> float:
-    """The largest absolute effect of a control on the loss."""
+def levels(results: st.Results) -> Levels:
+    return Levels.of(unedited(results), results.size("prompt", "controls"))
+
+
+def after_edited(results: st.Results) -> tuple[NDArray, NDArray]:
+    """The largest |h| after the layer of the edits, and their median: float[prompt, rank], float[prompt, 1]."""
+    data, depth = unedited(results), levels(results).layer + 1
+    return data["state_largest"].values[:, depth], metrics.hidden_median(data)[:, depth, None]
+
+
+def massive_after(results: st.Results) -> NDArray[np.bool_]:
+    """Whether the position is massive after each layer: bool[prompt, layer]."""
+    return metrics.massive_activations(unedited(results), results.config.position)[:, 1:] == 1
+
+
+def exists(results: st.Results) -> NDArray:
+    """1 or 0 for each prompt: whether the position is massive after any layer."""
+    return massive_after(results).any(axis=1).astype(float)
+
+
+def largest_here(results: st.Results) -> NDArray:
+    """1 or 0 for each prompt: whether its largest |h| after the layer of the edits is at the position."""
+    where = metrics.largest_activation(unedited(results)).position[:, levels(results).layer + 1]
+    return (where == results.config.position).astype(float)
+
+
+def of_massive(of: Callable[[NDArray, NDArray], float]) -> Callable[[st.Results], NDArray]:
+    """Something of the layers after which the position is massive, and of its |h| there: float[prompt], NaN without any."""
+
+    def values(results: st.Results) -> NDArray:
+        sizes = unedited(results)["resid_max"].values[:, 1:, results.config.position]
+        layers = map(np.flatnonzero, massive_after(results))
+        return np.array([of(held, size[held]) if held.size else np.nan for held, size in zip(layers, sizes, strict=True)])
+
+    return values
+
+
+def largest_control(results: st.Results) -> NDArray:
+    """The largest absolute effect of zeros in random dims on the loss of each prompt: float[prompt]."""
     loss, shared = measures(results.config)[0], results.size("prompt", "controls")
-    effects = results.values(loss, "controls") - results.values(loss)[0, :shared]
-    return float(np.abs(effects.mean(axis=1)).max())
+    zeros = [condition.budget == TO_ZERO for condition in results.conditions("controls")]
+    effects = results.values(loss, "controls")[zeros] - results.values(loss)[0, :shared]
+    return np.asarray(np.abs(effects).max(axis=0))
 
 
 def claims(config: Massive, architecture: Any) -> Iterator[st.Claim]:
     zero, mean, median = (st.effect(measures(config)[0], label) for label in (ZERO, MEAN, MEDIAN))
-    held = st.number(
-        "the number of layers after which the definition holds in most of the first prompts", lambda results: found(results).held
+    where = f"at position {config.position}"
+    massive = st.quantity(f"the share of prompts with a massive activation {where} after any layer", exists)
+    largest = st.quantity(f"the share of prompts whose largest |h| after the layer of the edits is {where}", largest_here)
+    first = st.quantity("the first layer after which it is massive", of_massive(lambda held, size: held[0]))
+    whole = st.quantity(
+        "the share of these prompts in which no layer between the first and the last lacks it",
+        of_massive(lambda held, size: float(np.ptp(held) + 1 == held.size)),
     )
-    said = f"the share of prompts whose largest |h| is at position {config.position}"
-    share = st.number(said, lambda results: found(results).share)
-    first = st.number("the first layer after which the definition holds in most prompts", lambda results: found(results).first)
-    gaps = st.number("the number of layers between them after which it does not", lambda results: found(results).gaps)
-    most = st.number("the largest |h| after any of these layers", lambda results: found(results).most)
-    least = st.number("the smallest one", lambda results: found(results).least)
-    control = st.number("the largest effect of any random control on the loss, up or down", largest_control, "nats")
-    holds = st.more_than(held, 0)
+    spread = st.quantity(
+        "its largest |h| over its smallest after these layers", of_massive(lambda held, size: size.max() / size.min())
+    )
+    control = st.quantity("the largest effect of any random control on the loss of a prompt, up or down", largest_control, "nats")
+    present = st.above(massive, MOST)
     yield st.Claim(
-        "Massive activations exist: |h| above 100 and 1,000 times the median of the hidden state, on the first token (Sun et al."
-        " 2024, section 2).",
-        st.all_of(holds, st.more_than(share, 0.5)),
+        "Massive activations exist on the first token.",
+        st.all_of(present, st.above(largest, MOST)),
+        source="Sun et al. 2024, section 2",
         paper="Llama-2-7B: about 2,000, median about 0.2, dims 1415 and 2533",
         also=(
-            st.number("layer of the edits", lambda results: found(results).layer),
-            st.quantity("largest |h| after that layer", lambda results: found(results).size),
-            st.quantity("its ratio to the median |h|", lambda results: found(results).ratio),
+            st.number("layer of the edits", lambda results: levels(results).layer),
+            st.quantity("largest |h| after that layer", lambda results: after_edited(results)[0][:, 0]),
+            st.quantity(
+                "its ratio to the median |h|", lambda results: (after_edited(results)[0] / after_edited(results)[1])[:, 0]
+            ),
         ),
     )
     yield st.Claim(
-        "They appear all at once in an early layer and stay nearly constant until the last (Sun et al. 2024, section 3).",
-        st.all_of(
-            st.less_than(first, architecture.layers / 4),
-            st.at_most(gaps, 0),
-            st.less_than(most, least.times(2, "twice the smallest one")),
-        ),
-        given=holds,
+        "They appear in the first quarter of the layers, and stay nearly constant for as long as they last.",
+        st.all_of(st.below(first, architecture.layers / 4), st.above(whole, MOST), st.below(spread, 2)),
+        given=present,
+        source="Sun et al. 2024, section 3",
         paper="Llama-2-7B: from layer 2 to layer 30",
-        also=(st.number("the last such layer", lambda results: found(results).last),),
+        also=(st.quantity("the last such layer", of_massive(lambda held, size: held[-1])),),
     )
     yield st.Claim(
-        "Setting the massive activations to zero destroys the model (Sun et al. 2024, Table 3).",
+        "Setting the massive activations to zero destroys the model.",
         st.all_of(st.above(zero, DAMAGE), st.above_controls(zero)),
-        given=holds,
+        given=present,
+        source="Sun et al. 2024, Table 3",
         paper="Llama-2-7B: perplexity 5.47 to infinity; 13B: 5,729",
     )
     yield st.Claim(
-        "Setting them to their mean changes nothing (Sun et al. 2024, Table 3).",
+        "Setting the massive activations to their mean changes nothing.",
         st.within(mean, -HARMLESS, HARMLESS),
-        given=holds,
+        given=present,
+        source="Sun et al. 2024, Table 3",
         paper="Llama-2-7B: perplexity 5.47 to 5.47",
     )
     yield st.Claim(
-        "Zeroing as many activations of median size changes nothing (Sun et al. 2024, section 3).",
-        st.all_of(st.within(median, -HARMLESS, HARMLESS), st.less_than(control, HARMLESS)),
-        given=holds,
+        "Setting as many activations of median size to zero changes nothing.",
+        st.all_of(st.within(median, -HARMLESS, HARMLESS), st.below(control, HARMLESS)),
+        given=present,
+        source="Sun et al. 2024, section 3",
     )
 
 
 def findings(config: Massive, architecture: Any) -> Iterator[st.Quantity]:
     loss, sinks, _ = measures(config)
-    yield st.quantity("activations of a prompt that obey the definition there", lambda results: found(results).obeying)
+    yield st.quantity(
+        "activations of a prompt that obey the definition there",
+        lambda results: metrics.is_massive(*after_edited(results)).sum(axis=1),
+    )
     zeros = after("zero", architecture)
     costliest = st.largest_effect(loss, zeros, "the layer after which zeros cost most")
     yield st.effect(loss, costliest, "largest effect on the loss of zeros after a single layer")
@@ -236,7 +266,7 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, nll=True),
     conditions=conditions,
     values=VALUES,
-    controls=(st.random_edits("background/massive controls", draw, lambda config, architecture: BUDGETS, values=VALUES),),
+    controls=(st.Sweep("controls", random_dims, prompts=st.control_prompts, values=VALUES),),
     measures=measures,
     more=lambda config, architecture: (
         st.Sweep(LEVELS, lambda config, architecture: (st.no_edit(),), probe=lambda config: levels_probe(config.position)),
@@ -255,10 +285,11 @@ STUDY = st.Study(
         f"dims {config.dims} and {RANKS} more for the controls are more than the model's {architecture.width}",
     ),
     notes=lambda config, results: (
-        f"""The definition of Sun et al. 2024: |h| above {THRESHOLD:g} and above {RATIO:,.0f} times the median of all |h| of the
-        prompt, all positions and dims together, as in their code. The edits follow the first layer after which it holds in most
-        of the first {results.size("prompt", "controls")} prompts, or, if there is none, the one after which |h| is largest. There
-        these prompts also give the {config.dims} largest dims ({", ".join(map(str, found(results).dims))}) and their means;
-        where each layer is edited in turn, each has its own. Controls take none of the {RANKS} largest dims.""",
+        f"""The definition of Sun et al. 2024: |h| above {metrics.THRESHOLD:g} and above {metrics.RATIO:,.0f} times the median of
+        all |h| of the prompt, all positions and dims together, as in their code. The edits follow the first layer after which it
+        holds in most of the first {results.size("prompt", "controls")} prompts, or, if there is none, the one after which |h| is
+        largest; no effect of an edit decides it. There these prompts also give the {config.dims} largest dims
+        ({", ".join(map(str, levels(results).order[levels(results).layer, : config.dims]))}) and their means; where each layer is
+        edited in turn, each has its own. Controls take none of the {RANKS} largest dims.""",
     ),
 )

@@ -17,6 +17,7 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
 from sinkjax.config_files.checks import at_least, refuse
+from sinkjax.studies.papers.background._position import growth
 
 DONOR, SINGLE, ALL = "donor run: key masked in all layers", "one layer", "all layers"
 RESID, ATTENTION, MLP, KEYS, VALUES = "resid", "attn_out", "mlp_out", "key", "value"
@@ -24,6 +25,7 @@ NAMES = ("residual stream", "attention output", "MLP output", "keys", "values")
 SITES = dict(zip((RESID, ATTENTION, MLP, KEYS, VALUES), NAMES, strict=True))
 STEPS = (0, 1, 2, 3, 5, 9, 17, 33)  # distances from the masked key of the positions that are patched alone
 POSITIONS = "positions"
+HARDLY, HALF = 0.1, 0.5  # parts of an effect below which a site hardly has it, or not the most of it
 MOVED = 10.0  # percentage points of heads by which the donor's sink must move, for its values to be worth a patch
 Donor = Mapping[str, NDArray]  # site -> [L, B, d], or [L, B, K, D] of keys and values: what is put at a position
 
@@ -137,11 +139,18 @@ def donors(
     return st.Values(lambda config, architecture, prompts: blank(architecture, len(places(config)), prompts), compute)
 
 
+def drawn_controls(config: Patch, prompts: int) -> int:
+    """How many different positions, one in each prompt, are drawn: one for each control, or all that there are."""
+    return min(config.controls, (config.length - config.key - 2) ** prompts)
+
+
 def random_values(config: Patch, model: Any, batch: st.Batch) -> list[Donor]:
     """The donor run's values at random later positions, one for each prompt and draw."""
     values = values_of(sinkjax.mask_key(config.key), model, batch, None)
     rng, prompts = intervals.generator(config.seed, "background/patch control positions"), np.arange(len(batch.lengths))
-    drawn = [rng.integers(config.key + 2, batch.lengths) for _ in range(config.controls)]
+    drawn = st.without_replacement(
+        drawn_controls(config, len(prompts)), lambda: rng.integers(config.key + 2, batch.lengths), lambda places: tuple(places)
+    )
     return [{site: array[:, prompts, at] for site, array in values.items()} for at in drawn]
 
 
@@ -149,16 +158,21 @@ def measures(config: Patch) -> tuple[st.Measure, ...]:
     return st.sink_rate(config.key + 1, config.eps), st.largest_activation(config.key + 1), st.loss()
 
 
-def best(measure: st.Measure, site: str, layers: int, among: str = "") -> Any:
-    """The single layer of a site with the largest effect."""
-    said = f"the best single layer{among} for the {SITES[site]}"
-    return st.largest_effect(measure, [single(site, layer) for layer in range(layers)], said)
+def early(architecture: Any) -> int:
+    """The last layer of the first quarter, after which the stream holds all that early layers wrote."""
+    return max(architecture.layers // 4, 1) - 1
+
+
+def writer(results: st.Results) -> str:
+    """The MLP output of the layer in which the donor run's |h| grows most."""
+    labels = results.labels()
+    return single(MLP, growth(results.data["resid_max"].values[labels.index(DONOR)], results.config.key + 1))
 
 
 def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     sinks, activation, _ = measures(config)
-    L = architecture.layers
     moved = st.above(st.effect(sinks, DONOR), MOVED)
+    activated = st.all_of(moved, st.above(st.effect(activation, DONOR)))
 
     def parts(measure: st.Measure, label: Any, whose: str) -> list[st.Quantity]:
         """An effect as parts of two wholes: in the donor run the sink has no other key to go to, in the unedited run it has."""
@@ -168,37 +182,49 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
 
     def most(measure: st.Measure, label: Any, whose: str) -> st.Rule:
         found = st.effect(measure, label)
-        halves = (st.more_than(part, 0.5) for part in parts(measure, label, whose))
+        halves = (st.above(part, 0.5) for part in parts(measure, label, whose))
         return st.all_of(st.above(found), st.above_controls(found), *halves)
 
-    def hardly(measure: st.Measure, label: Any, whose: str, bound: float = 0.1) -> st.Rule:
-        return st.all_of(*(st.mean_within(part, -bound, bound) for part in parts(measure, label, whose)))
+    def hardly(measure: st.Measure, label: Any, whose: str, bound: float = HARDLY) -> st.Rule:
+        return st.all_of(*(st.within(part, -bound, bound) for part in parts(measure, label, whose)))
 
     keys = most(sinks, everywhere(KEYS), "the keys'")
-    stream = best(sinks, RESID, max(L // 4, 1), " of the first quarter")
+    stream = f"the stream's (after layer {early(architecture)}, fixed beforehand)"
     yield st.Claim(
-        "What early layers write decides where later layers put the sink (Kiya et al. 2026, section 4).",
-        most(sinks, stream, "its"),
+        "What early layers write decides where later layers put the sink.",
+        most(sinks, single(RESID, early(architecture)), stream),
         given=moved,
+        source="Kiya et al. 2026, section 4",
     )
     yield st.Claim(
-        "The key makes the sink, not the value (Gu et al. 2025, section 7).",
+        "The key makes the sink, not the value.",
         st.all_of(keys, hardly(sinks, everywhere(VALUES), "the values'")),
         given=moved,
+        source="Gu et al. 2025, section 7",
         also=(st.effect(sinks, everywhere(VALUES)),),
     )
     yield st.Claim(
-        "The sink needs no massive activation once the keys are given (after Gu et al. 2025, section 4: angles, not norms).",
+        "The sink needs no massive activation once the keys are given.",
         st.all_of(keys, hardly(activation, everywhere(KEYS), "the keys'")),
-        given=moved,
+        given=activated,
+        source="after Gu et al. 2025, section 4: angles, not norms",
         also=(st.effect(activation, everywhere(KEYS)),),
     )
-    mlp, attention = (best(activation, site, L) for site in (MLP, ATTENTION))
+    attention = [
+        hardly(activation, single(ATTENTION, layer), f"layer {layer}'s attention output's", HALF)
+        for layer in range(architecture.layers)
+    ]
+    none = "in every layer the attention output's part of both wholes' effects on the activation lies between -0.5 and 0.5"
+    largest = st.largest_effect(activation, [single(ATTENTION, layer) for layer in range(architecture.layers)], "the best layer")
     yield st.Claim(
-        "The MLP, not attention, writes the massive activation (Queipo-de-Llano et al. 2026; Li et al. 2026).",
-        st.all_of(most(activation, mlp, "the MLP output's"), hardly(activation, attention, "the attention output's", 0.5)),
-        given=st.all_of(moved, st.above(st.effect(activation, DONOR))),
-        also=(st.effect(activation, attention), st.effect(activation, everywhere(ATTENTION))),
+        "The MLP, not attention, writes the massive activation.",
+        st.all_of(most(activation, writer, "the MLP output's"), st.all_of(*attention, words=none)),
+        given=activated,
+        source="Queipo-de-Llano et al. 2026; Li et al. 2026",
+        also=(
+            st.effect(activation, largest, "largest effect of one layer's attention output on the activation"),
+            st.effect(activation, everywhere(ATTENTION)),
+        ),
     )
 
 
@@ -241,11 +267,14 @@ def figures(config: Patch, architecture: Any) -> Iterator[st.Figure]:
 
 
 def featured(results: st.Results) -> list[str]:
-    sinks, layers = measures(results.config)[0], results.architecture.layers
-    return [st.NO_EDIT, DONOR, *map(everywhere, SITES), *(best(sinks, site, layers)(results) for site in SITES)]
+    sinks, layers = measures(results.config)[0], range(results.architecture.layers)
+    best = [st.largest_effect(sinks, [single(site, layer) for layer in layers], "") for site in SITES]
+    return [st.NO_EDIT, DONOR, *map(everywhere, SITES), *(label(results) for label in best)]
 
 
-RANDOM_VALUES = st.Values(lambda config, architecture, prompts: blank(architecture, config.controls, prompts), random_values)
+RANDOM_VALUES = st.Values(
+    lambda config, architecture, prompts: blank(architecture, drawn_controls(config, prompts), prompts), random_values
+)
 STUDY = st.Study(
     name="background/patch",
     config=Patch,
@@ -277,6 +306,8 @@ STUDY = st.Study(
         f"""In the unedited run key {config.key} stays visible and keeps a part of the sink. After a first look at SmolLM2, parts
         were therefore taken of the whole stream's effect instead of the donor run's; since a second reading a verdict needs both.
         The same look led to comparing MLP and attention in single layers: in all layers the attention output rebuilds the whole
-        stream, of which the MLPs are a function.""",
+        stream, of which the MLPs are a function. The rules are frozen since, and judged on the confirm split only.""",
+        f"""No layer is chosen by its effect: the stream's is {early(results.architecture)}, the last of the first quarter; the
+        MLP's is that in which the donor run's |h| grows most; of attention all layers are judged.""",
     ),
 )
