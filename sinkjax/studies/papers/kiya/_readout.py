@@ -42,7 +42,8 @@ def attention_to(key: int) -> st.Measure:
 def attention_there(place: str) -> st.Measure:
     """The readout at the position of each edit."""
     name = f"attention to {place} at half depth, mean over heads (%)"
-    return st.Measure(name, received, unit="percentage points", note=NOTE, placed=True)
+    note = f"{NOTE} The query at the key itself, whose attention the edit sets to 1, is left out."
+    return st.Measure(name, received, unit="percentage points", note=note, placed=True)
 
 
 def over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
