@@ -12,7 +12,7 @@ from sinkjax.studies.papers.kiya.after_softmax import AFTER, BEFORE, RENORMALISE
 from sinkjax.studies.study import NO_EDIT
 from tests.studies.planted import Planted, row
 
-CONFIG = AfterSoftmax(length=20, position=3, first_layers=(2, 1, 9))
+CONFIG = AfterSoftmax(length=24, position=3, first_layers=(2, 1, 9))
 MODEL = SimpleNamespace(layers=5)
 LOSS = "loss (nats per token)"
 MASKED, ALONE = CONFIG.edits
@@ -21,18 +21,19 @@ MASKED, ALONE = CONFIG.edits
 @pytest.mark.parametrize(
     ("losses", "verdicts"),
     [
-        ({}, ["inconclusive", "inconclusive"]),
-        ({label(MASKED, AFTER): 4.61}, ["supported", "inconclusive"]),  # log(100) is 4.605
-        ({label(ALONE, AFTER): 4.61}, ["supported", "inconclusive"]),  # either edit is enough
-        ({label(MASKED, AFTER): 4.60}, ["inconclusive", "inconclusive"]),
-        ({label(MASKED, RENORMALISED): 4.61}, ["inconclusive", "supported"]),
-        ({label(MASKED, BEFORE): 9.0}, ["inconclusive", "inconclusive"]),
-        ({NO_EDIT: 4.61, label(MASKED, AFTER): 9.0}, ["not applicable", "not applicable"]),  # it guesses anyway
+        ({}, "cc"),
+        ({label(MASKED, AFTER): 6}, "sc"),  # log(100) is 4.6, and the intervals reach 1 to either side
+        ({label(ALONE, AFTER): 6}, "sc"),  # either edit is enough
+        ({label(MASKED, AFTER): 5}, "ic"),
+        ({label(MASKED, RENORMALISED): 6}, "cs"),
+        ({label(MASKED, BEFORE): 9}, "cc"),
+        ({NO_EDIT: 6, label(MASKED, AFTER): 9}, "nn"),  # it guesses anyway
     ],
 )
 def test_an_output_has_collapsed_that_is_no_better_than_guessing(losses, verdicts):
     rows = {(name, LOSS): row(name, LOSS, value) for name, value in losses.items()}
-    assert Planted(study.STUDY, CONFIG, {"vocab_size": 100}, rows).verdicts() == verdicts
+    found = Planted(study.STUDY, CONFIG, {"vocab_size": 100}, rows).verdicts()
+    assert "".join(verdict[0] for verdict in found) == verdicts
 
 
 def test_conditions_are_both_edits_in_three_ways_and_some_layers():
@@ -66,6 +67,7 @@ def test_every_edit_and_way_has_its_own_controls():
     _, *drawn = study.at_random(CONFIG, MODEL)
     budgets = {entry.budget for entry in study.conditions(CONFIG, MODEL)} - {None}
     assert {budget: sum(entry.budget == budget for entry in drawn) for budget in budgets} == dict.fromkeys(budgets, 20)
+    assert len({(entry.budget, entry.edit.terms[0].keys, entry.edit.terms[0].queries) for entry in drawn}) == len(drawn)
     for entry in drawn:
         (term,), (place,) = entry.edit.terms, entry.at
         if entry.budget.startswith(MASKED):

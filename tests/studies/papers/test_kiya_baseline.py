@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import xarray
 
+from sinkjax.analysis.claims import judge
 from sinkjax.analysis.estimates import present
-from sinkjax.analysis.rules import judge
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes
@@ -25,7 +25,7 @@ T = 20
 WHY = "the files of m name no BOS token; give a token id as bos"
 
 
-def record(sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int = 6, prompts: int = 3) -> xarray.Dataset:
+def record(sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int = 6, prompts: int = 16) -> xarray.Dataset:
     """A run whose key 0 is every head's sink from one layer on, and whose |h| at position 0 is 100 after another one, and 2,000
     after a third one, if that comes later."""
     received = np.full((1, prompts, layers, 2, T), 0.01)
@@ -56,7 +56,7 @@ def verdicts(found: Results) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("sink", "massive", "verdict"), [(3, 2, "supported"), (2, 2, "inconclusive"), (4, 2, "inconclusive"), (1, 3, "inconclusive")]
+    ("sink", "massive", "verdict"), [(3, 2, "supported"), (2, 2, "contradicted"), (4, 2, "contradicted"), (1, 3, "contradicted")]
 )
 def test_the_order_of_onsets_decides_the_claim_on_order(sink, massive, verdict):
     found = results(record(sink, massive))
@@ -66,31 +66,58 @@ def test_the_order_of_onsets_decides_the_claim_on_order(sink, massive, verdict):
     assert verdicts(found) == ["supported", "supported", "supported", verdict]
 
 
-def test_both_definitions_of_massive_are_asked_for_the_order_and_for_the_activation():
+def test_the_order_is_judged_by_the_definition_of_sun_et_al_and_the_other_stands_beside():
     later = results(record(3, 2, by_sun_from=4))
-    assert verdicts(later) == ["supported", "supported", "supported", "inconclusive"]
+    assert verdicts(later) == ["supported", "supported", "supported", "contradicted"]
     *_, order = STUDY.claims(later.config, later.architecture)
-    layers = {entry.name: entry.mean for entry in judge(order, later).estimates if entry.name.startswith("the layers")}
-    assert list(layers.values()) == [1, -1]
-    assert [name.rpartition(", ")[2] for name in layers] == ["10 times a typical position)", "Sun et al.)"]
-    assert verdicts(results(record(3, 2, by_sun_from=6))) == ["supported", "inconclusive", "supported", "supported"]
+    layers = {entry.name: entry.mean for entry in judge(order, later).estimates if "layers" in entry.name}
+    assert list(layers.values()) == [-1, 1]
+    assert verdicts(results(record(3, 2, by_sun_from=6))) == ["supported", "contradicted", "supported", "not applicable"]
 
 
-def test_without_sink_or_massive_activation_nothing_is_supported_and_their_order_is_no_question():
-    assert verdicts(results(record(sink_from=6, massive_from=6))) == ["inconclusive"] * 3 + ["not applicable"]
+def test_the_order_is_that_of_each_prompt_and_prompts_without_one_are_left_out():
+    data = record(3, 2)
+    data["resid_max"][:, 4:, :, 0] = 1  # these have no massive activation
+    data["resid_max"][:, 1, 1:, 0] = 2000  # and this one has it from the start
+    found = results(data)
+    *_, order = STUDY.claims(found.config, found.architecture)
+    judged = judge(order, found)
+    gaps = judged.estimates[0].value
+    assert (gaps.mean, gaps.n, gaps.excluded) == (1.5, 4, 12)
+    assert (judged.verdict, judged.reason) == ("inconclusive", "4 independent samples decide nothing, 8 are the fewest")
+
+
+def test_most_prompts_must_have_the_activation_somewhere_and_not_all_after_one_layer():
+    data = record(3, 2, by_sun_from=6)
+    for prompt in range(15):
+        data["resid_max"][:, prompt, 1 + prompt % 6, 0] = 2000
+    assert verdicts(results(data))[1] == "supported"
+
+
+def test_without_sink_or_massive_activation_depth_and_order_are_no_question():
+    expected = ["inconclusive", "contradicted", "not applicable", "not applicable"]
+    assert verdicts(results(record(sink_from=6, massive_from=6))) == expected
 
 
 @pytest.mark.parametrize(
     ("bos", "expected"),
     [
-        (record(3, 4), ["supported", "supported", "supported", "inconclusive"]),
-        (record(6, 2), ["inconclusive", "supported", "inconclusive", "supported"]),  # the order is judged where there is one
-        (record(3, 6), ["supported", "inconclusive", "inconclusive", "supported"]),
-        (record(0, 0), ["supported", "supported", "inconclusive", "inconclusive"]),
+        (record(3, 4), ["supported", "supported", "supported", "contradicted"]),
+        (record(6, 2), ["inconclusive", "supported", "not applicable", "supported"]),  # the order is judged where there is one
+        (record(3, 6), ["supported", "contradicted", "inconclusive", "supported"]),
+        (record(0, 0), ["supported", "supported", "contradicted", "contradicted"]),
     ],
 )
 def test_a_rule_must_hold_in_every_run(bos, expected):
     assert verdicts(results(record(3, 2), bos)) == expected
+
+
+def test_the_papers_readout_is_reported_at_half_depth_and_in_the_first_layers():
+    found = results(record(1, 2))
+    assert found.own["without BOS", "attention to key 0 at half depth, mean over heads (%)"].value.mean == pytest.approx(90)
+    numbers = {each.name: each.mean for each in present(STUDY.findings(found.config, found.architecture), found)}
+    seen = [value for name, value in numbers.items() if name.startswith("attention to key 0 in layer")]
+    assert seen == pytest.approx([1, 90, 90])
 
 
 def test_a_second_massive_position_does_not_hide_the_first():
@@ -104,13 +131,13 @@ def test_position_0_is_ranked_among_all_other_positions_that_enough_queries_see(
     bos["resid_max"][..., 3:6] = 5000
     found = results(plain, bos)
     row = found.own["with BOS", "largest |h| at position 0"]
-    assert (row.series, row.controls) == ("no edit", T - 8)
-    assert row.percentile == pytest.approx(100 * (T - 8 - 3) / (T - 8))
+    assert (row.series, row.rank.controls) == ("no edit", T - 8)
+    assert row.rank.percentile == pytest.approx(100 * (T - 8 - 3) / (T - 8))
     assert row.effect.mean == 0
     sinks = found.own["with BOS", "heads that sink on key 0 (%)"]
     assert sinks.effect.mean == pytest.approx(100 * (2 - 3) / 6)
-    assert found.own["with BOS", "loss (nats per token)"].controls == 0
-    assert [row.condition for row in baseline.rows(found)] == ["without BOS"] * 8 + ["with BOS"] * 8
+    assert found.own["with BOS", "loss (nats per token)"].rank is None
+    assert [row.condition for row in baseline.rows(found)] == ["without BOS"] * 9 + ["with BOS"] * 9
 
 
 def test_a_model_without_bos_runs_without_one_and_says_so():

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import xarray
 
+from sinkjax.analysis.claims import judge
 from sinkjax.analysis.estimates import present
-from sinkjax.analysis.rules import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import bos_swap
 from sinkjax.studies.papers.kiya.bos_swap import STUDY, BosSwap
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import ABSENT
 
-T, LAYERS, PROMPTS = 20, 4, 3
-CONFIG = BosSwap(length=T, positions=(2, 5), shown=5, controls=4)
+T, LAYERS, PROMPTS = 20, 4, 16
+CONFIG = BosSwap(length=T, positions=(2, 5), shown=5)
+CONTROLS = list(bos_swap.other_tokens(CONFIG, None))
 
 
 def record(moves: bool = False, from_layer: int = 0, sinks: bool = True, massive: bool = True) -> xarray.Dataset:
@@ -28,7 +29,7 @@ def record(moves: bool = False, from_layer: int = 0, sinks: bool = True, massive
     for edit, place in enumerate(places):
         at = place if moves else 0
         received[edit, :, from_layer:, :, at] = 0.9 if sinks or edit == 0 else 0.01
-        largest[edit, :, from_layer + 1 :, at] = 100 if massive else 1
+        largest[edit, :, from_layer + 1 :, at] = 100 if massive or edit == 0 else 1
     return dataset([entry.label for entry in bos_swap.conditions(CONFIG, None)], received, largest)
 
 
@@ -43,15 +44,30 @@ def dataset(labels: list[str], received: np.ndarray, largest: np.ndarray) -> xar
     )
 
 
-def results(plain: xarray.Dataset, bos: xarray.Dataset | None, **more: xarray.Dataset) -> Results:
+def random_swaps(moves: bool = False) -> xarray.Dataset:
+    """Controls: the sink stays at position 0, or (moves) it comes to where the second token goes."""
+    received = np.full((len(CONTROLS), 8, LAYERS, 2, T), 0.01)
+    largest = np.ones((len(CONTROLS), 8, LAYERS + 1, T))
+    for row, entry in enumerate(CONTROLS):
+        at = entry.at[0] if moves else 0
+        received[row, ..., at], largest[row, :, 1:, at] = 0.9, 150
+    return dataset([entry.label for entry in CONTROLS], received, largest)
+
+
+def results(
+    plain: xarray.Dataset, bos: xarray.Dataset | None, text: str = "<s>", config: BosSwap = CONFIG, **more: xarray.Dataset
+) -> Results:
     """Both runs; without `bos` the model has none."""
-    stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: "no BOS"}) if bos is None else bos, **more}
+    stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: "no BOS"}) if bos is None else bos}
+    stores |= {"plain-controls": random_swaps(), "bos-controls": random_swaps()} | more
     attributes = {"sweep": {"config": {"layers": LAYERS}, "model": {"name": "m"}, "dtype": "float32"}}
-    return Results(STUDY, CONFIG, {name: store.assign_attrs(attributes) for name, store in stores.items()})
+    attributes["study"] = {"text": "a text", "bos": "model", "first_tokens": [[1, text], [7, "a"]]}
+    return Results(STUDY, config, {name: store.assign_attrs({**attributes, **store.attrs}) for name, store in stores.items()})
 
 
-def verdicts(found: Results) -> list[str]:
-    return [judge(claim, found).verdict for claim in STUDY.claims(found.config, found.architecture)]
+def verdicts(found: Results) -> str:
+    """By their first letters: follows in layer 0, in no layer 0 and stays, stays, follows over all layers, any first token."""
+    return "".join(judge(claim, found).verdict[0] for claim in STUDY.claims(found.config, found.architecture))
 
 
 def test_conditions_swap_position_0_with_each_place_and_controls_never_touch_it():
@@ -59,19 +75,18 @@ def test_conditions_swap_position_0_with_each_place_and_controls_never_touch_it(
     assert none.edit.terms == ()
     assert [entry.edit.terms[0].value.tolist() for entry in swaps] == [[0, 2], [0, 5]]
     assert [entry.at for entry in (none, *swaps)] == [(0,), (2,), (5,)]
-    drawn = list(bos_swap.other_tokens(dataclasses.replace(CONFIG, controls=200), None))
+    drawn = list(bos_swap.other_tokens(dataclasses.replace(CONFIG, controls=120), None))
     pairs = [entry.edit.terms[0].value.tolist() for entry in drawn]
+    assert len(drawn) == len(set(map(tuple, pairs))) == 120
     assert all(i != j and 0 < i <= T - 8 and 0 < j <= T - 8 for i, j in pairs)
     assert [entry.at for entry in drawn] == [(j,) for _, j in pairs]
     assert {entry.budget for entry in (*swaps, *drawn)} == {1}
 
 
 def test_effects_and_controls_are_compared_with_the_same_place_without_an_edit(rng):
-    drawn = list(bos_swap.other_tokens(CONFIG, None))
-    data, random = record(), record().isel(edit=np.zeros(len(drawn), int), prompt=slice(2))
+    data, random, drawn = record(), random_swaps().isel(prompt=slice(2)), CONTROLS
     data["resid_max"][:] = 50 + rng.standard_normal(data["resid_max"].shape)
     random["resid_max"][:] = 50 + rng.standard_normal(random["resid_max"].shape)
-    random = random.assign_coords(edit=[entry.label for entry in drawn])
     found = results(data, None, **{"plain-controls": random})
     largest, others = (store["resid_max"].values.max(axis=2) for store in (data, random))
     row = found.table["without BOS: first token to 5", "largest |h| at the moved token"]
@@ -80,7 +95,7 @@ def test_effects_and_controls_are_compared_with_the_same_place_without_an_edit(r
     assert row.effect.mean == pytest.approx((largest[2, :, 5] - largest[0, :, 5]).mean())
     effect = (largest[2, :2, 5] - largest[0, :2, 5]).mean()
     random_effects = [(others[n, :, entry.at[0]] - largest[0, :2, entry.at[0]]).mean() for n, entry in enumerate(drawn)]
-    assert (row.percentile, row.controls) == (pytest.approx(100 * np.mean(np.array(random_effects) < effect)), 4)
+    assert (row.rank.below, row.rank.controls) == ((np.array(random_effects) < effect).sum(), 20)
     assert found.table["without BOS: no edit", "largest |h| at the moved token"].value.mean == pytest.approx(
         largest[0, :, 0].mean()
     )
@@ -89,28 +104,50 @@ def test_effects_and_controls_are_compared_with_the_same_place_without_an_edit(r
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (record(True), ["supported", "inconclusive", "inconclusive"]),
-        (record(False), ["inconclusive", "inconclusive", "supported"]),
-        (record(False, 2), ["inconclusive", "supported", "supported"]),
-        (record(True, 2), ["inconclusive"] * 3),
-        (record(False, LAYERS), ["inconclusive"] * 3),
-        (record(True, massive=False), ["inconclusive"] * 3),
-        (record(True, sinks=False), ["inconclusive"] * 3),
-        (record(False, 2, massive=False), ["inconclusive"] * 3),
-        (record(False, 2, sinks=False), ["inconclusive"] * 3),
+        (record(True), "sccsc"),
+        (record(False), "ccscs"),
+        (record(False, 2), "nsscs"),
+        (record(True, 2), "nccsc"),
+        (record(False, LAYERS), "nnnnn"),
+        (record(True, massive=False), "iccsc"),
+        (record(True, sinks=False), "iccic"),
+        (record(False, 2, massive=False), "ncccc"),
+        (record(False, 2, sinks=False), "nccic"),
     ],
 )
 def test_verdicts_follow_where_sink_and_massive_activation_go(data, expected):
-    assert verdicts(results(data, data)) == [*expected, expected[-1]]
+    assert verdicts(results(data, data)) == expected
+
+
+def test_what_follows_bos_must_not_follow_any_token():
+    assert verdicts(results(record(True), record(True), **{"bos-controls": random_swaps(moves=True)})) == "iccic"
+
+
+def test_a_new_first_token_with_a_sink_of_its_own_refutes_the_first_claim():
+    data = record(True)
+    data["attention_received"][1:, :, 0, :, 0] = 0.5
+    assert verdicts(results(data, data))[0] == "c"
 
 
 def test_without_a_bos_the_claims_on_it_do_not_apply():
     found = results(record(), None)
-    assert verdicts(found) == ["not applicable"] * 3 + ["supported"]
+    assert verdicts(found) == "nnnns"
     first, *_ = STUDY.claims(CONFIG, found.architecture)
     assert judge(first, found).reason == "no BOS"
     figures = present(STUDY.figures(CONFIG, found.architecture), found)
     assert [figure.name for figure in figures if figure] == ["by-layer", "by-place", "largest-activation"]
+
+
+def test_a_chat_marker_is_no_bos_unless_the_config_names_it():
+    chat = results(record(), record(), "<|im_start|>")
+    assert verdicts(chat) == "nnnns"
+    first, *_ = STUDY.claims(CONFIG, chat.architecture)
+    assert "is no chat marker" in judge(first, chat).reason
+    assert "'<|im_start|>' (token 1), which the files of the model name" in STUDY.notes(CONFIG, chat)[0]
+    named = dataclasses.replace(CONFIG, bos=1)
+    found = results(record(), record(), "<|im_start|>", named)
+    assert verdicts(found) == "ccscs"
+    assert STUDY.notes(named, found)[0] == "BOS is '<|im_start|>' (token 1), as the config says."
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.claims import judge
+from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import _first_block as first_block
 from sinkjax.studies.papers.kiya import embedding as study
@@ -86,7 +87,9 @@ def test_a_model_without_a_bos_needs_a_token_id(model):
         study.compute(Embedding(bos=257), bare, NO_BATCH)
 
 
-def results(planted: dict[str, tuple[float, float]] | None = None, config: Embedding | None = None, **sizes: int) -> Results:
+def results(
+    planted: dict[str, tuple[float, float]] | None = None, config: Embedding | None = None, text: str = "<s>", **sizes: int
+) -> Results:
     """Planted numbers of BOS and of the mean embedding, among tokens whose numbers are 0 to 0.99."""
     values = {"key_norm": (0.2, 0.3)} | dict.fromkeys(COSINES.values(), (0.955, 0.1)) | (planted or {})
     tokens = np.concatenate([[9.0], np.arange(TOKENS - 1) / 100])
@@ -94,30 +97,37 @@ def results(planted: dict[str, tuple[float, float]] | None = None, config: Embed
     variables |= {f"token_{name}": ("token", tokens) for name in values}
     variables |= {"ordinary": ("token", np.ones(TOKENS, bool)), "averaged": ("token", np.ones(TOKENS, bool))}
     variables["head_cosine"] = (("vector", "head"), np.array([[0.5, -0.5], [0.1, 0.1]]))
-    attributes = {"bos": 0, "bos_text": "<s>", "sweep": {"config": LLAMA_3B | {"layers": 2} | sizes}}
+    attributes = {"bos": 0, "bos_text": text, "sweep": {"config": LLAMA_3B | {"layers": 2} | sizes}}
     return Results(STUDY, config or Embedding(), {STORE: xarray.Dataset(variables, {"vector": [BOS, MEAN]}, attributes)})
 
 
 @pytest.mark.parametrize(
     ("planted", "expected"),
     [
-        ({}, ["supported", "supported"]),
-        ({"cosine_heads": (0.945, 0.1)}, ["supported", "supported"]),  # percentile 95 of 100 tokens
-        ({"cosine_heads": (0.935, 0.1)}, ["inconclusive", "supported"]),
-        ({"cosine_kv": (0.955, 0.955)}, ["inconclusive", "supported"]),
-        ({"key_norm": (0.3, 0.3)}, ["supported", "inconclusive"]),
+        ({}, ["supported", "supported"]),  # four of 100 tokens lie above
+        ({"cosine_heads": (0.945, 0.1)}, ["inconclusive", "supported"]),
+        ({"cosine_kv": (0.955, 0.955)}, ["contradicted", "supported"]),
+        ({"key_norm": (0.3, 0.3)}, ["supported", "contradicted"]),
     ],
 )
 def test_each_claim_needs_every_convention(planted, expected):
-    found = results(planted)
-    assert [judge(claim, found).verdict for claim in STUDY.claims(found.config, found.architecture)] == expected
+    assert verdicts(results(planted)) == expected
+
+
+def verdicts(found: Results) -> list[str]:
+    return [judge(claim, found).verdict for claim in STUDY.claims(found.config, found.architecture)]
+
+
+def test_a_chat_marker_is_no_bos_unless_the_config_names_it():
+    assert verdicts(results(text="<|im_start|>")) == ["not applicable"] * 2
+    assert verdicts(results(config=Embedding(bos=0), text="<|im_start|>")) == ["supported"] * 2
 
 
 def test_the_bos_is_ranked_among_the_other_ordinary_tokens():
     first, repeated = (results().own[BOS, name] for name in NORMS)
-    assert (first.value.mean, first.value.low, first.percentile, first.controls) == (0.2, None, 20.5, TOKENS - 1)
+    assert (first.value.mean, first.value.low, first.rank) == (0.2, None, Rank(20, 1, TOKENS - 1))
     assert repeated.value.mean == pytest.approx(0.2 * 3**0.5)
-    assert repeated.percentile == 20.5
+    assert repeated.rank.percentile == 20.5
 
 
 def test_the_papers_numbers_stand_beside_those_of_its_own_architecture_only():
@@ -134,5 +144,3 @@ def test_the_config_holds_the_papers_four_numbers():
     assert Embedding().published == (26.155, 100.611, 0.521, 0.010)
     with pytest.raises(SinkjaxError, match="published takes four numbers, not 3"):
         Embedding(published=(1.0, 2.0, 3.0))
-    with pytest.raises(SinkjaxError, match="percentile must lie between 0 and 100"):
-        Embedding(percentile=100.0)

@@ -9,7 +9,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.claims import judge
+from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import _first_block as first_block
 from sinkjax.studies.papers.kiya import rope
@@ -80,7 +81,7 @@ def test_even_attention_is_the_mean_of_one_over_the_number_of_keys():
     np.testing.assert_allclose(first_block.received(np.zeros((1, 10, 10)), np.zeros((1, 10, 10)))[0], expected, rtol=1e-6)
 
 
-def results(bos: np.ndarray, mean: np.ndarray) -> Results:
+def results(bos: np.ndarray, mean: np.ndarray, text: str = "<s>") -> Results:
     """Results of scores [query, key] that are the same in two heads, with controls that score 0 everywhere."""
     scores = np.stack([np.stack([grid, grid]) for grid in (bos, mean)]).astype(np.float32)
     size, causal = len(bos), np.tri(len(bos), dtype=bool)
@@ -89,11 +90,11 @@ def results(bos: np.ndarray, mean: np.ndarray) -> Results:
             "score": (("vector", "head", "query", "key"), scores),
             "mean_score": (("vector", "head"), scores[..., causal].mean(axis=-1)),
             "received": (("vector", "head", "key"), np.stack([first_block.received(grid, scores[1]) for grid in scores])),
-            "control_mean_score": (("control", "head"), np.zeros((4, 2))),
-            "control_received": (("control", "head", "key"), np.full((4, 2, size), 0.05)),
+            "control_mean_score": (("control", "head"), np.zeros((40, 2))),
+            "control_received": (("control", "head", "key"), np.full((40, 2, size), 0.05)),
         },
         coords={"vector": [rope.BOS, rope.MEAN]},
-        attrs={"sweep": {"config": {"layers": 1}}},
+        attrs={"sweep": {"config": {"layers": 1}}, "bos": 0, "bos_text": text},
     )
     return Results(STUDY, CONFIG, {GRID: data})
 
@@ -106,14 +107,21 @@ def first_index(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("bos", "mean", "verdicts"),
     [
-        (5 + np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE)), ["supported", "supported"]),
-        (5 + np.zeros((SIZE, SIZE)), first_index(9), ["inconclusive", "inconclusive"]),
-        (np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE)), ["inconclusive", "supported"]),
+        (np.full((SIZE, SIZE), 5.0), np.zeros((SIZE, SIZE)), ["supported", "holds"]),
+        (np.full((SIZE, SIZE), 5.0), first_index(9), ["contradicted", "fails"]),
+        (np.full((SIZE, SIZE), -1.0), np.full((SIZE, SIZE), -2.0), ["contradicted", "holds"]),  # below every control
+        (np.full((SIZE, SIZE), 0.0), np.full((SIZE, SIZE), -2.0), ["inconclusive", "holds"]),  # as the controls
     ],
 )
 def test_verdicts_follow_the_scores(bos, mean, verdicts):
     found = results(bos, mean)
     assert [judge(claim, found).verdict for claim in STUDY.claims(CONFIG, found.architecture)] == verdicts
+
+
+def test_the_score_of_a_chat_marker_is_no_evidence():
+    found = results(np.full((SIZE, SIZE), 5.0), np.zeros((SIZE, SIZE)), "<|im_start|>")
+    first, identity = STUDY.claims(CONFIG, found.architecture)
+    assert [judge(claim, found).verdict for claim in (first, identity)] == ["not applicable", "holds"]
 
 
 def test_controls_are_different_ordinary_tokens_and_never_the_bos(model):
@@ -127,8 +135,8 @@ def test_controls_are_different_ordinary_tokens_and_never_the_bos(model):
 def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_the_bos():
     found = results(5 + np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE)))
     of_bos, of_mean = (found.own[key, rope.SCORE] for key in (rope.BOS, rope.MEAN))
-    assert (of_bos.value.mean, of_bos.percentile, of_bos.controls, of_bos.effect.mean) == (5, 100, 4, 0)
-    assert (of_mean.value.mean, of_mean.percentile, of_mean.controls, of_mean.effect.mean) == (0, 50, 4, -5)
+    assert (of_bos.value.mean, of_bos.rank, of_bos.effect.mean) == (5, Rank(40, 0, 40), 0)
+    assert (of_mean.value.mean, of_mean.rank, of_mean.effect.mean) == (0, Rank(0, 40, 40), -5)
     assert [row.condition for row in rope.rows(found)] == [rope.BOS] * 3 + [rope.MEAN] * 3
 
 

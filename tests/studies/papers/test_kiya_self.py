@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import xarray
 
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import self as study
 from sinkjax.studies.papers.kiya.self import ALL, FIRST, LINKS, OTHER, SINGLE, STUDY, SelfOnly
@@ -20,14 +19,15 @@ from sinkjax.studies.study import CONTROL, NO_EDIT, Condition
 
 L = 3
 MODEL = SimpleNamespace(layers=L)
-CONFIG = SelfOnly(positions=(1, 3), shown=3, first_layers=(2, 9), length=20, controls=4, prompts=4, control_prompts=2)
+CONFIG = SelfOnly(positions=(1, 3), shown=3, first_layers=(2, 9), length=20, prompts=16)
+SINK_FROM = 1  # layer in which the sink on key 0 forms
 
 # what is planted for the conditions of a series: (share of heads on the position, largest |h| there, share on key 0)
 CLAIMED: dict[str, tuple[float, float, float]] = {
     NO_EDIT: (0.0, 5.0, 0.8),
     SINGLE: (0.0, 5.0, 0.8),
     FIRST: (0.4, 60.0, 0.3),
-    ALL: (0.5, 50.0, 0.3),
+    ALL: (0.5, 60.0, 0.3),
     CONTROL: (0.0, 5.0, 0.8),
     LINKS: (0.1, 6.0, 0.7),
     OTHER: (0.2, 20.0, 0.5),
@@ -40,11 +40,12 @@ def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[fl
     sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
     for row, condition in enumerate(conditions):
         share, size, first = planted.get(condition.label, planted.get(condition.series, (0.0, 1.0, 0.0)))
-        heads[row, ..., 0] = first
+        heads[row, :, SINK_FROM if condition.label == NO_EDIT else 0 :, 0] = first
         heads[row][..., list(condition.at)] = share
         sizes[row][:, -1, list(condition.at)] = size
     variables = {
         "sinking_heads": (("edit", "prompt", "layer", "key"), heads),
+        "mean_attention": (("edit", "prompt", "layer", "key"), heads / 2),
         "resid_max": (("edit", "prompt", "depth", "position"), sizes),
     }
     coordinates = {"edit": [condition.label for condition in conditions]}
@@ -67,15 +68,20 @@ def verdicts(found: Results) -> str:
     ("planted", "expected"),
     [
         ({}, "sssss"),
-        ({ALL: (0.39, 50.0, 0.3), OTHER: (0.1, 20.0, 0.5)}, "issss"),  # less than half of what key 0 has
-        ({ALL: (0.5, 49.0, 0.3)}, "sisss"),  # less than 10 times the unedited size
-        ({ALL: (0.5, 50.0, 0.5)}, "ssiss"),  # as many on key 0
-        ({FIRST: (0.39, 60.0, 0.3)}, "sssis"),
+        ({ALL: (0.26, 60.0, 0.1), OTHER: (0.1, 20.0, 0.5)}, "cssss"),  # less than half of what key 0 has, 53 %
+        ({ALL: (0.5, 49.0, 0.3)}, "scsss"),  # less than 10 times the unedited size
+        ({ALL: (0.5, 60.0, 0.5)}, "ssiss"),  # as many on key 0
+        ({ALL: (0.5, 60.0, 0.6)}, "sscss"),
+        ({FIRST: (0.26, 60.0, 0.3)}, "ssscs"),
         ({OTHER: (0.25, 20.0, 0.5)}, "ssssi"),  # exactly half
-        ({LINKS: (0.6, 6.0, 0.7)}, "issss"),  # first layers have no controls
-        ({LINKS: (0.1, 60.0, 0.7)}, "sisss"),
-        ({"position 1 in all layers": (0.0, 5.0, 0.8), OTHER: (0.1, 5.0, 0.8)}, "iiiss"),  # one of two positions is not most
-        ({NO_EDIT: (0.6, 5.0, 0.8)}, "issis"),  # no effect
+        ({OTHER: (0.3, 20.0, 0.5)}, "ssssc"),
+        ({LINKS: (0.6, 6.0, 0.7)}, "isiis"),  # random links do more
+        ({LINKS: (0.1, 90.0, 0.7)}, "sisss"),
+        ({"position 1 in all layers": (0.0, 5.0, 0.8), OTHER: (0.1, 5.0, 0.8)}, "cccss"),  # one of two positions is not most
+        ({NO_EDIT: (0.6, 5.0, 0.8)}, "csscs"),  # the edit takes away
+        ({NO_EDIT: (0.0, 5.0, 0.0)}, "nnnns"),  # no sink to move
+        ({NO_EDIT: (0.0, 5.0, 0.4)}, "sssns"),  # in no layer do most heads sink
+        ({ALL: (0.0, 5.0, 0.8), OTHER: (0.0, 5.0, 0.8)}, "cccsn"),  # the query alone has no sink
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(planted, expected):
@@ -95,7 +101,8 @@ def test_conditions_are_every_position_in_each_layer_in_first_layers_and_in_all(
 
 def test_controls_remove_as_many_links_to_a_random_key():
     drawn = [entry for entry in study.at_random(CONFIG, MODEL) if entry.budget is not None]
-    assert [entry.budget for entry in drawn] == [1] * 4 + [L] * 4
+    assert [entry.budget for entry in drawn] == [1] * 20 + [L] * 20
+    assert len({(entry.edit.terms[0].keys, entry.edit.terms[0].queries, entry.edit.terms[0].layers) for entry in drawn}) == 40
     for entry in drawn:
         (term,) = entry.edit.terms
         (key,) = term.keys
@@ -103,13 +110,12 @@ def test_controls_remove_as_many_links_to_a_random_key():
         assert key < min(term.queries)
         assert max(term.queries) < CONFIG.length
         assert len(term.layers) == entry.budget
-    many = dataclasses.replace(CONFIG, controls=20)
-    assert {entry.at for entry in study.at_random(many, MODEL) if entry.budget is not None} == {(1,), (3,)}
+    assert {entry.at for entry in drawn} == {(1,), (3,)}
 
 
 def test_the_query_sees_one_earlier_key_in_place_of_itself():
     drawn = [entry for entry in study.at_random(CONFIG, MODEL) if entry.series == OTHER]
-    assert len(drawn) == CONFIG.controls
+    assert len(drawn) == 4  # all that there are of these two positions
     for entry in drawn:
         (term,), (place,) = entry.edit.terms, entry.at
         (seen,) = set(range(place + 1)) - set(term.keys)
@@ -122,12 +128,12 @@ def test_the_summary_has_a_row_for_each_condition_and_the_other_keys_and_compare
     found = results({"position 3 in layer 1": (0.0, 7.0, 0.8)})
     size = study.measures(CONFIG)[1]
     assert found.row(size, "position 3 in layer 1").effect.mean == 2
-    assert found.row(size, "position 3 in layer 1").controls == 4
-    assert found.row(size, "position 3 in layers 0 to 1").controls == 0
-    assert len(found.table) == 3 * (1 + 2 * (L + 2))
+    assert found.row(size, "position 3 in layer 1").rank.controls == 20
+    assert found.row(size, "position 3 in layers 0 to 1").rank is None
+    assert len(found.table) == 4 * (1 + 2 * (L + 2))
     assert STUDY.rows is not None
     assert {row.series for row in STUDY.rows(found)} == {OTHER}
-    assert len(STUDY.rows(found)) == 2 * CONFIG.controls
+    assert len(STUDY.rows(found)) == 2 * 4
 
 
 def test_findings_say_whether_sinks_and_activations_come_together():
@@ -136,6 +142,33 @@ def test_findings_say_whether_sinks_and_activations_come_together():
     assert found[f"of these, {share}"].mean == 100
     assert found["of the other runs, those with |h| at least 10 times its unedited size there (%)"].mean == 0
     assert found["Spearman correlation of the sink and that factor over runs"].mean > 0.5
+
+
+def test_the_mean_over_positions_is_ranked_among_controls_of_as_many_or_of_all_layers():
+    found = results({CONTROL: (0.45, 5.0, 0.8)})
+    sink = study.measures(CONFIG)[0]
+    for where, below in (("layer 0", 0), ("layers 0 to 1", 20), (ALL, 20)):
+        estimate = study.gain(CONFIG, sink, where)(found)
+        assert (estimate.rank.below, estimate.rank.controls) == (below, 20)
+
+
+def test_early_is_the_largest_set_up_to_the_layer_in_which_the_sink_forms():
+    assert study.early(results({})) == "layers 0 to 1"
+    found = results({})
+    found.data["sinking_heads"][0, :, 0, 0] = 0.8
+    assert study.early(found) == "layer 0"
+
+
+def test_the_papers_readout_is_reported_at_half_depth_and_in_the_layers_of_its_figures():
+    found = {quantity.name: quantity(results({})).mean for quantity in STUDY.findings(CONFIG, MODEL)}
+    assert {name: value for name, value in found.items() if name.startswith("attention to")} == pytest.approx(
+        {
+            "attention to the position at half depth, mean over heads (%) (alone in all layers, mean over positions)": 25,
+            "attention to the position at half depth, mean over heads (%) (alone in layer 0, mean over positions)": 0,
+            "attention to the position in layer 1, mean over heads (%) (alone in all layers, mean over positions)": 25,
+            "attention to the position in layer 2, mean over heads (%) (alone in all layers, mean over positions)": 25,
+        }
+    )
 
 
 @pytest.mark.parametrize(

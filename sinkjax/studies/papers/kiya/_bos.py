@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
+from sinkjax.analysis.rules import fact
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.figures import POSITIONS, TOKENS
@@ -26,6 +27,7 @@ WITHOUT, WITH = "without BOS", "with BOS"
 STORES = {WITHOUT: "plain", WITH: "bos"}  # of the two runs
 SWEEPS = tuple(STORES.values())
 PLAIN = st.Inputs(bos="none")
+CHAT = ("<|im_start|>",)  # open a turn of a chat; other tokens separate the documents of a pretraining corpus
 
 
 def require(bos: str | int, model: Model) -> tuple[int, str]:
@@ -65,12 +67,42 @@ def _tokenizer(model: str, revision: str | None) -> Tokenizer | None:
     return open_checkpoint(model, revision).tokenizer
 
 
+def token(data: xarray.Dataset) -> tuple[int, str]:
+    """Id and text of the BOS in a store: of a calculation's own, or the first token of a sweep's prompts."""
+    if "bos_text" in data.attrs:
+        return int(data.attrs["bos"]), str(data.attrs["bos_text"])
+    number, text = data.attrs["study"]["first_tokens"][0]
+    return int(number), str(text)
+
+
+def separates(store: str = STORES[WITH]) -> st.Rule:
+    """The BOS of a store stood between documents in pretraining, unless it is a chat's; one that the config names is believed."""
+
+    def test(results: st.Results) -> st.Outcome:
+        return fact(isinstance(results.config.bos, int) or token(results[store])[1] not in CHAT)
+
+    return st.Rule("the BOS that the model's files name separated documents in its pretraining and is no chat marker", test)
+
+
+def about(results: st.Results, store: str = STORES[WITH]) -> tuple[str, ...]:
+    """A note on which token the BOS is; none where there is no such store."""
+    if store not in results:
+        return ()
+    (number, text), given = token(results[store]), isinstance(results.config.bos, int)
+    note = f"BOS is {text!r} (token {number}), {'as the config says' if given else 'which the files of the model name'}."
+    if not given and text in CHAT:
+        note += """ It opens a turn of a chat and separated no documents in pretraining, so that claims on BOS do not apply; the
+            config can name the token that did."""
+    return (note,)
+
+
 def provenance(results: st.Results) -> Mapping[str, Any]:
     """How a calculation was made, and with which BOS."""
     from sinkjax.studies import folder
 
     data = results[next(iter(results.stores))]
-    return folder.provenance(data) | {"BOS token": f"{data.attrs['bos_text']!r} ({data.attrs['bos']})"}
+    number, text = token(data)
+    return folder.provenance(data) | {"BOS token": f"{text!r} ({number})"}
 
 
 def both(sweep: st.Sweep) -> tuple[st.Sweep, st.Sweep]:
@@ -87,13 +119,13 @@ def runs(results: st.Results) -> dict[str, xarray.Dataset]:
 
 
 def number(
-    run: str, name: str, values: Callable[[Any], Any], unit: str = "", signed: bool = False, exact: bool = False, detail: str = ""
+    run: str, name: str, values: Callable[[Any], Any], unit: str = "", signed: bool = False, exact: bool = False
 ) -> st.Quantity:
-    """A number from the store of one run. Estimates name the run and what `detail` adds; the words of rules do not.
+    """A number from the store of one run. Estimates name the run; the words of rules do not.
 
     exact: whether it is no mean over prompts. The rest is as for `studies.quantity`.
     """
-    found = st.quantity(f"{name} ({run}{detail})", lambda results: values(results[STORES[run]]), unit, signed)
+    found = st.quantity(f"{name} ({run})", lambda results: values(results[STORES[run]]), unit, signed)
     return dataclasses.replace(found, name=name, exact=exact)
 
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import sinkjax
 import sinkjax.studies as st
+from sinkjax.analysis import metrics
 
 SINGLE, FIRST, ALL = "one layer", "first layers", "all layers"
+SOME = 1.0  # per cent of heads: a model with fewer on a key has no sink there that could move
+ONSET = 0.5  # share of a layer's heads by which the sink has formed, as in kiya/baseline
 
 
 def first_layers(n: int) -> str:
@@ -23,6 +29,24 @@ def layer_sets(L: int, counts: Iterable[int], first: str = FIRST) -> dict[str, d
         first: {first_layers(n): range(n) for n in sorted(set(counts)) if n < L},
         ALL: {ALL: range(L)},
     }
+
+
+def onset(shares: NDArray, key: int) -> int:
+    """The layer in which the sink forms: the first with more than `ONSET` of its heads on the key, mean over prompts.
+
+    It is read from the unedited run, so it is no choice among the effects of edits.
+
+    Args:
+        shares: Of each layer's heads that sink on the key, float[prompt, layer].
+        key: For the message.
+
+    Raises:
+        Absent: There is none.
+    """
+    found = float(metrics.onset(np.asarray(shares).mean(axis=0), ONSET))
+    if not np.isfinite(found):
+        raise st.Absent(f"in no layer do more than {ONSET:.0%} of the heads sink on key {key}")
+    return int(found)
 
 
 def placed_measures(place: str, note: str) -> tuple[st.Measure, st.Measure, st.Measure]:

@@ -19,6 +19,7 @@ from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, positions_seen
 from sinkjax.studies.papers.kiya import _bos
 from sinkjax.studies.papers.kiya._bos import STORES, WITH, WITHOUT
+from sinkjax.studies.papers.kiya._masks import SOME
 
 DEEP = 2  # the first layer that counts as deeper: the paper's layer 3
 FEW = 5.0  # per cent of a layer's heads, below which there is no sink
@@ -55,12 +56,22 @@ def moved_to(place: int) -> str:
     return f"first token to {place}"
 
 
+def random_pairs(config: BosSwap) -> list[tuple[int, int]]:
+    """Different pairs of positions, neither of them 0, that are swapped as controls."""
+    rng = intervals.generator(config.seed, "kiya/bos-swap controls")
+    places = np.arange(1, config.length - MIN_QUERIES + 1)
+
+    def draw() -> tuple[int, int]:
+        i, j = rng.choice(places, 2, replace=False)
+        return int(i), int(j)
+
+    return st.without_replacement(config.controls, draw)
+
+
 def other_tokens(config: BosSwap, architecture: Any) -> Iterator[st.Condition]:
     """Swaps of two random positions, neither of them 0, read at the second."""
-    rng = intervals.generator(config.seed, "kiya/bos-swap controls")
-    for draw in range(config.controls):
-        i, j = (int(position) for position in rng.choice(np.arange(1, config.length - MIN_QUERIES + 1), 2, replace=False))
-        edit = sinkjax.swap_embeddings(i, j).named(f"control {draw}: token {i} to {j}")
+    for number, (i, j) in enumerate(random_pairs(config)):
+        edit = sinkjax.swap_embeddings(i, j).named(f"control {number}: token {i} to {j}")
         yield st.Condition(edit, st.CONTROL, budget=1, at=(j,))
 
 
@@ -76,69 +87,153 @@ def measures(config: BosSwap) -> tuple[st.Measure, ...]:
     )
 
 
-def rates(config: BosSwap, layers: slice, data: Any, moved: bool = False) -> NDArray:
-    """Heads of some layers, in per cent, that sink on position 0 or on the moved token: float[swap, prompt]."""
-    key = np.array(config.positions)[:, None] if moved else 0
-    found = metrics.sink_rate(data.isel(edit=slice(1, None)), key, config.eps, per="layer")
-    return (100 * found[..., layers]).mean(axis=-1)
+def swaps(config: BosSwap) -> list[tuple[int, int]]:
+    """The pairs of positions that the conditions swap."""
+    return [(0, place) for place in config.positions]
 
 
-def sizes(config: BosSwap, layers: slice, data: Any, moved: bool = False) -> NDArray:
-    """Largest |h| after some layers at either place, over that of a typical unswapped position: float[swap, prompt]."""
-    place, positions = np.array(config.positions), np.arange(data.sizes["position"])
-    others = (positions != 0) & (positions != place[:, None])
-    found = _bos.prominence(data.isel(edit=slice(1, None)), place if moved else 0, others)
-    return found[..., 1:][..., layers].max(axis=-1)
+def edited(data: Any) -> Any:
+    """The conditions of a store but the unedited one."""
+    return data.isel(edit=slice(1, None))
+
+
+def unedited(data: Any, count: int) -> Any:
+    """The unedited condition, as often as it is compared."""
+    return data.isel(edit=np.zeros(count, int))
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is read of a swap in some layers: of = (data, positions that are swapped, which of the two) -> float[swap, prompt]."""
+
+    name: str
+    unit: str
+    of: Callable[[Any, list[tuple[int, int]], int], NDArray]
+
+
+def rate(config: BosSwap, layers: slice, name: str) -> Look:
+    """Heads of some layers, in per cent, that sink on one of the two positions."""
+
+    def of(data: Any, pairs: list[tuple[int, int]], which: int) -> NDArray:
+        found = metrics.sink_rate(data, np.array(pairs)[:, which, None], config.eps, per="layer")
+        return (100 * found[..., layers]).mean(axis=-1)
+
+    return Look(f"the share of heads {name} that sink on", "%", of)
+
+
+def size(layers: slice, name: str) -> Look:
+    """Largest |h| after some layers at one of the two positions, over that of a typical unswapped position."""
+
+    def of(data: Any, pairs: list[tuple[int, int]], which: int) -> NDArray:
+        positions, swapped = np.arange(data.sizes["position"]), np.array(pairs)
+        others = (positions != swapped[:, :1]) & (positions != swapped[:, 1:])
+        return _bos.prominence(data, swapped[:, which], others)[..., 1:][..., layers].max(axis=-1)
+
+    return Look(f"{name} at", TIMES, of)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The quantities of one run, means over the swaps. token: what is moved."""
+
+    config: BosSwap
+    name: str
+    token: str
+
+    def at(self, look: Look, moved: bool) -> st.Quantity:
+        """Read after the swap, at position 0 or where the token then is."""
+        place = f"the moved {self.token}" if moved else "position 0"
+        return self._of(f"{look.name} {place}", lambda data: look.of(edited(data), swaps(self.config), int(moved)), look.unit)
+
+    def before(self, look: Look) -> st.Quantity:
+        """Read at position 0 without an edit."""
+        name = f"{look.name} position 0 without an edit"
+        return self._of(name, lambda data: look.of(unedited(data, len(swaps(self.config))), swaps(self.config), 0), look.unit)
+
+    def gained(self, look: Look) -> st.Quantity:
+        """The rise where the token comes to be, ranked among those where random other tokens do."""
+
+        def effects(data: Any, base: Any, pairs: list[tuple[int, int]]) -> NDArray:
+            return look.of(data, pairs, 1) - look.of(unedited(base, len(pairs)), pairs, 1)
+
+        def of(results: st.Results) -> st.Estimate:
+            data, random = results[STORES[self.name]], results[f"{STORES[self.name]}-controls"]
+            found = effects(edited(data), data, swaps(self.config)).mean(axis=0)
+            count = random.sizes["prompt"]
+            others = effects(random, data.isel(prompt=slice(count)), random_pairs(self.config)).mean(axis=1)
+            rank = st.Rank.among(found[:count].mean(), others)
+            return st.Estimate(f"{name} ({self.name})", results.interval(found), unit, True, rank)
+
+        name = f"the rise of {look.name} the moved {self.token}"
+        unit = POINTS if look.unit == "%" else look.unit
+        return st.Quantity(name, of)
+
+    def _of(self, name: str, values: Callable[[Any], NDArray], unit: str) -> st.Quantity:
+        return _bos.number(self.name, name, lambda data: values(data).mean(axis=0), unit)
 
 
 def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
     """The paper's statements on BOS, and the last of them on an ordinary first token."""
+    first, everywhere = slice(1), slice(None)
+    deep = min(DEEP, architecture.layers - 1)
+    deeper = rate(config, slice(deep, None), f"from layer {deep} on")
+    sink, massive = rate(config, first, "in layer 0"), size(first, "|h| after layer 0")
+    any_sink, any_massive = rate(config, everywhere, "of all layers"), size(everywhere, "the largest |h|")
+    bos, ordinary = Run(config, WITH, "BOS"), Run(config, WITHOUT, "token")
 
-    def of(run: str, name: str, values: Callable[[Any], NDArray], unit: str, signed: bool = False) -> st.Quantity:
-        return _bos.number(run, name, lambda data: values(data).mean(axis=0), unit, signed)  # over swaps
+    def keeps(run: Run) -> st.Rule:
+        """Position 0 keeps sink and massive activation in deeper layers."""
+        before = run.before(deeper)
+        half = before.times(0.5, f"half of that without an edit ({run.name})")
+        return st.all_of(st.above(run.at(deeper, False), half), st.above(run.at(any_massive, False), config.massive))
 
-    def at_both(run: str, name: str, token: str, values: Callable[..., NDArray], unit: str) -> list[st.Quantity]:
-        places = {"position 0": False, f"the moved {token}": True}
-        return [of(run, f"{name} {place}", partial(values, moved=moved), unit) for place, moved in places.items()]
+    def there(run: Run, *more: st.Rule) -> st.Rule:
+        """Position 0 has both without an edit."""
+        return st.all_of(st.above(run.before(deeper), SOME), st.above(run.before(any_massive), config.massive), *more)
 
-    def deeper(run: str) -> tuple[st.Rule, tuple[st.Quantity, ...]]:
-        """That position 0 keeps sink and massive activation in deeper layers, and what is reported beside."""
-        first = min(DEEP, architecture.layers - 1)
-        rate, share = partial(rates, config, slice(first, None)), f"the share of heads from layer {first} on that sink on"
+    def beside(run: Run) -> tuple[st.Quantity, ...]:
+        return run.before(deeper), run.at(deeper, True), run.at(any_massive, True)
 
-        def before(data: Any) -> NDArray:
-            return 100 * metrics.sink_rate(data, 0, config.eps, per="layer")[:1, :, first:].mean(axis=-1)
-
-        on_first, on_moved = at_both(run, share, "token", rate, "%")
-        massive, massive_moved = at_both(run, "the largest |h| at", "token", partial(sizes, config, slice(None)), TIMES)
-        half = f"{on_first.name} minus half of that without an edit"
-        kept = of(run, half, lambda data: rate(data) - before(data) / 2, POINTS, True)
-        unedited = of(run, f"{on_first.name} without an edit", before, "%")
-        return st.all_of(st.above(kept), st.above(massive, config.massive)), (on_first, unedited, on_moved, massive_moved)
-
-    rate, size = partial(rates, config, slice(1)), partial(sizes, config, slice(1))
-    first, moved = at_both(WITH, "the share of heads in layer 0 that sink on", "BOS", rate, "%")
-    at_first, at_moved = at_both(WITH, "|h| after layer 0 at", "BOS", size, TIMES)
-    more, larger = f"{moved.name} minus that on position 0", f"{at_moved.name} minus that at position 0"
+    separator = _bos.separates()
     yield st.Claim(
-        "In the first layer, sink and massive activation follow BOS, and the new first token has none (Fig. 2a, d).",
+        "In the first layer, sink and massive activation follow BOS, and the new first token has none.",
         st.all_of(
-            st.above(of(WITH, more, lambda data: rate(data, moved=True) - rate(data), POINTS, True)),
-            st.above(of(WITH, larger, lambda data: size(data, moved=True) - size(data), TIMES, True)),
+            st.above(bos.at(sink, True), bos.at(sink, False)),
+            st.above(bos.at(massive, True), bos.at(massive, False)),
+            st.below(bos.at(sink, False), FEW),
+            st.below(bos.at(massive, False), config.massive),
+            st.above_controls(bos.gained(sink)),
+            st.above_controls(bos.gained(massive)),
         ),
-        also=(moved, first, at_moved, at_first),
+        given=st.all_of(separator, st.above(bos.before(sink), SOME), st.above(bos.before(massive), config.massive)),
+        source="Kiya et al. 2026, Fig. 2a, d",
     )
-    keeps, numbers = deeper(WITH)
     yield st.Claim(
-        "In the first layer neither the new first token nor the moved BOS has a sink; deeper, the new first token has it (Fig. 7,"
-        " Llama-2-7B).",
-        st.all_of(st.below(first, FEW), st.below(moved, FEW), keeps),
+        "In the first layer neither the new first token nor the moved BOS has a sink; deeper, the new first token has it.",
+        st.all_of(st.below(bos.at(sink, False), FEW), st.below(bos.at(sink, True), FEW), keeps(bos)),
+        given=there(bos, separator),
+        source="Kiya et al. 2026, Fig. 7",
+        paper="so in Llama-2-7B",
     )
-    statement = "In deeper layers the new first token has both sink and massive activation (Fig. 2c, f; Fig. 7)."
-    yield st.Claim(statement, keeps, also=numbers)
-    keeps, numbers = deeper(WITHOUT)
-    statement = "The same holds of an ordinary first token: in deeper layers position 0 has both, whatever token is there."
-    yield st.Claim(statement, keeps, also=numbers)
+    yield st.Claim(
+        "In deeper layers the new first token has both sink and massive activation.",
+        keeps(bos),
+        given=there(bos, separator),
+        source="Kiya et al. 2026, Fig. 2c, f; Fig. 7",
+        also=beside(bos),
+    )
+    yield st.Claim(
+        "Over all layers, the sink follows BOS to its new place instead of staying at position 0.",
+        st.all_of(st.above(bos.at(any_sink, True), bos.at(any_sink, False)), st.above_controls(bos.gained(any_sink))),
+        given=st.all_of(separator, st.above(bos.before(any_sink), SOME)),
+        also=(bos.before(any_sink),),
+    )
+    yield st.Claim(
+        "The same holds of an ordinary first token: in deeper layers position 0 has both, whatever token is there.",
+        keeps(ordinary),
+        given=there(ordinary),
+        also=beside(ordinary),
+    )
 
 
 def figures(config: BosSwap, architecture: Any) -> Iterator[st.Figure]:
@@ -187,6 +282,7 @@ STUDY = st.Study(
         (st.NO_EDIT, moved_to(config.shown)), config.drawn_layers(architecture.layers), config.shown + 2, sweeps=_bos.SWEEPS
     ),
     notes=lambda config, results: (
+        *_bos.about(results),
         """Only the input embeddings are swapped; positions, masks and the targets of the loss stay, which by itself raises the
         loss. At the moved token, an effect is the difference from the same position without an edit; a control is read at the new
         position of the first of its two tokens.""",

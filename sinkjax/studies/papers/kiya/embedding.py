@@ -5,7 +5,6 @@ k = RMSNorm(e) W_K of BOS against q_avg = RMSNorm(e_avg) W_Q of the mean of the 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -47,13 +46,10 @@ class Embedding(st.StudyConfig):
     """whether special tokens other than the BOS enter the mean embedding"""
     published: tuple[float, ...] = (26.155, 100.611, 0.521, 0.010)
     """the paper's ||k_bos||, ||k_avg||, cos(q_avg, k_bos) and cos(q_avg, k_avg) of Llama-3.2-3B"""
-    percentile: float = 95.0
-    """among the vocabulary's tokens, where the BOS must lie for its direction to be called special"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse(len(self.published) != 4, f"published takes four numbers, not {len(self.published)}")
-        refuse(not 0 < self.percentile < 100, f"percentile must lie between 0 and 100, not {self.percentile}")
 
 
 def compute(config: Embedding, model: Model, batch: st.Batch) -> xarray.Dataset:
@@ -96,8 +92,7 @@ def rows(results: st.Results) -> list[st.Row]:
     for vector, measure in paper:
         name, factor = ("key_norm", repeats[NORMS[measure]]) if measure in NORMS else (COSINES[measure], 1.0)
         value, tokens = float(factor * data[name].sel(vector=vector)), factor * data[f"token_{name}"].values[others(data)]
-        rank = float(intervals.percentile_among(value, tokens))
-        found.append(st.Row(vector, "vector", measure, st.constant(value), percentile=rank, controls=len(tokens)))
+        found.append(st.Row(vector, "vector", measure, st.constant(value), rank=st.Rank.among(value, tokens)))
     if is_llama_3b(architecture):
         labels = {BOS: PAPER_BOS, MEAN: PAPER_MEAN}
         found += [st.Row(labels[vector], "paper", name, st.constant(value)) for (vector, name), value in paper.items()]
@@ -112,20 +107,21 @@ def is_llama_3b(architecture: Any) -> bool:
 def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
     k_bos, k_avg, cos_bos, cos_avg = config.published
     cosines, norms = ([(st.listed(BOS, name), st.listed(MEAN, name)) for name in names] for names in (COSINES, NORMS))
-    special = [st.all_of(st.more_than(bos, mean), st.ranked_from(bos, config.percentile)) for bos, mean in cosines]
-    words = (
-        f"by every convention the cosine with k_bos is above that with k_avg and at percentile {config.percentile:g} or higher"
-        " among the ordinary tokens"
-    )
+    special = (st.all_of(st.above(bos, mean), st.above_controls(bos)) for bos, mean in cosines)
+    words = """by every convention the cosine with k_bos is above that with k_avg, and among those of the ordinary tokens
+        p = (1 + b) / (1 + m) is at most 0.05"""
     yield st.Claim(
-        "BOS attracts by direction: q_avg has a larger cosine with k_bos than with k_avg in the first layer (section 3).",
-        dataclasses.replace(st.all_of(*special), words=words),
+        "BOS attracts by direction: q_avg has a larger cosine with k_bos than with k_avg in the first layer.",
+        st.all_of(*special, words=" ".join(words.split())),
+        given=_bos.separates(STORE),
+        source="Kiya et al. 2026, section 3",
         paper=f"{cos_bos} against {cos_avg} (Llama-3.2-3B)",
     )
-    shorter = st.all_of(*(st.less_than(bos, mean) for bos, mean in norms))
     yield st.Claim(
-        "BOS does not attract by size: its key is shorter than that of the mean embedding (section 3).",
-        dataclasses.replace(shorter, words="||k_bos|| is below ||k_avg||"),
+        "BOS does not attract by size: its key is shorter than that of the mean embedding.",
+        st.all_of(*(st.below(bos, mean) for bos, mean in norms), words="||k_bos|| is below ||k_avg||"),
+        given=_bos.separates(STORE),
+        source="Kiya et al. 2026, section 3",
         paper=f"{k_bos} against {k_avg} (Llama-3.2-3B)",
     )
 
@@ -207,6 +203,7 @@ STUDY = st.Study(
     findings=findings,
     figures=figures,
     notes=lambda config, results: (
+        *_bos.about(results, STORE),
         f"""The mean is over {int(results[STORE]["averaged"].sum()):,} embeddings: all tokens but the BOS,
         {"with" if config.special else "without"} the other special tokens and without rows that no token uses. Keys and queries
         are those of layer 0, with biases, before the rotation.""",

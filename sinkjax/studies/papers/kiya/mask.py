@@ -16,8 +16,11 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.papers.kiya._masks import ALL, SINGLE, first_layers, layer_sets, zero_added
+from sinkjax.studies.papers.kiya._masks import ALL, ONSET, SINGLE, SOME, first_layers, layer_sets, onset, zero_added
+from sinkjax.studies.papers.kiya._readout import attention_to
+from sinkjax.studies.quantities import Label
 
+LARGE = 10  # times the next token's |h|: a masked key with less has no massive activation of its own
 FIRST, MOST, EARLY, SETS = "layers 0 to l", "heads that sink most", "heads of the first layers", "heads"
 
 
@@ -41,14 +44,14 @@ class Mask(st.ControlledSinks, st.Mapped):
 
 
 def conditions(config: Mask, architecture: Any) -> Iterator[st.Condition]:
-    """A budget is a number of layers."""
+    """A budget is a number of layers: of those that have controls, the smallest that is no smaller than the edit's."""
     L = architecture.layers
+    controlled = sorted({1, *several(config, architecture), L})
     yield st.no_edit()
     for series, sets in layer_sets(L, range(2, L), FIRST).items():
         for where, layers in sets.items():
             edit, count = sinkjax.mask_key(config.key, layers=layers).named(where), len(layers)
-            controlled = series != FIRST or count in several(config, architecture)
-            yield st.Condition(edit, series, layers[-1], count if controlled else None)
+            yield st.Condition(edit, series, layers[-1], min(budget for budget in controlled if budget >= count))
 
 
 def several(config: Mask, architecture: Any) -> list[int]:
@@ -108,30 +111,73 @@ def probe(config: Mask) -> sinkjax.Probe:
 
 def measures(config: Mask) -> tuple[st.Measure, ...]:
     keys = (config.key, config.key + 1)
-    return (*(st.sink_rate(key, config.eps) for key in keys), *map(st.largest_activation, keys), *[st.loss()] * config.loss)
+    sinks = (st.sink_rate(key, config.eps) for key in keys)
+    return (*sinks, *map(st.largest_activation, keys), *map(attention_to, keys), *[st.loss()] * config.loss)
+
+
+def early(results: st.Results) -> str:
+    """The layers up to that in which the sink forms."""
+    key, L = results.config.key, results.architecture.layers
+    last = onset(metrics.sink_rate(results.data, key, results.config.eps, per="layer")[0], key)
+    if last == L - 1:
+        raise st.Absent("the sink forms in the last layer alone, so that there are no later ones")
+    return first_layers(last + 1)
 
 
 def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
     """What appears at the next token must be new, above every control, and at least half of what the key had."""
-    at_key, at_next, size_key, size_next, *_ = measures(config)
-    third = first_layers(max(architecture.layers // 3, 1))
-    for statement, where, before, after in (
-        ("Masked in all layers, the sink moves to the next token (Figs. 4a, 8a).", ALL, at_key, at_next),
-        ("Then the next token has a massive activation too (Figs. 4, 8).", ALL, size_key, size_next),
-        ("Masked in the first layer alone, the sink moves as well (Fig. 4b).", "layer 0", at_key, at_next),
-        ("An edit in early layers decides where later ones put the sink: in the first third of them.", third, at_key, at_next),
-    ):
+    at_key, at_next, size_key, size_next, seen_key, seen_next, *_ = measures(config)
+    sink = st.above(st.value(at_key, st.NO_EDIT), SOME)
+    larger = st.value(size_next, st.NO_EDIT).times(LARGE, f"{LARGE} times that at the next one")
+    massive = st.above(st.value(size_key, st.NO_EDIT), larger)
+
+    def moved(where: Label, before: st.Measure, after: st.Measure) -> st.Rule:
+        changed = st.effect(after, where)
         half = st.value(before, st.NO_EDIT).times(0.5, f"half of {before.name} without an edit")
-        yield st.Claim(statement, st.all_of(st.raised(after, where), st.at_least(st.value(after, where), half)))
+        return st.all_of(st.above(changed), st.above_controls(changed), st.at_least(st.value(after, where), half))
+
+    def seen(where: Label) -> tuple[st.Quantity, ...]:
+        return st.value(seen_key, st.NO_EDIT), st.value(seen_next, where)
+
+    yield st.Claim(
+        "Masked in all layers, the sink moves to the next token.",
+        moved(ALL, at_key, at_next),
+        given=sink,
+        source="Kiya et al. 2026, Figs. 4a, 8a",
+        also=seen(ALL),
+    )
+    yield st.Claim(
+        "Masked in all layers, the next token gets a massive activation too.",
+        moved(ALL, size_key, size_next),
+        given=massive,
+        source="Kiya et al. 2026, Figs. 4, 8",
+    )
+    yield st.Claim(
+        "Masked in the first layer alone, the sink moves as well.",
+        moved("layer 0", at_key, at_next),
+        given=sink,
+        source="Kiya et al. 2026, Fig. 4b",
+        also=seen("layer 0"),
+    )
+    yield st.Claim(
+        "An edit in early layers decides where later ones put the sink: in those up to the layer in which it forms.",
+        moved(early, at_key, at_next),
+        given=sink,
+        source="Kiya et al. 2026, conclusion",
+        also=seen(early),
+    )
 
 
 def findings(config: Mask, architecture: Any) -> Iterator[st.Quantity]:
-    at_next, single = measures(config)[1], [f"layer {layer}" for layer in range(architecture.layers)]
+    _, at_next, _, _, *seen = measures(config)[:6]
+    single = [f"layer {layer}" for layer in range(architecture.layers)]
     strongest = st.largest_effect(at_next, single, "the strongest layer")
     yield st.effect(at_next, strongest, "largest effect of a single layer's mask on heads that sink on the next key")
-    rules = {layer: st.raised(at_next, layer, where_any=False) for layer in single}
+    rules = {layer: st.raised(at_next, layer) for layer in single}
     yield st.number_of(rules, "single layers whose mask moves the sink, beyond every control")
     yield st.number("smallest l for which a mask of layers 0 to l moves the most attended key on, in most prompts", enough)
+    for label in (st.NO_EDIT, ALL, *single[:2]):  # Figs. 4 and 8
+        yield from (st.value(measure, label) for measure in seen)
 
 
 def enough(results: st.Results) -> float:
@@ -142,8 +188,9 @@ def enough(results: st.Results) -> float:
 
 
 def compared(results: st.Results) -> list[str]:
-    """No edit, layer 0, and the sets of several layers that have controls."""
-    return [entry.label for entry in results.conditions() if not entry.x or (entry.series != SINGLE and entry.budget is not None)]
+    """No edit, layer 0, and the sets of several layers that have controls of their own size."""
+    found = results.conditions()
+    return [entry.label for entry in found if not entry.x or (entry.series != SINGLE and entry.budget == entry.x + 1)]
 
 
 def masked(label: str) -> str:
@@ -226,5 +273,7 @@ STUDY = st.Study(
     notes=lambda config, results: (
         """In a masked layer no head can sink on the masked key. The query of the key itself is not masked, as it would have no
         key left to attend to.""",
+        f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on the key without an edit, mean
+        over prompts. Masks of layers 0 to l are ranked among masks of another key in at least as many random layers.""",
     ),
 )

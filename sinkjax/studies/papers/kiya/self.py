@@ -5,7 +5,7 @@ Controls remove as many links at random. Whether the query must see itself is te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,9 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis.intervals import generator
 from sinkjax.config_files.checks import MIN_QUERIES, at_least, positions_seen, refuse
-from sinkjax.studies.papers.kiya._masks import ALL, FIRST, SINGLE, layer_sets, placed_measures, zero_added
+from sinkjax.studies.papers.kiya._masks import ALL, FIRST, ONSET, SINGLE, SOME, layer_sets, onset, placed_measures, zero_added
+from sinkjax.studies.papers.kiya._readout import FIRST_LAYERS, attention_there, mean_attention, received
+from sinkjax.studies.quantities import Label, chosen
 from sinkjax.studies.specs import CONTROLS, SWEEP
 
 LINKS, OTHER = "random links, all layers", "another key, all layers"
@@ -68,19 +70,26 @@ def at_random(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
     """Random links removed, as many as a query loses, and queries that see one random earlier key instead of themselves."""
     L, rng = architecture.layers, generator(config.seed, "kiya/self controls")
     yield st.no_edit(at=config.positions)
+
+    def links(budget: int) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+        place = int(rng.choice(config.positions))
+        key = int(rng.integers(config.length - place))
+        queries = sorted(rng.choice(np.arange(key + 1, config.length), place, replace=False).tolist())
+        return place, key, tuple(queries), tuple(sorted(rng.choice(L, budget, replace=False).tolist()))
+
     for budget in sorted({1, L}):
-        for draw in range(config.controls):
-            place = int(rng.choice(config.positions))
-            key = int(rng.integers(config.length - place))
-            queries = sorted(rng.choice(np.arange(key + 1, config.length), place, replace=False).tolist())
-            layers = sorted(rng.choice(L, budget, replace=False).tolist())
+        drawn = st.without_replacement(config.controls, partial(links, budget))
+        for draw, (place, key, queries, layers) in enumerate(drawn):
             edit = sinkjax.edit("logits", "set", -np.inf, queries=queries, keys=key, layers=layers, relation="others")
             name = f"control {draw}: {place} links to key {key} in {ALL if budget == L else f'layer {layers[0]}'}"
             yield st.Condition(edit.named(name), LINKS if budget == L else st.CONTROL, budget=budget, at=(place,))
-    rng = generator(config.seed, "kiya/self other keys")
-    for draw in range(config.controls):
-        place = int(rng.choice(config.positions))
-        seen = int(rng.integers(place))
+    others = generator(config.seed, "kiya/self other keys")
+
+    def other() -> tuple[int, int]:
+        place = int(others.choice(config.positions))
+        return place, int(others.integers(place))
+
+    for draw, (place, seen) in enumerate(st.without_replacement(config.controls, other)):
         edit = sinkjax.edit("logits", "set", -np.inf, queries=place, keys=[key for key in range(place + 1) if key != seen])
         yield st.Condition(edit.named(f"draw {draw}: position {place} sees key {seen} in {ALL}"), OTHER, at=(place,))
 
@@ -88,13 +97,13 @@ def at_random(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
 def probe(config: SelfOnly) -> sinkjax.Probe:
     from sinkjax.probes.statistics import sinking_heads
 
-    return sinkjax.Probe(resid_max=True, extra=(sinking_heads(config.eps),))
+    return sinkjax.Probe(resid_max=True, extra=(sinking_heads(config.eps), mean_attention()))
 
 
 def measures(config: SelfOnly) -> tuple[st.Measure, ...]:
     note = f"""A head sinks on a key if its attention to it, averaged over all later queries, is above {config.eps:g} (Gu et al.
         2025, but without the query at the key itself, whose attention the edit sets to 1). Shares are of all heads."""
-    return placed_measures("the position", note)
+    return (*placed_measures("the position", note), attention_there("the position"))
 
 
 def over_positions(config: SelfOnly, measure: st.Measure, where: str) -> st.Quantity:
@@ -103,38 +112,96 @@ def over_positions(config: SelfOnly, measure: st.Measure, where: str) -> st.Quan
     return st.average(measure, st.Pool(f"alone in {where}, mean over positions", lambda condition: condition.label in labels))
 
 
+def gain(config: SelfOnly, measure: st.Measure, where: Label) -> st.Quantity:
+    """The mean effect over the positions, ranked among the controls of a single layer or, of more, of all layers."""
+
+    def of(results: st.Results) -> st.Estimate:
+        found = chosen(where, results)
+        rows = [results.labels().index(at) for at in everywhere(config, found)]
+        effects = (results.values(measure) - results.baseline(measure))[rows].mean(axis=0)
+        random = results.values(measure, CONTROLS) - results.baseline(measure, CONTROLS)
+        budget = 1 if found in layer_sets(results.architecture.layers, ())[SINGLE] else results.architecture.layers
+        drawn = [entry.budget == budget for entry in results.conditions(CONTROLS)]
+        rank = st.Rank.among(effects[: random.shape[1]].mean(), random[drawn].mean(axis=1))
+        return st.Estimate(f"effect on {measure.name} (alone in {found})", results.interval(effects), measure.unit, True, rank)
+
+    return st.Quantity(f"the mean effect over positions on {measure.name}", of)
+
+
+def at_most_positions(config: SelfOnly, where: Label, rule: Callable[[Label], st.Rule], words: str) -> st.Rule:
+    """A rule on each position holds at more than half of them."""
+
+    def at(place: int) -> Label:
+        return label(place, where) if isinstance(where, str) else lambda results: label(place, where(results))
+
+    return st.most_of([rule(at(place)) for place in config.positions], "positions", words)
+
+
+def placed(config: SelfOnly, where: Label, measure: st.Measure, least: st.Quantity) -> st.Rule:
+    """The edit raises a measure to a least size at most positions, and on their mean by more than every control does."""
+    words = f"the interval of the effect on {measure.name} lies above 0, and that of its value above {least.name}, in pairs"
+
+    def there(at: Label) -> st.Rule:
+        return st.all_of(st.above(st.effect(measure, at)), st.at_least(st.value(measure, at), least))
+
+    return st.all_of(at_most_positions(config, where, there, words), st.above_controls(gain(config, measure, where)))
+
+
+def early(results: st.Results) -> str:
+    """The largest set of first layers up to that in which the sink forms."""
+    config, L = results.config, results.architecture.layers
+    last = onset(results.data["sinking_heads"].values[0, ..., 0], 0)
+    firsts = layer_sets(L, config.first_layers)[FIRST].items()
+    return ["layer 0", *(where for where, layers in firsts if len(layers) <= last + 1)][-1]
+
+
 def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
-    """A statement holds if it holds at more than half of the positions."""
-    sink, size, on_first = measures(config)
+    """A statement holds if it holds at more than half of the positions, and for their mean beyond every control."""
+    sink, size, on_first, seen = measures(config)
+    some = st.above(st.value(on_first, st.NO_EDIT), SOME)
     half = st.value(on_first, st.NO_EDIT).times(0.5, "half of the heads that sink on key 0 without an edit (%)")
     grown = st.value(size, st.NO_EDIT).times(GROWN, f"{GROWN} times the largest |h| without an edit")
-    firsts = layer_sets(architecture.layers, config.first_layers)[FIRST].items()
-    early = ["layer 0", *(where for where, layers in firsts if len(layers) <= max(architecture.layers / 3, 2))][-1]
 
-    def most(statement: str, where: str, measure: st.Measure, least: st.Quantity) -> st.Claim:
-        rules = [st.all_of(st.raised(measure, at), st.at_least(st.value(measure, at), least)) for at in everywhere(config, where)]
-        words = (
-            f"the effect on {measure.name} has an interval above 0 and lies above every matched control (where it has any), and"
-        )
-        words += f" the mean is at least {least.name}"
-        beside = (over_positions(config, measure, where), st.value(measure, st.NO_EDIT), least)
-        return st.Claim(statement, st.most_of(rules, "positions", words), also=beside)
+    def beside(measure: st.Measure, least: st.Quantity) -> tuple[st.Quantity, ...]:
+        return over_positions(config, measure, ALL), st.value(measure, st.NO_EDIT), least
 
-    yield most("Alone in all layers, a query gets a sink (Fig. 5).", ALL, sink, half)
-    yield most("The massive activation comes with it (Fig. 5).", ALL, size, grown)
-    moved = [st.more_than(st.value(sink, at), st.value(on_first, at)) for at in everywhere(config, ALL)]
     yield st.Claim(
-        "The sink moves there, away from the first token (Fig. 5).",
-        st.most_of(moved, "positions", "more heads sink on the position than on key 0"),
+        "Alone in all layers, a query gets a sink.",
+        placed(config, ALL, sink, half),
+        given=some,
+        source="Kiya et al. 2026, Fig. 5",
+        also=(*beside(sink, half), over_positions(config, seen, ALL)),
+    )
+    yield st.Claim(
+        "The massive activation comes with it.",
+        placed(config, ALL, size, grown),
+        given=some,
+        source="Kiya et al. 2026, Fig. 5",
+        also=beside(size, grown),
+    )
+    words = "more heads sink on the position than on key 0, by the interval of the paired difference"
+    more = at_most_positions(config, ALL, lambda at: st.above(st.value(sink, at), st.value(on_first, at)), words)
+    yield st.Claim(
+        "The sink moves there, away from the first token.",
+        st.all_of(more, st.above_controls(gain(config, sink, ALL))),
+        given=some,
+        source="Kiya et al. 2026, Fig. 5",
         also=(*(over_positions(config, measure, ALL) for measure in (sink, on_first)), st.value(on_first, st.NO_EDIT)),
     )
-    yield most(f"An edit in the early layers is enough (Fig. 9, conclusion): {early}.", early, sink, half)
+    yield st.Claim(
+        "An edit in the early layers is enough: in those up to the layer in which the sink forms.",
+        placed(config, early, sink, half),
+        given=some,
+        source="Kiya et al. 2026, Fig. 9, conclusion",
+        also=(half,),
+    )
     alone, other, _ = compared(config)
     twice = st.average(sink, alone).times(0.5, "half of that for the query alone with itself")
-    more = st.contrast(sink, alone, other, "difference of the two")
     yield st.Claim(
-        "The cause is that the token attends to itself (property 3): one other key in its place does less than half.",
-        st.all_of(st.above(more), st.less_than(st.average(sink, other), twice)),
+        "The cause is that the token attends to itself: one other key in its place does less than half.",
+        st.all_of(st.above(st.contrast(sink, alone, other, "difference of the two")), st.below(st.average(sink, other), twice)),
+        given=st.above(st.average(sink, alone), SOME),
+        source="Kiya et al. 2026, property 3",
         also=(st.average(sink, alone),),
     )
 
@@ -149,20 +216,33 @@ def compared(config: SelfOnly) -> tuple[st.Pool, ...]:
 
 
 def findings(config: SelfOnly, architecture: Any) -> Iterator[st.Quantity]:
-    sink, size, _ = measures(config)
+    sink, size, _, seen = measures(config)
     sets = layer_sets(architecture.layers, config.first_layers)
     by_position = [st.value(sink, at) for at in everywhere(config, ALL)]
     yield from (st.smallest_of(by_position, "smallest at any position"), st.largest_of(by_position, "largest at any position"))
     for where in ("layer 0", *sets[FIRST]):
         yield from (over_positions(config, measure, where) for measure in (sink, size))
     yield st.largest_of([over_positions(config, sink, where) for where in sets[SINGLE]], "largest of the single layers")
-    rules = {
-        where: st.most_of([st.raised(sink, at) for at in everywhere(config, where)], "positions", "") for where in sets[SINGLE]
-    }
+
+    def raised(where: str) -> st.Rule:
+        rule = at_most_positions(config, where, lambda at: st.above(st.effect(sink, at)), "the effect lies above 0")
+        return st.all_of(rule, st.above_controls(gain(config, sink, where)))
+
+    rules = {where: raised(where) for where in sets[SINGLE]}
     yield st.number_of(rules, "single layers that place a sink at most positions, above every control")
     yield from together(sink, size)
     _, other, links = compared(config)
     yield from (st.average(size, other), st.average(sink, links))
+    yield from (over_positions(config, seen, where) for where in (ALL, "layer 0"))  # Fig. 5
+    for layer in range(1, min(FIRST_LAYERS, architecture.layers)):  # Fig. 9
+        name = f"attention to the position in layer {layer}, mean over heads (%) (alone in {ALL}, mean over positions)"
+        yield st.quantity(name, partial(in_layer, layer))
+
+
+def in_layer(layer: int, results: st.Results) -> NDArray:
+    """The readout in one layer, mean over positions: float[prompt]."""
+    rows = [results.labels().index(at) for at in everywhere(results.config, ALL)]
+    return np.asarray(results.read(received(results.data, layer))[rows].mean(axis=0))
 
 
 def together(sink: st.Measure, size: st.Measure) -> Iterator[st.Quantity]:
@@ -192,7 +272,7 @@ def drawn_sets(results: st.Results) -> list[str]:
 
 
 def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
-    (sink, size, _), L = measures(config), architecture.layers
+    (sink, size, *_), L = measures(config), architecture.layers
     sets = layer_sets(L, config.first_layers)
     single = {str(layer): everywhere(config, f"layer {layer}") for layer in range(L)}
     several = {f"0–{layers[-1]}": everywhere(config, where) for where, layers in (sets[FIRST] | sets[ALL]).items()}
@@ -270,6 +350,8 @@ STUDY = st.Study(
     notes=lambda config, results: (
         """A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. A control
         removes as many links as a query at a random position loses, from one random key to random later queries, and is read at
-        that position. Edits of first layers have no controls.""",
+        that position. The controls of an edit of several layers remove the links in all layers.""",
+        f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on key 0 without an edit, mean over
+        prompts.""",
     ),
 )

@@ -1,0 +1,108 @@
+"""kiya/mask: which layers are early, which controls an edit has, and the rules of its claims at their bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.analysis.claims import judge
+from sinkjax.studies.papers.kiya import mask as study
+from sinkjax.studies.papers.kiya.mask import STUDY, Mask
+from sinkjax.studies.results import Results
+from sinkjax.studies.specs import SWEEP, conditions_of
+from sinkjax.studies.study import CONTROL, NO_EDIT, Condition
+
+L, H = 4, 10
+MODEL = SimpleNamespace(layers=L, heads=H)
+CONFIG = Mask(length=24, prompts=8)
+
+Numbers = tuple[float, float, float, float]  # shares of heads on key 0 and on key 1, largest |h| at both positions
+CLAIMED: dict[str, Numbers] = {
+    NO_EDIT: (0.8, 0.0, 100.0, 5.0),
+    "layer 0": (0.8, 0.4, 100.0, 5.0),
+    "layers 0 to 1": (0.3, 0.4, 100.0, 5.0),
+    "all layers": (0.0, 0.5, 100.0, 60.0),
+}
+QUIET: Numbers = (0.8, 0.0, 100.0, 5.0)
+
+
+def store(conditions: list[Condition], planted: dict[str, Numbers], sink_from: int, prompts: int) -> xarray.Dataset:
+    """Planted numbers, those of a label before those of its series; key 0 has its sink from one layer on."""
+    received = np.full((len(conditions), prompts, L, H, CONFIG.length), 0.01)
+    sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
+    for row, condition in enumerate(conditions):
+        first, second, *largest = planted.get(condition.label, planted.get(condition.series, QUIET))
+        received[row, :, sink_from:, : round(first * H), 0] = 0.9
+        received[row, :, :, : round(second * H), 1] = 0.9
+        sizes[row, :, -1, :2] = largest
+    variables = {
+        "attention_received": (("edit", "prompt", "layer", "head", "key"), received),
+        "resid_max": (("edit", "prompt", "depth", "position"), sizes),
+        "nll": (("edit", "prompt", "position"), np.ones((len(conditions), prompts, CONFIG.length))),
+    }
+    return xarray.Dataset(variables, {"edit": [entry.label for entry in conditions]}, {"sweep": {"config": vars(MODEL)}})
+
+
+def results(planted: dict[str, Numbers] | None = None, sink_from: int = 1, prompts: int = 8) -> Results:
+    values = CLAIMED | (planted or {})
+    stores = {SWEEP: store(list(study.conditions(CONFIG, MODEL)), values, sink_from, prompts)}
+    for sweep in STUDY.controls:
+        stores[sweep.name] = store(list(conditions_of(sweep, CONFIG, MODEL)), values, sink_from, prompts)
+    return Results(STUDY, CONFIG, stores)
+
+
+def verdicts(found: Results) -> str:
+    """By their first letters: the sink in all layers, the activation, the first layer, the early layers."""
+    return "".join(judge(claim, found).verdict[0] for claim in STUDY.claims(CONFIG, MODEL))
+
+
+@pytest.mark.parametrize(
+    ("planted", "sink_from", "expected"),
+    [
+        ({}, 1, "ssss"),
+        ({"all layers": (0.0, 0.2, 100, 60)}, 1, "csss"),  # less than half of what key 0 had, 60 %
+        ({"all layers": (0.0, 0.5, 100, 40)}, 1, "scss"),
+        ({"layer 0": (0.8, 0.2, 100, 5)}, 1, "sscs"),
+        ({"layers 0 to 1": (0.8, 0.2, 100, 5)}, 1, "sssc"),
+        ({"layer 0": (0.8, 0.3, 100, 5)}, 0, "sscc"),  # it forms in the first layer, and 30 % is less than half of 80 %
+        ({NO_EDIT: (0.0, 0.0, 100, 5)}, 1, "nsnn"),
+        ({NO_EDIT: (0.8, 0.0, 40, 5)}, 1, "snss"),  # key 0 has no massive activation
+        ({NO_EDIT: (0.4, 0.0, 100, 5)}, 1, "sssn"),  # in no layer do most heads sink
+        ({}, L - 1, "sssn"),  # there are no later layers
+        ({CONTROL: (0.8, 0.6, 100, 90)}, 1, "iiii"),  # masks of other keys do more
+    ],
+)
+def test_each_claim_needs_every_part_of_its_rule(planted, sink_from, expected):
+    found = results(planted, sink_from)
+    if sink_from == 0:
+        assert study.early(found) == "layer 0"
+    assert verdicts(found) == expected
+
+
+def test_few_prompts_decide_nothing():
+    assert verdicts(results(prompts=7)) == "nnnn"  # not even whether there is a sink
+
+
+def test_sets_of_first_layers_are_ranked_among_masks_of_at_least_as_many_layers():
+    many = SimpleNamespace(layers=12, heads=H)
+    assert study.several(CONFIG, many) == [2, 4, 6]
+    budgets = {entry.x + 1: entry.budget for entry in study.conditions(CONFIG, many) if entry.series == study.FIRST}
+    assert budgets == {2: 2, 3: 4, 4: 4, 5: 6, 6: 6} | dict.fromkeys(range(7, 12), 12)
+    assert study.compared(results()) == [NO_EDIT, "layer 0", "layers 0 to 1", "all layers"]
+
+
+def test_controls_are_different():
+    for sweep in STUDY.controls:
+        drawn = conditions_of(sweep, dataclasses.replace(CONFIG, controls=100), MODEL)
+        terms = [(entry.edit.terms[0].keys, entry.edit.terms[0].layers) for entry in drawn]
+        assert len(set(terms)) == len(terms)
+
+
+def test_the_papers_readout_stands_beside_in_the_summary_and_the_findings():
+    found, name = results(), "attention to key 0 at half depth, mean over heads (%)"
+    assert found.table[NO_EDIT, name].value.mean == pytest.approx(80 * 0.9 + 20 * 0.01)  # layer 1, the second of four
+    assert sum(name in quantity(found).name for quantity in STUDY.findings(CONFIG, MODEL)) == 4
