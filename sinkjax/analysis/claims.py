@@ -131,7 +131,10 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
             return dataclasses.replace(said, reason=str(error))
         if not premise.holds:
             listed = "; ".join(map(str, _once(premise.estimates)))
-            return dataclasses.replace(said, reason=f"applies only if {claim.given.words}" + (f" ({listed})" if listed else ""))
+            reason = f"applies only if {claim.given.words}" + (f" ({listed})" if listed else "")
+            if premise.refuted:
+                return dataclasses.replace(said, reason=reason)
+            return dataclasses.replace(said, verdict="inconclusive", reason=f"{reason}; {premise.why or 'that is not decided'}")
     if claim.kind == "identity":
         return dataclasses.replace(said, verdict="holds" if found.holds else "fails")
     verdict: Verdict = "supported" if found.holds else "contradicted" if found.refuted else "inconclusive"

@@ -54,12 +54,19 @@ def test_too_few_controls_decide_nothing_and_say_so():
 
 
 def test_a_premise_that_is_not_shown_makes_a_claim_not_applicable():
-    half = Claim("Half of it stays.", above(effect(2)), given=above(effect(0.1)))
+    half = Claim("Half of it stays.", above(effect(2)), given=above(effect(-2)))
     found = judge(half, RESULTS)
     assert (found.verdict, found.p) == ("not applicable", None)
-    assert found.reason.startswith("applies only if the interval of the effect lies above 0 (the effect: +0.100 [")
+    assert found.reason.startswith("applies only if the interval of the effect lies above 0 (the effect: -2.00 [")
     assert judge(Claim("Half.", above(effect(2)), given=above(effect(2))), RESULTS).verdict == "supported"
     assert judge(Claim("Wings.", above(effect(2)), given=never("the model has wings")), RESULTS).verdict == "not applicable"
+
+
+def test_a_premise_that_is_not_decided_leaves_the_claim_open():
+    for premise, why in ((effect(0.1), "that is not decided"), (effect(9, n=7), "7 independent samples decide nothing")):
+        found = judge(Claim("Half of it stays.", above(effect(2)), given=above(premise)), RESULTS)
+        assert (found.verdict, found.p) == ("inconclusive", None)
+        assert why in found.reason
 
 
 @pytest.mark.parametrize(

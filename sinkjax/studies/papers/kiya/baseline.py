@@ -22,7 +22,6 @@ from sinkjax.studies.papers.kiya._bos import STORES, in_every_run
 from sinkjax.studies.papers.kiya._masks import SOME
 from sinkjax.studies.papers.kiya._readout import FIRST_LAYERS, attention_to, received
 
-THRESHOLD, RATIO = 100.0, 1000.0  # Sun et al. 2024, section 2
 POINTS, TIMES = "percentage points", "times that of a typical position"
 Massive = Callable[[Any], NDArray]  # data of a run -> whether position 0 is massive after each layer, bool[prompt, layer]
 
@@ -52,12 +51,8 @@ def times_typical(data: Any) -> NDArray:
 
 
 def by_sun(data: Any) -> NDArray[np.bool_]:
-    """Whether |h| at position 0 is massive as Sun et al. (2024) define it, after each layer: bool[prompt, layer].
-
-    The median of the whole hidden state is that of the median position, as the store holds one median for each position.
-    """
-    largest, medians = data["resid_max"].values[0, :, 1:, 0], data["resid_median"].values[0, :, 1:]
-    return (largest > THRESHOLD) & (largest > RATIO * np.nanmedian(medians, axis=-1))
+    """Whether |h| at position 0 is massive as Sun et al. (2024) define it, after each layer: bool[prompt, layer]."""
+    return np.asarray(metrics.massive_activations(data, 0)[0, :, 1:] == 1)
 
 
 def lead(config: Baseline, massive: Massive, data: Any) -> NDArray:
@@ -125,7 +120,7 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
         in_every_run(lambda of: st.above(of(gap, lambda data: (at_key.of(data) - strongest.of(data))[0], POINTS, True))),
         source="Kiya et al. 2026, Figs. 1a, 6",
     )
-    sun = f"the share of prompts with |h| above {THRESHOLD:g} and {RATIO:,.0f} medians after some layer (Sun et al.)"
+    sun = f"the share of prompts with |h| above {metrics.THRESHOLD:g} and {metrics.RATIO:,.0f} medians after some layer (Sun et al.)"
 
     def layer(data: Any) -> float:
         shares = by_sun(data).mean(axis=0)
