@@ -51,12 +51,14 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
     edits = _edits(first, second, paths)
     measures = _measures(first, second)
     paired = _same_prompts(first, second)
+    clusters = {name: data.attrs.get("study", {}).get("documents") for name, data in ((A, first), (B, second))}
+    over = results.over((first, second))
     values: Values = {}
     for measure in measures:
         table = {A: measure.of(first), B: measure.of(second)}
-        columns = {name: intervals.intervals(numbers) for name, numbers in table.items()}
+        columns = {name: intervals.intervals(numbers, clusters=clusters[name]) for name, numbers in table.items()}
         if paired:
-            columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A])
+            columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A], clusters=clusters[A])
         values |= {
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
@@ -70,14 +72,15 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         findings=tuple(sentence(_finding(measure.name, edits, values)) for measure in measures) if paired else (),
         rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
         featured=tuple(edits),
-        drawings=(_drawing(edits, measures, values),),
+        drawings=(_drawing(edits, measures, values, over),),
         notes=(
-            "Values are means over prompts with bootstrap 95 % intervals over prompts.",
+            f"Values are means with 95 % intervals over {over}.",
             "Both stores hold the same prompts, so differences (B minus A) are paired by prompt."
             if paired
             else "The stores hold different prompts, so there are no paired differences: compare the intervals.",
         ),
         provenance=provenance,
+        over=over,
     )
 
 
@@ -137,7 +140,7 @@ def _excludes_zero(value: Interval) -> bool:
     return value.low is not None and value.high is not None and not value.low <= 0 <= value.high
 
 
-def _drawing(edits: list[str], measures: list[Measure], values: Values) -> Drawing:
+def _drawing(edits: list[str], measures: list[Measure], values: Values, over: str) -> Drawing:
     grid = [
         [
             layers.Panel(
@@ -149,5 +152,5 @@ def _drawing(edits: list[str], measures: list[Measure], values: Values) -> Drawi
         ]
         for measure in measures
     ]
-    caption = "Each edit in both stores, in the order of the table; bands: bootstrap 95 % intervals over prompts."
+    caption = f"Each edit in both stores, in the order of the table; bands: 95 % intervals over {over}."
     return Drawing("by-edit", layers.lines(grid, "edit (number in the list, from 0)"), caption)
