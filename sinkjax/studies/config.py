@@ -25,8 +25,7 @@ class StudyConfig:
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     text: str = "auto"
-    """"auto", "wikitext", "packaged", or the path of a text, or of a folder of texts (.txt), with one paragraph a line; each file
-    of a folder is a document, and so is each line of a single text that has no headings in WikiText's form"""
+    """"auto", "wikitext", "packaged", or a file (a document is an article of WikiText, or else a line) or folder (a .txt file)"""
     split: Split = "confirm"
     """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int = 64
