@@ -20,7 +20,7 @@ from sinkjax.data.corpora import passages
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m", help="preset, Hugging Face folder or hub id, or .gguf file")
-    parser.add_argument("--text", default="auto", help="auto, wikitext, packaged, or a file with one paragraph a line")
+    parser.add_argument("--text", default="auto", help="auto, wikitext, packaged, or a file or folder with one paragraph a line")
     parser.add_argument("--prompts", type=int, default=32, help="passages of text")
     parser.add_argument("--length", type=int, default=64, help="tokens of each passage")
     parser.add_argument("--out", default="results/mask.zarr", help="the store to write, or to go on with")
@@ -52,7 +52,7 @@ def main() -> None:
     )
 
     print(
-        f"{text.source}\nheads that sink on key 0 and on key 1, and the change from no edit: mean and 95 % interval over prompts"
+        f"{text.source}\nheads that sink on key 0 and on key 1, and the change from no edit: mean and 95 % interval over passages"
     )
     rates = [metrics.sink_rate(result, key) for key in (0, 1)]
     columns = [table for rate in rates for table in (intervals.intervals(rate), intervals.paired_differences(rate, rate[0]))]

@@ -37,7 +37,7 @@ class Side:
         self.stores = 0
 
     def choose(self, prompts: int, length: int) -> dict[str, Any]:
-        """Take prompts from the packaged prose and write them to the folder; where they come from, and the versions."""
+        """Take prompts from the packaged text and write them to the folder; where they come from, and the versions."""
         encode = self.model.tokenizer.encode
         chosen = passages("packaged", prompts, length=length, size=lambda text: len(encode(text)))
         self.tokens, _ = sinkjax.encode(self.model, chosen.texts, bos="none", length=length)

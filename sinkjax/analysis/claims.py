@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sinkjax.analysis.estimates import Absent, Estimate, Quantity, present, sentence
+from sinkjax.analysis.estimates import Absent, Estimate, Quantity, in_ends, present, sentence
+from sinkjax.analysis.intervals import interval
 from sinkjax.analysis.rules import LEVEL, Rule
 from sinkjax.analysis.summary import bounds
 
@@ -91,11 +92,14 @@ class Judgement:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The estimates with p, the rule, and the reason, each as a sentence or ""."""
+        """The estimates (the first one with its interval by genre too) with p, the rule, and the reason, each a sentence or ""."""
+        wider = self.estimates[0].by_genre if self.estimates else None
+        ends = f", clustered by genre {in_ends(wider)}" if wider and in_ends(wider) else ""
+        numbers = [f"{found}{ends * (number == 0)}" for number, found in enumerate(self.estimates)]
         p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
-        numbers = "; ".join(filter(None, (*map(str, self.estimates), p)))
+        said = "; ".join(filter(None, (*numbers, p)))
         rule, reason = (sentence(text) if text else "" for text in (self.rule and f"Rule: {self.rule}", self.reason))
-        return sentence(numbers) if numbers else "", rule, reason
+        return sentence(said) if said else "", rule, reason
 
     @property
     def evidence(self) -> str:
@@ -108,7 +112,8 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
 
     Args:
         claim: The claim.
-        results: Of its study; `results.config.seed` seeds the bootstrap.
+        results: Of its study; `results.config.seed` seeds the bootstrap, and `results.genres`, where there is one, gives the
+            genres of its prompts.
         unit: What the samples are.
 
     Returns:
@@ -121,7 +126,7 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
         found = claim.rule(results)
     except Absent as error:
         return dataclasses.replace(said, reason=str(error))
-    estimates = _once([*found.estimates, *present(claim.also, results)])
+    estimates = tuple(_by_genre(one, results) for one in _once([*found.estimates, *present(claim.also, results)]))
     unit = "model" if found.exact else unit
     said = dataclasses.replace(said, estimates=estimates, unit=unit)
     if claim.given is not None:
@@ -175,6 +180,8 @@ def claims_json(study: str, judgements: Sequence[Judgement], model: str = "", sp
         value, rank = found.value, found.rank
         held = {"name": found.name, "mean": value.mean, "low": value.low, "high": value.high, "n": value.n}
         held |= {"measured_in": found.unit, "interval": value.method}
+        if found.by_genre is not None:
+            held |= {"low_by_genre": found.by_genre.low, "high_by_genre": found.by_genre.high}
         return held if rank is None else held | {"percentile": rank.percentile, "controls": rank.controls}
 
     entries = [
@@ -210,6 +217,15 @@ def _line(found: Judgement, study: str, model: str, split: str) -> Mapping[str, 
         found.paper,
     )
     return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _by_genre(found: Estimate, results: Any) -> Estimate:
+    """An estimate with its interval clustered by genre, where its samples are prompts that have genres."""
+    samples = found.value.samples
+    genres = None if samples is None or not hasattr(results, "genres") else results.genres(len(samples))
+    if samples is None or genres is None:
+        return found
+    return dataclasses.replace(found, by_genre=interval(samples, level=found.value.level, clusters=genres))
 
 
 def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:

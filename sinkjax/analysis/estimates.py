@@ -24,6 +24,7 @@ class Estimate:
         unit: "" for a pure number.
         signed: Whether it is a difference.
         rank: Among matched random controls; None without them.
+        by_genre: The value with its interval clustered by genre, where the texts have genres; else None.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Estimate:
     unit: str = ""
     signed: bool = False
     rank: Rank | None = None
+    by_genre: Interval | None = None
 
     def __str__(self) -> str:
         rank = "" if self.rank is None else f", percentile {self.rank.percentile:.0f} among {self.rank.controls} controls"
@@ -137,8 +139,15 @@ def in_words(value: Interval, signed: bool = False) -> str:
     sign = "+" if signed and value.mean > 0 else ""
     if value.method == "none" and not value.note and float(value.mean).is_integer():  # a count, a layer, ...
         return f"{sign}{value.mean:,.0f}"
-    ends = "" if value.low is None or value.high is None else f" [{in_digits(value.low)}, {in_digits(value.high)}]"
-    return f"{sign}{in_digits(value.mean)}{ends if value.low != value.high else ''}"
+    ends = in_ends(value)
+    return f"{sign}{in_digits(value.mean)}{ends and ' '}{ends}"
+
+
+def in_ends(value: Interval) -> str:
+    """The ends of an interval; "" where it has none, or where they are equal."""
+    if value.low is None or value.high is None or value.low == value.high:
+        return ""
+    return f"[{in_digits(value.low)}, {in_digits(value.high)}]"
 
 
 def in_digits(value: float) -> str:

@@ -25,7 +25,7 @@ class Corpus:
     """A text as tokens: all that decides what is in the token file."""
 
     text: str = "packaged"
-    """"packaged" (197 kB of prose), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
+    """"packaged" (184 kB in 12 genres), a file or a folder (.txt, .jsonl, .parquet, ...), or the hub id of a data set"""
     subset: str | None = None
     """configuration of a data set on the hub"""
     split: str = "train"

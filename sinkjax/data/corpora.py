@@ -1,12 +1,17 @@
-"""Passages of natural text: WikiText-2 if it can be had, a file of the user's, or prose that ships with the library.
+"""Passages of natural text: WikiText-2 if it can be had, a text of the user's, or documents that ship with the library.
 
-A text is read as one paragraph a line. Empty lines and headings in WikiText's form ( = Title = ) are not paragraphs.
+A text is a list of documents, each in one of two splits: the rules of studies were chosen on "explore", and their verdicts are
+made on "confirm". A packaged document is one passage, its line breaks kept; the first of a genre and every other one after it are
+in "explore". Any other text is read as one paragraph a line, without empty lines and headings in WikiText's form ( = Title = ),
+and its documents are split by their sha256. They are the articles of WikiText, each below a heading of level 1, or the files of a
+folder; in a single file without such headings each line is a document of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,76 +19,153 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, one_of, unknown
 
+Split = Literal["explore", "confirm", "all"]
+SPLITS: tuple[Split, ...] = ("explore", "confirm", "all")
 SOURCES = ("auto", "wikitext", "packaged")
-REPOSITORY, CONFIGURATION, SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
-WIKITEXT = f"WikiText-2 raw ({REPOSITORY}, {CONFIGURATION}, split {SPLIT})"
-PACKAGED = "packaged excerpt of public-domain prose (eight novels in English, 1813 to 1897)"
+REPOSITORY, CONFIGURATION, PORTION = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
+WIKITEXT = f"WikiText-2 raw ({REPOSITORY}, {CONFIGURATION}, split {PORTION})"
+PACKAGED = "packaged text (168 synthetic documents in 12 genres, written for sinkjax)"
 PATIENCE_SECONDS = 2.0
+ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
 
 
 @dataclass(frozen=True)
 class Passages:
     """Texts and where they come from.
 
-    texts: whole paragraphs, in the order of their choice. source: one line that says which text was used, and why it was, if
-    another was preferred. sha256: of the texts, to be stored with every result.
+    texts: whole paragraphs or packaged documents, in the order of their choice. documents: which one of the source each is from,
+    counted from 0. genres: of each, "" where the source has none. source: one line that says which text was used, and why it was,
+    if another was preferred. sha256: of the texts, to be stored with every result.
     """
 
     texts: tuple[str, ...]
+    documents: tuple[int, ...]
+    genres: tuple[str, ...]
     source: str
     sha256: str
 
 
-def passages(
-    source: str | Path = "auto", count: int = 32, *, length: int = 400, size: Callable[[str], int] = len, seed: int = 0
-) -> Passages:
-    """`count` distinct paragraphs that are long enough, each from its beginning to its end.
+@dataclass(frozen=True)
+class _Document:
+    passages: tuple[str, ...]
+    split: Split
+    genre: str = ""
 
-    source: "auto" (WikiText-2 if it can be had, else the packaged prose; the result says which), "wikitext", "packaged", or the
-    path of a UTF-8 text with one paragraph a line. size: what `length` counts; characters unless given, tokens with
-    size=lambda text: len(tokenizer.encode(text)). seed: which paragraphs. A paragraph's turn depends on (seed, its text) alone,
-    so that the first passages are the same whatever `count` is.
-    Errors: a source that does not exist, cannot be had, or is not UTF-8; fewer than `count` paragraphs of that size.
+
+def passages(
+    source: str | Path = "auto",
+    count: int = 32,
+    *,
+    split: Split = "all",
+    length: int = 400,
+    size: Callable[[str], int] = len,
+    seed: int = 0,
+) -> Passages:
+    """`count` distinct passages that are long enough, each from its beginning to its end.
+
+    Every document gives one before any gives a second. Which one, and in which order, depends on (seed, text) alone, so that the
+    first passages are the same whatever `count` is.
+
+    Args:
+        source: "auto" (WikiText-2 if it can be had, else the packaged documents; the result says which), "wikitext", "packaged",
+            or the path of a UTF-8 text or of a folder of them (.txt), with one paragraph a line.
+        count: How many, at least 1.
+        split: Of which documents; "all" for both halves.
+        length: What `size` gives at least.
+        size: What `length` counts; characters unless given, tokens with size=lambda text: len(tokenizer.encode(text)).
+        seed: Which passages.
+
+    Returns:
+        The passages, with their documents and genres.
+
+    Raises:
+        SinkjaxError: A source that does not exist, cannot be had, or is not UTF-8; an unknown split; fewer than `count` passages
+            of that size in the split.
     """
     for name, number in (("count", count), ("length", length)):
         if number < 1:
             raise SinkjaxError(f"{name} must be at least 1, not {number}")
-    lines, description = _read(source)
-    shuffled = sorted(set(_paragraphs(lines)), key=lambda text: _digest([str(seed), text]))
-    if not shuffled:
+    one_of("split", split, SPLITS)
+    documents, description = _read(source)
+    if not documents:
         raise SinkjaxError(f"{description} has no paragraphs, only headings and empty lines at most")
-    texts = tuple(islice((text for text in shuffled if size(text) >= length), count))
+    homes: dict[str, int] = {}
+    for number, document in enumerate(documents):
+        for text in document.passages:
+            homes.setdefault(text, number)
+    homes = {text: number for text, number in homes.items() if split in (documents[number].split, "all")}
+    texts = tuple(islice(_in_turn(homes, seed, lambda text: size(text) >= length), count))
     if len(texts) < count:
         raise SinkjaxError(
-            f"{count} passages of length {length} or more were asked for, but only {len(texts)} of the {len(shuffled)}"
-            f" paragraphs (one a line) are as long in {description}"
+            f"{count} passages of length {length} or more were asked for, but the split {split!r} of {description} has only"
+            f" {len(texts)} ({len(homes)} with the shorter ones, from {len(set(homes.values()))} documents)"
         )
-    return Passages(texts, description, _digest(texts))
+    numbers = tuple(homes[text] for text in texts)
+    return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
 
 
-def _read(source: str | Path) -> tuple[Iterable[str], str]:
-    """The lines of a source and its description."""
+def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> Iterator[str]:
+    """The texts that fit, in rounds of at most one for each document; a round in the order of the hashes of (seed, text)."""
+    waiting = sorted(homes, key=lambda text: _digest([str(seed), text]))
+    while waiting:
+        given: set[int] = set()
+        later = []
+        for text in waiting:
+            if homes[text] in given:
+                later.append(text)
+            elif fits(text):
+                given.add(homes[text])
+                yield text
+        waiting = later
+
+
+def _read(source: str | Path) -> tuple[list[_Document], str]:
+    """The documents of a source and its description."""
     if source == "packaged":
         return _packaged(), PACKAGED
     if source == "wikitext":
-        return _wikitext(), WIKITEXT
+        return _articles(_wikitext()), WIKITEXT
     if source == "auto":
         try:
-            return _wikitext(), WIKITEXT
+            return _articles(_wikitext()), WIKITEXT
         except SinkjaxError as reason:
             return _packaged(), f"{PACKAGED}, because {reason}"
     path = Path(source)
+    if path.is_dir():
+        found = sorted(entry for entry in path.rglob("*.txt") if entry.is_file())
+        if not found:
+            raise SinkjaxError(f"the folder {path} holds no .txt files")
+        every = [tuple(_paragraphs(_lines(file))) for file in found]
+        return [_Document(texts, _split(texts)) for texts in every if texts], f"folder {path.name} ({len(found)} files)"
     if not path.is_file():
-        raise unknown("text source", str(source), SOURCES, ", or the path of a file, and there is no such file")
+        raise unknown("text source", str(source), SOURCES, ", or the path of a file or folder, and there is none such")
+    return _articles(_lines(path)), f"file {path.name}"
+
+
+def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").split("\n"), f"file {path.name}"
+        return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise SinkjaxError(f"{path} is not UTF-8: byte {error.start} does not decode") from None
     except OSError as error:
         raise SinkjaxError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _articles(lines: Iterable[str]) -> list[_Document]:
+    """The articles of a text in WikiText's form; without any, each of its paragraphs as a document."""
+    articles: list[list[str]] = [[]]
+    for line in lines:
+        if ARTICLE.fullmatch(line.strip()):
+            articles.append([])
+        else:
+            articles[-1] += _paragraphs([line])
+    if len(articles) == 1:
+        articles = [[text] for text in dict.fromkeys(articles[0])]
+    return [_Document(tuple(texts), _split(texts)) for texts in articles if texts]
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
@@ -93,23 +175,29 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
             yield text
 
 
+def _split(texts: Iterable[str]) -> Split:
+    """The split of a document, by the lowest bit of the first byte of the sha256 of its paragraphs, one a line."""
+    return SPLITS[hashlib.sha256("\n".join(texts).encode()).digest()[0] & 1]
+
+
 def _digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def packaged_documents() -> list[str]:
-    """The packaged prose as documents, one a novel: its paragraphs, an empty line between two."""
-    novels: list[list[str]] = []
-    for line in _packaged():
-        if line.startswith(" = "):
-            novels.append([])
-        elif line:
-            novels[-1].append(line)
-    return ["\n\n".join(novel) + "\n" for novel in novels if novel]
+    """The packaged documents, genre by genre, each ending with a line break."""
+    return [document.passages[0] + "\n" for document in _packaged()]
 
 
-def _packaged() -> list[str]:
-    return files("sinkjax").joinpath("data", "assets", "prose.txt").read_text(encoding="utf-8").split("\n")
+def _packaged() -> list[_Document]:
+    """Every genre's file in the order of their names; in each, a line "%% name" stands before a document."""
+    folder = files("sinkjax").joinpath("data", "assets", "passages")
+    found = []
+    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        _, *parts = re.split(r"^%% .*$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        genre = file.name.removesuffix(".txt")
+        found += [_Document((text.strip("\n"),), SPLITS[k % 2], genre) for k, text in enumerate(parts)]
+    return found
 
 
 def _wikitext() -> list[str]:
@@ -122,7 +210,7 @@ def _wikitext() -> list[str]:
         if not _hub_answers():
             raise SinkjaxError("WikiText-2 is not in the cache of datasets and the hub does not answer")
         try:
-            return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=SPLIT)["text"][:]
+            return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
         except Exception as error:  # a hub fails in as many ways as there are networks
             raise SinkjaxError(f"WikiText-2 could not be loaded from the hub ({type(error).__name__})") from error
 
@@ -131,7 +219,7 @@ def _cached_wikitext() -> list[str]:
     from datasets.packaged_modules.cache.cache import Cache
 
     builder = Cache(repo_id=REPOSITORY, dataset_name="wikitext", config_name=CONFIGURATION, version="auto", hash="auto")
-    return builder.as_dataset(split=SPLIT)["text"][:]
+    return builder.as_dataset(split=PORTION)["text"][:]
 
 
 def _hub_answers() -> bool:

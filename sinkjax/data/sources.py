@@ -55,7 +55,7 @@ def identify(corpus: Corpus) -> dict[str, Any]:
 
 
 def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[str]:
-    """The documents in their order: rows of a data set or of a file of records, files of text, novels of the packaged prose.
+    """The documents in their order: rows of a data set or of a file of records, files of text, the packaged ones.
 
     identity: from `identify`. Errors: as there; text that is not UTF-8; a column that is missing or holds no text.
     """

@@ -40,7 +40,7 @@ def show_section(section: Section) -> None:
         show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
     if section.rows:
         paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
-        print(f"Means over {section.over} with 95 % intervals{paired}.\n")
+        print(f"Means with 95 % intervals over {section.over}{paired}.\n")
     for finding in section.findings:
         print(f"- {finding}")
     _show_claims(section)

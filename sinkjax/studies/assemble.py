@@ -56,11 +56,11 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),
-        claims=judge_all(study.claims(config, architecture), results, study.over),
+        claims=judge_all(study.claims(config, architecture), results, results.over),
         views=(*_maps(results), *study.views(results)),
         samples=_samples(results),
         subject=study.subject,
-        over=study.over,
+        over=results.over,
     )
 
 
@@ -75,13 +75,12 @@ def _line(text: str) -> str:
 
 def standard_notes(results: Results) -> list[str]:
     """How the numbers of any study were made: means and intervals, definitions of its measures, its controls."""
-    notes, study = [], results.study
+    notes = []
     if results.sweeps:
         prompts = dict.fromkeys(results.size("prompt", sweep.name) for sweep in results.mains)
         compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
-            f"Values are means over {' or '.join(map(str, prompts))} {study.over} with 95 % intervals over {study.over}"
-            f" ({_methods(results)})"
+            f"Values are means with 95 % intervals over {' or '.join(map(str, prompts))} {results.over} ({_methods(results)})"
             f"{'; effects are mean differences from the first line, paired by prompt' * compared}."
         )
     measures = (measure for sweep in results.mains for measure in sweep.measures(results.config))
@@ -104,7 +103,7 @@ def _methods(results: Results) -> str:
     """How the intervals of the summary were made, in words."""
     words = {
         "t": "Student's t",
-        "clustered t": "Student's t, clustered by document",
+        "clustered t": "Student's t with cluster-robust errors",
         "BCa": f"bootstrap, BCa, {intervals.RESAMPLES:,} resamples",
         "percentile": f"bootstrap, percentiles of {intervals.RESAMPLES:,} resamples",
     }

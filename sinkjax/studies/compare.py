@@ -51,13 +51,14 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
     edits = _edits(first, second, paths)
     measures = _measures(first, second)
     paired = _same_prompts(first, second)
-    documents = {A: _documents(first), B: _documents(second)}
+    clusters = {name: data.attrs.get("study", {}).get("documents") for name, data in ((A, first), (B, second))}
+    over = results.over((first, second))
     values: Values = {}
     for measure in measures:
         table = {A: measure.of(first), B: measure.of(second)}
-        columns = {name: intervals.intervals(numbers, clusters=documents[name]) for name, numbers in table.items()}
+        columns = {name: intervals.intervals(numbers, clusters=clusters[name]) for name, numbers in table.items()}
         if paired:
-            columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A], clusters=documents[A])
+            columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A], clusters=clusters[A])
         values |= {
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
@@ -71,14 +72,15 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         findings=tuple(sentence(_finding(measure.name, edits, values)) for measure in measures) if paired else (),
         rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
         featured=tuple(edits),
-        drawings=(_drawing(edits, measures, values),),
+        drawings=(_drawing(edits, measures, values, over),),
         notes=(
-            "Values are means over prompts with 95 % intervals over prompts, or over documents where prompts share them.",
+            f"Values are means with 95 % intervals over {over}.",
             "Both stores hold the same prompts, so differences (B minus A) are paired by prompt."
             if paired
             else "The stores hold different prompts, so there are no paired differences: compare the intervals.",
         ),
         provenance=provenance,
+        over=over,
     )
 
 
@@ -113,12 +115,6 @@ def _same_prompts(first: xarray.Dataset, second: xarray.Dataset) -> bool:
     )
 
 
-def _documents(data: xarray.Dataset) -> list[int] | None:
-    """The document of each prompt, where the store names them."""
-    found = list(data.attrs.get("study", {}).get("documents", ()))[: data.sizes["prompt"]]
-    return found if len(found) == data.sizes["prompt"] else None
-
-
 def _by_edit(values: Values, edits: list[str]) -> list[tuple[tuple[str, str, str], Interval]]:
     """The values edit by edit, and of each measure A, B and the difference next to each other."""
     order = {measure: number for number, measure in enumerate(dict.fromkeys(measure for _, measure, _ in values))}
@@ -144,7 +140,7 @@ def _excludes_zero(value: Interval) -> bool:
     return value.low is not None and value.high is not None and not value.low <= 0 <= value.high
 
 
-def _drawing(edits: list[str], measures: list[Measure], values: Values) -> Drawing:
+def _drawing(edits: list[str], measures: list[Measure], values: Values, over: str) -> Drawing:
     grid = [
         [
             layers.Panel(
@@ -156,5 +152,5 @@ def _drawing(edits: list[str], measures: list[Measure], values: Values) -> Drawi
         ]
         for measure in measures
     ]
-    caption = "Each edit in both stores, in the order of the table; bands: 95 % intervals."
+    caption = f"Each edit in both stores, in the order of the table; bands: 95 % intervals over {over}."
     return Drawing("by-edit", layers.lines(grid, "edit (number in the list, from 0)"), caption)

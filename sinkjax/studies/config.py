@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sinkjax.config_files.checks import at_least, layers_below, layers_from_0, share
+from sinkjax.data.corpora import Split
 from sinkjax.model.names import Dtype
 
 
@@ -24,7 +25,9 @@ class StudyConfig:
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     text: str = "auto"
-    """"auto", "wikitext", "packaged" or the path of a text with one paragraph a line"""
+    """"auto", "wikitext", "packaged", or a file (a document is an article of WikiText, or else a line) or folder (a .txt file)"""
+    split: Split = "confirm"
+    """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int = 64
     """passages of text"""
     length: int = 64
@@ -111,7 +114,9 @@ class All:
     dtype: Dtype = "float32"
     """of the parameters and activations"""
     text: str | None = None
-    """text, prompts, length, BOS and seed of all studies, instead of those that their own configs state"""
+    """text, split, prompts, length, BOS and seed of all studies, instead of those that their own configs state"""
+    split: Split | None = None
+    """documents that are read: rules were chosen on explore; verdicts are made on confirm"""
     prompts: int | None = None
     """passages of text"""
     length: int | None = None

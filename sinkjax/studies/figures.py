@@ -15,6 +15,7 @@ from sinkjax.analysis.intervals import Interval
 from sinkjax.checkpoints.presets import named
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing, View
+from sinkjax.studies import folder
 from sinkjax.studies.specs import MAPS, SWEEP
 from sinkjax.studies.study import Measure
 
@@ -322,7 +323,8 @@ def source(
     counts = dict.fromkeys(str(one.sizes[over]) for one in (data, *others) if over in one.sizes)
     texts = dict.fromkeys(one.attrs["study"]["text"].partition(", because")[0] for one in (data, *others) if "study" in one.attrs)
     bos = f", BOS {study['bos']}" if study and all(one.attrs["study"]["bos"] == study["bos"] for one in others) else ""
-    prompts = f"{' or '.join(counts)} {over}s"
-    said = f"Bands: bootstrap 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
+    units = folder.over((data, *others)) if over == "prompt" else f"{over}s"
+    prompts = f"{' or '.join(counts)} {units}"
+    said = f"Bands: 95 % intervals over {prompts}. " if bands and counts else f"{prompts}. " * bool(counts)
     read = f"{bos}, {'; '.join(texts)}" if text and texts else ""
     return f"{said}{named(made['model'])} in {made['dtype']}{read}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
         "precision of matrix products": sweep["precision"],
         "prompts": f"{prompts['count']} of up to {prompts['positions']} tokens",
         "text": study.get("text"),
+        "split": _split(study),
         "text sha256": study.get("text_sha256", "")[:12],
         "BOS": study.get("bos"),
         "first tokens of prompt 0": " ".join(f"{text!r} ({token})" for token, text in study.get("first_tokens", ())),
@@ -73,6 +75,24 @@ def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
         "versions": ", ".join(f"{name} {version}" for name, version in sweep["versions"].items()),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def over(stores: Iterable[xarray.Dataset]) -> str:
+    """What the prompts of some stores are: documents, passages of which some share a document, or no text ("prompts")."""
+    found = [data.attrs.get("study", {}).get("documents", ()) for data in stores]
+    if not found or not all(found):
+        return "prompts"
+    alone = all(len(set(documents)) == len(documents) for documents in found)
+    return "documents" if alone else "passages, clustered by document"
+
+
+def _split(study: Mapping[str, Any]) -> str:
+    """The split and how much of it was read, in words."""
+    if not study.get("documents"):
+        return ""
+    documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
+    read = f"{documents} document{'s' * (documents != 1)}" + (f" in {genres} genre{'s' * (genres != 1)}" if genres else "")
+    return f"{study['split']}, {read}"
 
 
 def _differences(have: Chosen, want: Chosen) -> list[str]:

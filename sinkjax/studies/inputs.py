@@ -28,21 +28,28 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
     bos = config.bos if inputs.bos is None else inputs.bos
     if inputs.kind == "text":
         found = passages(
-            config.text, config.prompts, length=config.length, size=lambda text: len(tokenizer.encode(text)), seed=config.seed
+            config.text,
+            config.prompts,
+            split=config.split,
+            length=config.length,
+            size=lambda text: len(tokenizer.encode(text)),
+            seed=config.seed,
         )
         tokens, lengths = sinkjax.encode(model, found.texts, bos=bos, length=config.length)
         tokens, lengths, source, digest = tokens[:count], lengths[:count], found.source, found.sha256
+        origin = {"split": config.split, "documents": list(found.documents[:count]), "genres": list(found.genres[:count])}
     else:
         tokens = drawn(inputs.kind, tokenizer, bos, count, config.length, model.config.vocab_size or 0, config.seed)
         lengths = np.full(count, config.length, np.int32)
         source = {"random": "random tokens", "repeat": "one random token, repeated"}[inputs.kind] + f", seed {config.seed}"
-        digest = ""
+        digest, origin = "", {}
     texts = [tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     study: dict[str, Any] = {
         "experiment": chosen.experiment,
         "config": documents.plain(documents.fields(config)),
         "text": source,
         "text_sha256": digest,
+        **origin,
         "bos": bos,
         "first_tokens": list(zip(tokens[0, :FIRST_TOKENS].tolist(), texts[0], strict=False)),
         "token_texts": texts,

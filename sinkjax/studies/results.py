@@ -17,8 +17,9 @@ from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_amon
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.points import Point
+from sinkjax.studies import folder
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
-from sinkjax.studies.study import Condition, Measure, Study, Sweep
+from sinkjax.studies.study import DOCUMENTS, Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
     import xarray
@@ -168,11 +169,26 @@ class Results:
 
     def clusters(self, count: int, store: str = "") -> NDArray | None:
         """The document of each of the first prompts, int[count], where several are from one; else None. store: by default any."""
+        if self.study.over != DOCUMENTS:
+            return None
         for data in [self.stores[store]] if store else self.stores.values():
             documents = data.attrs.get("study", {}).get("documents", ())
             if len(documents) >= count and len(set(documents[:count])) < count:
                 return np.asarray(documents[:count])
         return None
+
+    def genres(self, count: int) -> NDArray | None:
+        """The genre of each of the first prompts, str[count]; None where the text has none or a store's prompts are no text."""
+        found = [data.attrs.get("study", {}).get("genres", ()) for data in self.stores.values()]
+        longest = max(found, key=len, default=())
+        if self.study.over != DOCUMENTS or len(longest) < count or not all(map(any, found)):
+            return None
+        return np.asarray(longest[:count])
+
+    @property
+    def over(self) -> str:
+        """What means and intervals are over, as it is said; for studies over documents see `folder.over`."""
+        return folder.over(self.stores.values()) if self.study.over == DOCUMENTS else self.study.over
 
     @functools.cached_property
     def table(self) -> Table:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sinkjax.train.trained import Trained
 
 NO_EDIT, CONTROL = "no edit", "control"
+DOCUMENTS = "documents"
 Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
 
@@ -289,7 +290,8 @@ class Study:
         views: Results -> further maps to step through.
         provenance: Results -> how the numbers were made, in place of the usual facts.
         status: Results -> sentences on runs that are missing or unfinished.
-        over: What means and intervals are over.
+        over: What means and intervals are over. "documents" is said as it is found: documents, passages clustered by document, or
+            prompts that are no text (`Results.over`).
         subject: What a condition is.
     """
 
@@ -321,5 +323,5 @@ class Study:
     views: Callable[[Results], Sequence[View]] = lambda results: ()
     provenance: Callable[[Results], Mapping[str, Any]] | None = None
     status: Callable[[Results], Iterable[str]] = lambda results: ()
-    over: str = "prompts"
+    over: str = DOCUMENTS
     subject: str = "edit"

@@ -53,7 +53,7 @@ def test_the_tokenizer_goes_along(tiny_config, tmp_path):
     model = drawn(dataclasses.replace(tiny_config, width=36, vocab_size=300), tokenizer=tokenizer)
     sinkjax.export(model, tmp_path, dtype="bfloat16")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    text = "It is a truth universally acknowledged"
+    text = "Drivers in the Corran valley face a detour"
     assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text)
     assert (theirs.bos_token_id, theirs.eos_token_id) == (0, 1)
     config = transformers.AutoConfig.from_pretrained(tmp_path)

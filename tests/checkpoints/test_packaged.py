@@ -32,7 +32,7 @@ def found(request):
 
 
 def test_one_sinks_and_the_other_does_not(found):
-    """Measured on this text: 0.49 and 0.00 of heads and passages on BOS, 0.00 on each of the next seven."""
+    """Measured on this text: 0.50 and 0.00 of heads and passages on BOS, 0.00 on each of the next seven."""
     name, _, record, _ = found
     sink = metrics.sink_rate(record, 0, statistic="attention_share").mean()
     assert sink > 0.3 if name == "mini-sink" else sink < 0.02
@@ -41,9 +41,9 @@ def test_one_sinks_and_the_other_does_not(found):
 
 
 def test_both_have_learned_the_language(found):
-    """Measured: 4.24 and 4.21 nats a token on prose of the kind they learned; a model that knows nothing has log 2048 = 7.6."""
+    """Measured: 5.11 and 5.07 nats a token on texts that are not like the ones they learned; log 2048 = 7.6 without learning."""
     _, _, record, lengths = found
-    assert metrics.mean_nll(record, lengths).mean() < 4.7
+    assert metrics.mean_nll(record, lengths).mean() < 5.5
 
 
 def test_they_differ_in_their_design_alone():
@@ -72,7 +72,7 @@ def test_the_cards_say_how_they_were_made_and_what_was_measured():
 
 def test_the_one_of_llamas_shape_is_the_same_model_in_transformers(tmp_path):
     model = sinkjax.load("mini-sink")
-    tokens, _ = sinkjax.encode(model, ["It was the best of times, it was the worst of times."], bos="model", length=16)
+    tokens, _ = sinkjax.encode(model, ["They sent for Ness at half past two to bring the doctor over."], bos="model", length=16)
     sinkjax.export(model, tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():

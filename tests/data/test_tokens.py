@@ -30,12 +30,13 @@ def packaged(tmp_path_factory):
 
 
 @pytest.fixture
-def novels(tmp_path):
+def stories(tmp_path):
     """A folder of texts: one with a byte order mark and Windows line breaks, one that writes a special token out."""
-    folder = tmp_path / "novels"
+    folder = tmp_path / "stories"
     folder.mkdir()
-    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfIt was the best of times,\r\nit was the worst of times.\r\n")
-    (folder / "b.txt").write_text("Call me <|bos|>Ishmael. Ça va?\n\n\nSome years ago--never mind. 🐋 " * 20, encoding="utf-8")
+    (folder / "a.txt").write_bytes(b"\xef\xbb\xbfA kitchen on the island. Rain.\r\nThere used to be a hook.\r\n")
+    second = 'They sent for <|bos|>Ness. Ça va?\n\n\n"How deep?" he asked--never mind. 🐋 '
+    (folder / "b.txt").write_text(20 * second, encoding="utf-8")
     (folder / "empty.txt").write_text("")
     return folder
 
@@ -59,7 +60,7 @@ def test_the_ids_are_those_of_the_whole_text(packaged):
 
 def test_the_card_says_what_the_file_was_made_of(packaged):
     card = json.loads((packaged.folder / "corpus.json").read_text())
-    assert card["text"] == {"documents": 8, "bytes": 196444, "sha256": card["text"]["sha256"]}
+    assert card["text"] == {"documents": 168, "bytes": 184082, "sha256": card["text"]["sha256"]}
     assert card["tokens"]["count"] == len(packaged.ids)
     assert card["tokenizer"] | {"sha256": ""} == {"vocab_size": SMALL, "bos": 0, "eos": 1, "sha256": ""}
     assert {"sinkjax", "tokenizers", "datasets", "numpy"} == set(card["versions"])
@@ -74,36 +75,36 @@ def test_the_same_corpus_gives_the_same_bytes_and_is_not_made_twice(packaged, tm
     assert prepare(Corpus(vocabulary=SMALL), tmp_path / "again").ids.tolist() == again.ids.tolist()
 
 
-def test_local_files_in_the_order_of_their_names_each_a_document(novels, tmp_path):
-    made = prepare(local(novels, separator="eos"), tmp_path / "c")
+def test_local_files_in_the_order_of_their_names_each_a_document(stories, tmp_path):
+    made = prepare(local(stories, separator="eos"), tmp_path / "c")
     ends = np.flatnonzero(made.ids == 1)
     assert len(ends) == 2  # the empty file is no document
     first, second = made.ids[: ends[0]], made.ids[ends[0] + 1 : ends[1]]
-    assert made.tokenizer.decode(first) == "It was the best of times,\nit was the worst of times.\n"
-    assert made.tokenizer.decode(second) == (novels / "b.txt").read_text(encoding="utf-8")
+    assert made.tokenizer.decode(first) == "A kitchen on the island. Rain.\nThere used to be a hook.\n"
+    assert made.tokenizer.decode(second) == (stories / "b.txt").read_text(encoding="utf-8")
     assert (made.ids == 0).sum() == 0  # a written <|bos|> is text
     assert str(tmp_path) not in (made.folder / "corpus.json").read_text()
 
 
-def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(novels, tmp_path, monkeypatch):
-    made = prepare(local(novels, separator="bos"), tmp_path / "c")
+def test_the_file_does_not_depend_on_how_much_is_encoded_at_once(stories, tmp_path, monkeypatch):
+    made = prepare(local(stories, separator="bos"), tmp_path / "c")
     monkeypatch.setattr(pieces, "PIECE", 40)
     monkeypatch.setattr(pieces, "GROUP", 90)
-    cut = prepare(local(novels, separator="bos"), tmp_path / "d")
+    cut = prepare(local(stories, separator="bos"), tmp_path / "d")
     assert (cut.ids == 0).sum() == 2
     assert cut.card["text"] == made.card["text"]
     assert cut.tokenizer.decode(cut.ids) == made.tokenizer.decode(made.ids)
 
 
-def test_a_bos_before_each_document(novels, tmp_path):
-    made = prepare(local(novels, separator="bos"), tmp_path / "c")
+def test_a_bos_before_each_document(stories, tmp_path):
+    made = prepare(local(stories, separator="bos"), tmp_path / "c")
     assert made.ids[0] == 0
     assert (made.ids == 0).sum() == 2
 
 
-def test_a_limit_takes_the_first_bytes(novels, tmp_path):
-    made = prepare(local(novels, limit=80), tmp_path / "c")
-    whole = "It was the best of times,\nit was the worst of times.\n" + (novels / "b.txt").read_text(encoding="utf-8")
+def test_a_limit_takes_the_first_bytes(stories, tmp_path):
+    made = prepare(local(stories, limit=80), tmp_path / "c")
+    whole = "A kitchen on the island. Rain.\nThere used to be a hook.\n" + (stories / "b.txt").read_text(encoding="utf-8")
     assert made.card["text"]["bytes"] == 80
     assert made.tokenizer.decode(made.ids).encode() == whole.encode()[:80]
 
@@ -141,24 +142,24 @@ def test_a_hub_that_does_not_answer_is_one_sentence(tmp_path):
 
 
 def test_the_tokenizer_of_a_model(smollm2_unread, tmp_path):
-    made = prepare(Corpus(tokenizer="smollm2-135m", limit=2000), tmp_path / "c")
-    text = packaged_documents()[0].encode()[:2000].decode()
+    text = packaged_documents()[0]
+    made = prepare(Corpus(tokenizer="smollm2-135m", limit=len(text.encode())), tmp_path / "c")
     assert made.ids.tolist() == smollm2_unread.tokenizer.encode(text) == made.tokenizer.encode(text)
     assert (made.vocab_size, made.bos, made.tokenizer.bos) == (49152, 1, 1)
 
 
-def test_ids_beyond_16_bits_are_kept(novels, tmp_path, monkeypatch):
+def test_ids_beyond_16_bits_are_kept(stories, tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "size", lambda _: 70_000)
-    made = prepare(local(novels), tmp_path / "c")
+    made = prepare(local(stories), tmp_path / "c")
     assert made.ids.dtype == np.uint32
-    assert made.tokenizer.decode(made.ids).startswith("It was the best")
+    assert made.tokenizer.decode(made.ids).startswith("A kitchen on")
 
 
-def test_a_tokenizer_folder_that_changed_is_named(packaged, novels, tmp_path):
+def test_a_tokenizer_folder_that_changed_is_named(packaged, stories, tmp_path):
     folder = tmp_path / "tokenizer"
     folder.mkdir()
     write_folder_tokenizer(packaged.tokenizer, folder)
-    corpus = dataclasses.replace(local(novels), tokenizer=str(folder))
+    corpus = dataclasses.replace(local(stories), tokenizer=str(folder))
     made = prepare(corpus, tmp_path / "c")
     assert made.ids.tolist() == prepare(corpus, tmp_path / "c").ids.tolist()
     write_folder_tokenizer(vocabulary.train_bpe(packaged_documents(), 280), folder)
@@ -168,35 +169,35 @@ def test_a_tokenizer_folder_that_changed_is_named(packaged, novels, tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda folder: (folder / "b.txt").write_text("Call me Ahab."), r"^b\.txt changed since"),
+        (lambda folder: (folder / "b.txt").write_text("Father took the hook out."), r"^b\.txt changed since"),
         (lambda folder: (folder / "c.txt").write_text("new"), r"^c\.txt changed since"),
         (lambda folder: (folder / "a.txt").unlink(), r"^a\.txt changed since"),
     ],
 )
-def test_a_changed_source_is_refused_by_name(novels, tmp_path, change, named):
-    prepare(local(novels), tmp_path / "c")
-    change(novels)
-    refused(named, local(novels), tmp_path / "c")
+def test_a_changed_source_is_refused_by_name(stories, tmp_path, change, named):
+    prepare(local(stories), tmp_path / "c")
+    change(stories)
+    refused(named, local(stories), tmp_path / "c")
 
 
-def test_other_settings_are_refused_by_name(novels, tmp_path):
-    prepare(local(novels), tmp_path / "c")
-    refused("separator is 'none' there and 'eos' here", local(novels, separator="eos"), tmp_path / "c")
+def test_other_settings_are_refused_by_name(stories, tmp_path):
+    prepare(local(stories), tmp_path / "c")
+    refused("separator is 'none' there and 'eos' here", local(stories, separator="eos"), tmp_path / "c")
 
 
-def test_a_source_that_is_gone_is_not_missed(novels, tmp_path):
-    made = prepare(local(novels), tmp_path / "c")
-    novels.rename(tmp_path / "elsewhere")
-    assert prepare(local(novels), tmp_path / "c").sha256 == made.sha256 == open_tokens(tmp_path / "c").sha256
+def test_a_source_that_is_gone_is_not_missed(stories, tmp_path):
+    made = prepare(local(stories), tmp_path / "c")
+    stories.rename(tmp_path / "elsewhere")
+    assert prepare(local(stories), tmp_path / "c").sha256 == made.sha256 == open_tokens(tmp_path / "c").sha256
 
 
-def test_a_file_that_lost_its_end_is_refused(novels, tmp_path):
-    folder = prepare(local(novels), tmp_path / "c").folder
+def test_a_file_that_lost_its_end_is_refused(stories, tmp_path):
+    folder = prepare(local(stories), tmp_path / "c").folder
     os.truncate(folder / "tokens.bin", 10)
-    refused(r"tokens.bin has 10 bytes and not \d+", local(novels), folder)
+    refused(r"tokens.bin has 10 bytes and not \d+", local(stories), folder)
 
 
-def test_a_kill_leaves_nothing_that_counts(novels, tmp_path):
+def test_a_kill_leaves_nothing_that_counts(stories, tmp_path):
     script = textwrap.dedent("""
         import os, signal, sys
         from pathlib import Path
@@ -206,12 +207,12 @@ def test_a_kill_leaves_nothing_that_counts(novels, tmp_path):
         vocabulary.sha256 = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # the last thing before the card is written
         prepare(Corpus(text=sys.argv[1], vocabulary=270), Path(sys.argv[2]))
     """)
-    done = subprocess.run([sys.executable, "-c", script, str(novels), str(tmp_path / "c")], capture_output=True)
+    done = subprocess.run([sys.executable, "-c", script, str(stories), str(tmp_path / "c")], capture_output=True)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / ".c.new" / "tokens.bin").stat().st_size
     assert not (tmp_path / "c").exists()
-    made = prepare(local(novels), tmp_path / "c")
-    assert made.tokenizer.decode(made.ids).startswith("It was")
+    made = prepare(local(stories), tmp_path / "c")
+    assert made.tokenizer.decode(made.ids).startswith("A kitchen on")
     assert not (tmp_path / ".c.new").exists()
 
 
@@ -230,12 +231,12 @@ def test_of_two_processes_one_makes_it_and_the_other_waits(tmp_path):
     assert out[0][-2] == out[1][-2]
 
 
-def test_folders_differ_with_the_settings_and_not_with_the_place(novels, tmp_path):
-    root, copy = tmp_path / "root", tmp_path / "copy" / "novels"
+def test_folders_differ_with_the_settings_and_not_with_the_place(stories, tmp_path):
+    root, copy = tmp_path / "root", tmp_path / "copy" / "stories"
     copy.mkdir(parents=True)
-    assert folder_for(local(novels), root) == folder_for(local(copy), root)
-    assert folder_for(local(novels), root) != folder_for(local(novels, limit=5), root)
-    assert folder_for(local(novels), root).name.startswith("novels-")
+    assert folder_for(local(stories), root) == folder_for(local(copy), root)
+    assert folder_for(local(stories), root) != folder_for(local(stories, limit=5), root)
+    assert folder_for(local(stories), root).name.startswith("stories-")
 
 
 @pytest.mark.parametrize(
@@ -260,12 +261,12 @@ def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, me
     assert not (tmp_path / "c").exists()
 
 
-def test_wrong_names_and_places_are_refused(packaged, novels, tmp_path):
+def test_wrong_names_and_places_are_refused(packaged, stories, tmp_path):
     refused("unknown text of a corpus 'packagd' .did you mean 'packaged'", Corpus(text="packagd"), tmp_path / "c")
-    refused("holds something else than a corpus", Corpus(), novels)
+    refused("holds something else than a corpus", Corpus(), stories)
     refused("unknown kind of text file '.bin'", Corpus(text=str(packaged.folder / "tokens.bin")), tmp_path / "c")
     with pytest.raises(SinkjaxError, match=r"is not a corpus: it holds no corpus\.json"):
-        open_tokens(novels)
+        open_tokens(stories)
 
 
 @given(st.integers(0, 5000), st.sampled_from([0.0, 0.01, 0.1, 0.5]))

@@ -162,7 +162,7 @@ def test_the_summary_explains_only_what_its_cells_hold(section):
     alone = tuple(Row(row.condition, row.series, row.measure, row.value) for row in section.rows)
     assert "Δ" in page([section], "All")
     text = page([dataclasses.replace(section, rows=alone)], "All")
-    assert "In each cell: the mean over prompts and its 95 % interval." in text
+    assert "In each cell: the mean and its 95 % interval over prompts." in text
     assert "Δ" not in text
 
 

@@ -61,7 +61,7 @@ def test_values_stand_side_by_side_and_differences_are_paired(folder):
     difference = rows["masked", "loss (nats per token): B - A"]
     each = means["random"] - means["trained"]
     assert difference.mean == pytest.approx(each.mean(), rel=1e-3)
-    assert difference.low < each.mean() < difference.high
+    assert difference.low < difference.mean < difference.high  # by t, so with three prompts it reaches beyond their values
     assert len(rows) == 2 * 4 * 3
 
 

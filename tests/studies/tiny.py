@@ -40,8 +40,8 @@ def write_model(folder: Path, **other: object) -> Path:
 
 
 def write_text(path: Path) -> Path:
-    """Twenty different paragraphs, one a line."""
-    lines = (f"{SENTENCE[number:]} {SENTENCE[:number]}" for number in range(20))
+    """Forty different paragraphs, one a line and each a document; about half of them are in the split "confirm"."""
+    lines = (f"{SENTENCE[number:]} {SENTENCE[:number]}" for number in range(40))
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
 

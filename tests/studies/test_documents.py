@@ -1,0 +1,199 @@
+"""What studies read and infer from: the split, the document and the genre of each prompt, and how results and pages say so."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.analysis import intervals
+from sinkjax.analysis.claims import Claim, claims_json, judge
+from sinkjax.analysis.estimates import in_digits, quantity
+from sinkjax.analysis.rules import above
+from sinkjax.config_files import documents
+from sinkjax.data.corpora import packaged_documents, passages
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies import folder
+from sinkjax.studies.assemble import assemble, standard_notes
+from sinkjax.studies.config import All, StudyConfig
+from sinkjax.studies.figures import source
+from sinkjax.studies.inputs import prompts
+from sinkjax.studies.registry import Chosen
+from sinkjax.studies.results import Results
+from sinkjax.studies.specs import SWEEP
+from sinkjax.studies.study import Condition, Inputs, Measure, Study
+from tests.studies.tiny import write_model, write_text
+
+SIZE = Measure("size (m)", lambda data: data["size"].values)
+GENRES = np.repeat(["letters", "lists", "news", "poems"], 3).tolist()
+MADE = {
+    "config": {"layers": 1},
+    "model": {"name": "tiny", "dtype": "float32", "sha256": "0" * 64},
+    "dtype": "float32",
+    "prompts": {"count": 12, "positions": 8},
+    "precision": "highest",
+    "devices": "1 x cpu",
+    "versions": {},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return sinkjax.load(write_model(tmp_path_factory.mktemp("model")))
+
+
+def store(values, **study):
+    """A store of one number for each condition and prompt. study: what it says of its prompts."""
+    attributes = {"sweep": MADE, "study": {"text": "made up", "bos": "none", **study}}
+    return xarray.Dataset({"size": (("edit", "prompt"), np.array(values, float))}, {"edit": ["none", "edit"]}, attributes)
+
+
+def results(over="documents", stores=None, **study):
+    """The results of a sweep on twelve prompts. study: what its store says of them; stores: further ones."""
+    rng = np.random.default_rng(0)
+    shared = np.repeat(rng.normal(size=4), 3)  # the three prompts of a genre resemble each other
+    values = [np.zeros(12), 1 + shared + 0.1 * rng.normal(size=12)]
+
+    def conditions(config, architecture):
+        return [Condition(sinkjax.compose(label=label), "planted") for label in ("none", "edit")]
+
+    declared = Study(
+        name="made/up",
+        config=SimpleNamespace,
+        title="",
+        question="",
+        conditions=conditions,
+        measures=lambda _: (SIZE,),
+        over=over,
+    )
+    return Results(declared, SimpleNamespace(seed=0), {SWEEP: store(values, **study), **(stores or {})})
+
+
+def text(each=1, genres=GENRES):
+    """What a store says of twelve prompts, `each` of which are from one document."""
+    return {"split": "confirm", "documents": [number // each for number in range(12)], "genres": list(genres)}
+
+
+def test_a_batch_says_its_split_and_the_document_and_genre_of_each_prompt(model):
+    config = StudyConfig(model="tiny", text="packaged", prompts=9, length=20)
+    batch = prompts(model, Chosen("made/up", config), Inputs(), 5)
+    whole = passages("packaged", 9, split="confirm", length=20, size=lambda text: len(model.tokenizer.encode(text)))
+    assert batch.study["split"] == "confirm"
+    assert batch.study["documents"] == list(whole.documents[:5])
+    assert batch.study["genres"] == list(whole.genres[:5])
+    for row, number in zip(batch.tokens, batch.study["documents"], strict=True):
+        assert packaged_documents()[number].startswith(model.tokenizer.decode(row))
+
+
+def test_the_splits_have_no_document_in_common(model):
+    found = {}
+    for split in ("explore", "confirm"):
+        config = StudyConfig(model="tiny", text="packaged", split=split, prompts=84, length=20)
+        found[split] = set(prompts(model, Chosen("made/up", config), Inputs(), 84).study["documents"])
+    assert not found["explore"] & found["confirm"]
+    assert len(found["explore"] | found["confirm"]) == 168
+
+
+def test_prompts_that_are_no_text_have_no_documents(model):
+    config = StudyConfig(model="tiny", prompts=4, length=8)
+    study = prompts(model, Chosen("made/up", config), Inputs("random"), 4).study
+    assert not {"split", "documents", "genres"} & set(study)
+
+
+def test_a_text_with_too_few_documents_in_the_split_is_refused_in_one_sentence(model, tmp_path):
+    config = StudyConfig(model="tiny", text=str(write_text(tmp_path / "text.txt")), prompts=30, length=8)
+    with pytest.raises(SinkjaxError, match=r"30 passages .* the split 'confirm' of file text.txt has only \d+ ") as error:
+        prompts(model, Chosen("made/up", config), Inputs(), 2)
+    assert "\n" not in str(error.value)
+
+
+def test_configs_read_the_confirm_split_unless_they_say_otherwise():
+    assert StudyConfig().split == "confirm"
+    assert documents.build(StudyConfig, {"split": "explore"}, "the test").split == "explore"
+    with pytest.raises(SinkjaxError, match="split"):
+        documents.build(StudyConfig, {"split": "test"}, "the test")
+    assert All().split is None
+
+
+@pytest.mark.parametrize(
+    ("study", "over"),
+    [
+        (text(), "documents"),
+        (text(each=3), "passages, clustered by document"),
+        ({}, "prompts"),
+    ],
+)
+def test_results_say_what_their_intervals_are_over(study, over):
+    found = results(**study)
+    assert found.over == over
+    section = assemble(found.study, found.config, found.stores)
+    assert section.over == over
+    assert standard_notes(found)[0].startswith(f"Values are means with 95 % intervals over 12 {over} (")
+    assert source(found.data) == f"Bands: 95 % intervals over 12 {over}. tiny in float32, BOS none, made up."
+
+
+def test_text_beside_other_prompts_is_called_prompts_and_a_study_may_say_what_it_infers_from():
+    assert results(stores={"random": store([[0], [1]])}, **text()).over == "prompts"
+    assert results(over="heads", **text(each=3)).over == "heads"
+    assert results(over="heads", **text(each=3)).clusters(12) is None
+
+
+def test_passages_of_one_document_widen_the_interval():
+    alone, shared = (results(**text(each)).table["edit", "size (m)"].effect for each in (1, 3))
+    assert (alone.method, shared.method) == ("t", "clustered t")
+    assert alone.mean == shared.mean
+    assert shared.high - shared.low > 1.5 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize(
+    ("found", "genres"),
+    [
+        (results(**text()), GENRES[:5]),
+        (results(**text(genres=[""] * 12)), None),
+        (results(), None),
+        (results(over="seeds", **text()), None),
+        (results(stores={"random": store([[0], [1]])}, **text()), None),
+        (results(stores={"maps": store([[0], [1]], documents=[0], genres=["letters"])}, **text()), GENRES[:5]),
+    ],
+    ids=["text", "no genres", "no text", "seeds", "random tokens too", "fewer prompts"],
+)
+def test_genres_are_those_of_the_prompts_if_all_are_text_that_has_some(found, genres):
+    given = found.genres(5)
+    assert (given if given is None else given.tolist()) == genres
+    assert found.genres(13) is None
+
+
+def test_an_estimate_has_a_second_interval_clustered_by_genre():
+    found, size = results(**text()), quantity("the size", lambda found: found.row(SIZE, "edit"))
+    values = found.per_prompt(SIZE, "edit")
+    verdict = judge(Claim("It is large.", above(size), also=(size.times(1.0, "the other size"),)), found)
+    wider = intervals.interval(values, clusters=GENRES)
+    assert wider.high - wider.low > 1.5 * (verdict.estimates[0].value.high - verdict.estimates[0].value.low)
+    assert verdict.evidence.count("clustered by genre") == 1
+    assert verdict.evidence.startswith(f"The size: {wider.mean:.2f} [")
+    assert f"], clustered by genre [{in_digits(wider.low)}, {in_digits(wider.high)}]; the other size: " in verdict.evidence
+    written = json.loads(claims_json("made/up", [verdict]))
+    for estimate in written[0]["estimates"]:
+        assert (estimate["low_by_genre"], estimate["high_by_genre"]) == (wider.low, wider.high)
+
+
+def test_results_without_genres_have_one_interval():
+    verdict = judge(Claim("It is large.", above(quantity("the size", lambda found: found.row(SIZE, "edit")))), results())
+    assert "genre" not in verdict.evidence + claims_json("made/up", [verdict])
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        (text(), "confirm, 12 documents in 4 genres"),
+        (text(each=12, genres=["news"] * 12), "confirm, 1 document in 1 genre"),
+        (text(each=3, genres=[""] * 12), "confirm, 4 documents"),
+        ({}, None),
+    ],
+)
+def test_provenance_shows_the_split_and_how_many_documents_there_are(study, said):
+    assert folder.provenance(store([[0], [1]], **study)).get("split") == said
