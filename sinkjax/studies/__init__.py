@@ -70,6 +70,7 @@ from sinkjax.studies.quantities import control_effect as control_effect
 from sinkjax.studies.quantities import count as count
 from sinkjax.studies.quantities import difference as difference
 from sinkjax.studies.quantities import effect as effect
+from sinkjax.studies.quantities import every as every
 from sinkjax.studies.quantities import largest_effect as largest_effect
 from sinkjax.studies.quantities import largest_of as largest_of
 from sinkjax.studies.quantities import listed as listed

@@ -11,6 +11,7 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.intervals import interval
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
@@ -121,31 +122,37 @@ def test_there_are_rows_for_all_heads_for_those_that_sink_and_for_layers(rng):
     assert (of_sinks.n, of_sinks.excluded) == (2, 2)  # the other prompts have no head that sinks
     energy = rows[angles.SINKS, angles.SHARE].value.mean
     assert energy == pytest.approx(100 * (shared[1, 1, 0] + shared[0, 0, 1]) / 2)  # by the key-value head that a head reads
-    assert rows[angles.EVERY, angles.COSINE].controls == len(angles.positions(CONFIG)) - 1
-    assert rows[angles.EVERY, angles.REST].percentile is None
+    assert rows[angles.EVERY, angles.COSINE].rank.controls == len(angles.positions(CONFIG)) - 1
+    assert rows[angles.EVERY, angles.REST].rank is None
 
 
-def planted(values: tuple, percentile: float = 100, n: int = 8) -> list[str]:
-    """Verdicts with these means of cosine, others, angle, norm and share, where intervals reach one to either side."""
+PROMPTS = 32
+
+
+def planted(values: tuple, percentile: float = 100, n: int = PROMPTS) -> list[str]:
+    """Verdicts with these means of cosine, others, angle, norm and share, in the first n prompts; intervals are 0.5 wide."""
     names = (angles.COSINE, angles.REST, angles.ANGLE, angles.NORM, angles.SHARE)
     rows = {}
-    for name, mean in zip(names, values, strict=True):
+    for name, mean, wave in zip(names, values, (1, 3, 5, 7, 9), strict=True):
+        samples = mean + np.sin(wave * np.arange(PROMPTS))
+        samples[n:] = np.nan
         found = row(angles.SINKS, name, mean, percentile=percentile)
-        rows[angles.SINKS, name] = dataclasses.replace(found, value=dataclasses.replace(found.value, n=n))
-    stores = {"scores": xarray.Dataset(coords={"prompt": range(8)})}
-    return Planted("gu/angles", CONFIG, rows=rows, stores=stores).verdicts()
+        rows[angles.SINKS, name] = dataclasses.replace(found, value=interval(samples))
+    return Planted("gu/angles", CONFIG, rows=rows).verdicts()
 
 
 @pytest.mark.parametrize(
     ("values", "options", "verdicts"),
     [
         ((3.1, 1, 9, -3, 99), {}, ["supported"] * 3),
-        ((3, 1, 9, 7, 91), {}, ["inconclusive"] * 3),
-        ((3.1, 1, 1, -3, 91.1), {}, ["supported", "inconclusive", "supported"]),
+        ((1.1, 1, 9, 8.9, 90), {}, ["inconclusive"] * 3),
+        ((0, 2, 5, 8, 80), {}, ["contradicted"] * 3),
+        ((3.1, 1, 0, -3, 99), {}, ["supported", "inconclusive", "supported"]),
         ((3.1, 1, 9, -3, 99), {"percentile": 95}, ["inconclusive"] * 3),
-        ((3.1, 1, 9, -3, 99), {"n": 4}, ["supported"] * 3),
-        ((3.1, 1, 9, -3, 99), {"n": 3}, ["not applicable"] * 3),
-        ((None,) * 5, {"n": 0}, ["not applicable"] * 3),
+        ((3.1, 1, 9, -3, 99), {"percentile": 0}, ["contradicted"] * 3),
+        ((3.1, 1, 9, -3, 99), {"n": 24}, ["supported"] * 3),
+        ((3.1, 1, 9, -3, 99), {"n": 16}, ["not applicable"] * 3),
+        ((3.1, 1, 9, -3, 99), {"n": 0}, ["not applicable"] * 3),
     ],
 )
 def test_verdicts_follow_their_rule(values, options, verdicts):

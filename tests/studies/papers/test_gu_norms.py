@@ -37,7 +37,7 @@ def test_the_embedding_is_no_layer_of_the_mean():
     rows = Results(norms.STUDY, norms.Norms(length=8, controls=2), {"norms": store}).own
     assert rows["hidden state, all layers", norms.RATIO].value.mean == 1.5
     assert rows["hidden state, depth 0", norms.RATIO].value.mean == 9
-    assert rows["hidden state, depth 0", norms.RATIO].controls == 2
+    assert rows["hidden state, depth 0", norms.RATIO].rank.controls == 2
     assert rows["keys, all layers", norms.RATIO].value.mean == 4
     labels = {row.condition for row in rows.values() if row.series == norms.KEYS}
     assert labels == {"keys, all layers", "keys, layer 0", "keys, layer 1", "keys, layer 2"}
@@ -47,9 +47,10 @@ def test_the_embedding_is_no_layer_of_the_mean():
     ("hidden", "keys", "values", "verdicts"),
     [
         ((60, 100), (-0.5, 0), (-0.7, 0), ["supported"] * 3),
-        ((4, 100), (-0.25, 0), (-0.25, 0), ["inconclusive"] * 3),
+        ((3.9, 100), (-0.24, 0), (-0.24, 0), ["inconclusive"] * 3),
         ((60, 95), (-0.5, 5), (-0.7, 5), ["inconclusive"] * 3),
         ((4.1, 100), (-0.26, 0), (-0.26, 5), ["supported", "supported", "inconclusive"]),
+        ((1.9, 100), (1.8, 0), (-0.7, 100), ["contradicted"] * 3),
     ],
 )
 def test_verdicts_follow_their_rule(hidden, keys, values, verdicts):

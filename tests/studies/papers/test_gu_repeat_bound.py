@@ -73,7 +73,7 @@ def verdicts(data: xarray.Dataset) -> list[str]:
 
 
 def test_the_propositions_hold_with_any_weights(data):
-    assert verdicts(data)[:3] == ["supported"] * 3
+    assert verdicts(data)[:3] == ["holds"] * 3
     assert verdicts(data)[4] == "not applicable"
     assert data["excess"].max() < 0
     assert data["hidden"].max() < 1e-4
@@ -102,8 +102,8 @@ def test_every_length_has_its_rows(data):
         ("closed", 0.3, 0.31, 3),
     ],
 )
-def test_what_breaks_a_proposition_is_not_supported(data, array, enough, broken, claim):
-    for size, expected in ((enough, "supported"), (broken, "inconclusive")):
+def test_a_proposition_fails_where_it_is_broken(data, array, enough, broken, claim):
+    for size, expected in ((enough, "holds"), (broken, "fails")):
         changed = data.copy(deep=True)
         changed["closed"][...] = changed["received"][...] = 0  # 12 tokens are few: even attention is nearly a sink
         changed[array][...] = size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import xarray
@@ -25,7 +27,7 @@ from sinkjax.studies.papers.gu.rope_positions import (
 )
 from tests.studies.planted import Planted, row
 
-CONFIG = RopePositions(length=10, places=(2, 5), shift=7, controls=30)
+CONFIG = RopePositions(length=10, places=(2, 5), shift=7, controls=20)
 AT_FIRST, AT_PLACE = measures(CONFIG)[0].name, at_place(CONFIG).name
 
 
@@ -50,10 +52,12 @@ def test_the_conditions_set_the_indices_that_they_name():
 def test_controls_change_as_many_indices_but_never_that_of_the_first_token():
     drawn = list(random_exchanges(CONFIG, None))
     changed = [(np.array(indices(condition.edit)) != np.arange(10)) for condition in drawn]
-    assert [int(mask.sum()) for mask in changed] == [condition.budget for condition in drawn] == [1, 2] * 30
+    assert [int(mask.sum()) for mask in changed] == [condition.budget for condition in drawn] == [1, 2] * 20
     assert not any(mask[0] for mask in changed)
     assert {condition.budget for condition in conditions(CONFIG, None)} == {None, 1, 2}
-    assert len({condition.label for condition in drawn}) == len(drawn)
+    assert len({tuple(indices(condition.edit)) for condition in drawn}) == len(drawn)
+    few = dataclasses.replace(CONFIG, controls=100)
+    assert len(list(random_exchanges(few, None))) == 2 * 36  # all pairs of the other nine positions
 
 
 def test_the_rate_on_key_t_is_read_at_each_conditions_own_t():
@@ -77,31 +81,36 @@ def test_unevenness_is_that_of_the_worst_prompt():
 EXCHANGED = labels(CONFIG, TAKEN, SWAPPED)
 
 
-def planted(**changed: float) -> list[str]:
+def planted(bos: str | int = "none", position: str = "", **changed: float) -> list[str]:
     """Verdicts with 80 % on key 0 of text in all conditions, 0 % elsewhere. changed: "kind, label, key" -> another rate."""
     every = [*labels(CONFIG, "no edit", ALL), *EXCHANGED]
     rates = {(f"natural text: {label}", AT_FIRST): 80.0 for label in every}
     rates |= {(f"natural text: {label}", AT_PLACE): 0.0 for label in EXCHANGED}
-    rates |= {(f"one token repeated: {label}", name): -1.0 for label in every for name in (AT_FIRST, AT_PLACE)}
+    rates |= {(f"one token repeated: {label}", name): 0.0 for label in every for name in (AT_FIRST, AT_PLACE)}
     for where, rate in changed.items():
         kind, label, key = where.split(", ")
         rates[f"{kind}: {label}", {"0": AT_FIRST, "t": AT_PLACE}[key]] = rate
-    rows = {key: row(*key, rate) for key, rate in rates.items()}
-    return Planted("gu/rope-positions", CONFIG, rows=rows).verdicts()
+    rows = {key: row(*key, rate) for key, rate in rates.items()}  # a rate less half of another: half as wide an interval
+    config = dataclasses.replace(CONFIG, bos=bos)
+    return Planted("gu/rope-positions", config, {"position": position}, rows).verdicts()
 
 
 @pytest.mark.parametrize(
     ("changed", "verdicts"),
     [
-        ({}, ["not applicable", "supported", "supported"]),
-        ({"one token repeated, all indices 0, 0": 0.0}, ["not applicable", "inconclusive", "supported"]),
-        ({"one token repeated, index 0 becomes 5, t": 0.5}, ["not applicable", "inconclusive", "supported"]),
-        ({"natural text, index 0 becomes 5, 0": 41.0}, ["not applicable", "supported", "supported"]),
-        ({"natural text, index 0 becomes 5, 0": 40.9}, ["not applicable", "supported", "inconclusive"]),
-        ({"natural text, indices 0 and 2 swapped, t": 38.9}, ["not applicable", "supported", "supported"]),
-        ({"natural text, indices 0 and 2 swapped, t": 39.0}, ["not applicable", "supported", "inconclusive"]),
-        ({"natural text, all indices 0, 0": 0.0}, ["not applicable", "supported", "supported"]),
-        ({"natural text, no edit, 0": 10.9}, ["not applicable", "supported", "not applicable"]),
+        ({}, ["not applicable", "holds", "supported"]),
+        ({"one token repeated, all indices 0, 0": 1.1}, ["not applicable", "fails", "supported"]),
+        ({"one token repeated, index 0 becomes 5, t": 1.1}, ["not applicable", "fails", "supported"]),
+        ({"one token repeated, index 0 becomes 5, t": 0.9}, ["not applicable", "holds", "supported"]),
+        ({"one token repeated, all indices 0, 0": 1.1, "bos": "model"}, ["not applicable", "not applicable", "supported"]),
+        ({"position": "Learned()"}, ["not applicable", "not applicable", "supported"]),
+        ({"natural text, index 0 becomes 5, 0": 40.6}, ["not applicable", "holds", "supported"]),
+        ({"natural text, index 0 becomes 5, 0": 40.4}, ["not applicable", "holds", "inconclusive"]),
+        ({"natural text, index 0 becomes 5, 0": 30.0}, ["not applicable", "holds", "contradicted"]),
+        ({"natural text, indices 0 and 2 swapped, t": 39.4}, ["not applicable", "holds", "supported"]),
+        ({"natural text, indices 0 and 2 swapped, t": 39.6}, ["not applicable", "holds", "inconclusive"]),
+        ({"natural text, all indices 0, 0": 0.0}, ["not applicable", "holds", "supported"]),
+        ({"natural text, no edit, 0": 10.9}, ["not applicable", "holds", "not applicable"]),
     ],
 )
 def test_verdicts_follow_their_rule(changed, verdicts):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 import xarray
 
+from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.gu._first_token import positions
 from sinkjax.studies.papers.gu.sink_rate import KINDS, NORM, STUDY, SinkRate, measure
 from sinkjax.studies.results import Results
-from tests.studies.planted import Planted, row
 
 PUBLISHED = ({"model": "M", "inputs": "random", "eps": 0.3, "rate": 75, "source": "paper"},)
 CONFIG = SinkRate(length=8, controls=3, published=PUBLISHED)
@@ -35,27 +38,46 @@ def test_the_rates_are_those_of_the_stored_attention(rng):
         made = found[kind, measure(0.2)]
         others = [rates[position] for position in positions(CONFIG)[1:]]
         assert made.value.mean == pytest.approx(rates[0])
-        assert made.percentile == pytest.approx(100 * np.mean([(o < rates[0]) + (o == rates[0]) / 2 for o in others]))
-        assert made.controls == 3
+        assert made.rank.percentile == pytest.approx(100 * np.mean([(o < rates[0]) + (o == rates[0]) / 2 for o in others]))
+        assert made.rank.controls == 3
         assert found[kind, NORM].value.mean == 5
-        assert found[kind, NORM].percentile is None
+        assert found[kind, NORM].rank is None
+
+
+LONG = SinkRate(length=64)
+HEADS = 40
+
+
+def planted(text: float = 70, random: float = 60, repeat: float = 0, others: float = 0, **config: Any) -> list[str]:
+    """Verdicts where these shares of heads sink on key 0, in per cent and two heads more or less, and on every other key."""
+    runs = {}
+    for store, rate in (("text", text), ("random", random), ("repeat", repeat)):
+        sinks = round(HEADS * rate / 100) + np.array([-2, 2, 0, 0] * 4 if store != "repeat" else [0] * 16)
+        received = np.zeros((16, 1, HEADS, 64))
+        received[..., 0] = (np.arange(HEADS) < sinks[:, None])[:, None]
+        received[..., 1:] = (np.arange(HEADS) < HEADS * others / 100)[:, None]
+        runs[store] = stored(received)
+    results = Results(STUDY, dataclasses.replace(LONG, **config), runs)
+    return [judge(claim, results).verdict for claim in STUDY.claims(results.config, results.architecture)]
 
 
 @pytest.mark.parametrize(
-    ("text", "random", "repeat", "verdicts"),
+    ("changed", "verdicts"),
     [
-        ((70, 100), (60, 100), (-1, 50), ["supported", "supported", "supported"]),
-        ((11, 100), (12, 100), (-0.1, 50), ["supported", "supported", "supported"]),
-        ((70, 100), (34, 100), (0, 100), ["supported", "inconclusive", "inconclusive"]),
-        ((70, 100), (60, 95), (5, 100), ["supported", "inconclusive", "inconclusive"]),
-        ((70, 95), (60, 100), (0, 50), ["inconclusive", "not applicable", "not applicable"]),
-        ((10.9, 100), (60, 100), (0, 50), ["inconclusive", "not applicable", "not applicable"]),
+        ({}, ["supported", "supported", "holds"]),
+        ({"text": 15, "random": 15}, ["supported", "supported", "holds"]),
+        ({"random": 35}, ["supported", "inconclusive", "holds"]),
+        ({"random": 20}, ["supported", "contradicted", "holds"]),
+        ({"others": 75}, ["contradicted", "not applicable", "holds"]),
+        ({"text": 10}, ["inconclusive", "not applicable", "holds"]),
+        ({"text": 5}, ["contradicted", "not applicable", "holds"]),
+        ({"repeat": 5}, ["supported", "supported", "fails"]),
+        ({"repeat": 5, "bos": "model"}, ["supported", "supported", "not applicable"]),
+        ({"repeat": 5, "bos": 0}, ["supported", "supported", "not applicable"]),
     ],
 )
-def test_verdicts_follow_their_rule(text, random, repeat, verdicts):
-    rates = zip(KINDS.values(), (text, random, repeat), strict=True)
-    rows = {(kind, measure(0.3)): row(kind, measure(0.3), mean, percentile=rank) for kind, (mean, rank) in rates}
-    assert Planted("gu/sink-rate", CONFIG, rows=rows).verdicts() == verdicts
+def test_verdicts_follow_their_rule(changed, verdicts):
+    assert planted(**changed) == verdicts
 
 
 def test_a_claim_has_the_papers_numbers_of_its_inputs_and_threshold():

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.claims import judge
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.ops import rms_norm

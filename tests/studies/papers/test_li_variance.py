@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.rules import judge
+from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.li import _first_block, variance
 from sinkjax.studies.papers.li.variance import EVEN, EXPONENT, MODEL, STORE, STUDY, TAU, Variance

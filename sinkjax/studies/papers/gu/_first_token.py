@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import sinkjax.studies as st
 from sinkjax.analysis import intervals
+from sinkjax.analysis.rules import fact
 from sinkjax.config_files.checks import at_least, share
 from sinkjax.report.figures.layers import Panel
 
@@ -25,6 +26,22 @@ class FirstToken(st.StudyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, controls=1, length=8)  # the first half then holds other positions
+
+
+NOTHING = 1.0  # per cent of heads: below this a model has no sink
+
+
+ABSOLUTE = "Learned(", "Sinusoidal("  # positions added to the embedding, as stored
+
+
+def alike(config: st.StudyConfig) -> st.Rule:
+    """The premise of Propositions 1 to 4: at all positions of one token repeated the model starts from the same vector."""
+
+    def test(results: st.Results) -> st.Outcome:
+        absolute = str(getattr(results.architecture, "position", "")).startswith(ABSOLUTE)
+        return fact(config.bos == "none" and not absolute)
+
+    return st.Rule("nothing stands before the repeated token, no BOS either, and no position is added to the embedding", test)
 
 
 @dataclass(frozen=True, kw_only=True)

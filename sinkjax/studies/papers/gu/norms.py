@@ -46,14 +46,13 @@ def found(results: st.Results, name: str) -> tuple[NDArray, NDArray, NDArray]:
 
 def rows(results: st.Results) -> Iterator[st.Row]:
     """For each kind of vector the mean over layers, without the embedding, then each layer."""
-    seed = results.config.seed
     for name in STATISTICS:
         axis, start = ("depth", 1) if name == HIDDEN else ("layer", 0)
         first, others, ratios = (np.concatenate([one[start:].mean(axis=0, keepdims=True), one]) for one in found(results, name))
         labels = (f"{name}, all layers", *(f"{name}, {axis} {number}" for number in range(len(first) - 1)))
-        yield from st.own_rows(labels, name, FIRST, first, seed)
-        yield from st.own_rows(labels, name, REST, others, seed)
-        yield from st.own_rows(labels, name, RATIO, ratios[..., 0], seed, elsewhere=ratios[..., 1:])
+        for measure, values, elsewhere in ((FIRST, first, None), (REST, others, None), (RATIO, ratios[..., 0], ratios[..., 1:])):
+            clusters = results.clusters(values.shape[1])
+            yield from st.own_rows(labels, name, measure, values, results.config.seed, elsewhere, clusters=clusters)
 
 
 def claims(config: Norms, architecture: Any) -> Iterator[st.Claim]:
@@ -65,8 +64,9 @@ def claims(config: Norms, architecture: Any) -> Iterator[st.Claim]:
     ):
         ratio = st.listed(f"{name}, all layers", RATIO, f"the norm of the first token's {name} over the others'")
         yield st.Claim(
-            f"The first token's {statement} than the others' (Gu et al. 2025, figure for LLaMA3-8B).",
-            st.all_of(beyond(st.as_point(ratio), bound), beyond_controls(st.as_point(ratio))),
+            f"The first token's {statement} than the others'.",
+            st.all_of(beyond(ratio, bound), beyond_controls(ratio)),
+            source="Gu et al. 2025, figure for LLaMA3-8B",
             paper=f"LLaMA3-8B, read off a figure: {paper}",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ import numpy as np
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.config_files.checks import refuse, share
+from sinkjax.studies.papers.gu._first_token import NOTHING
 
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
 EXCLUDED = {kind: f"heads whose bound from {kind} excludes a sink (%)" for kind in BOUNDS}
 SINKS = "heads that sink on key 0 (%)"
 EXACT = 1e-12  # rounding allowed to the closed form, in float64
-NOTHING = 1.0  # per cent of heads: below this a model has no sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ def rows(results: st.Results) -> Iterator[st.Row]:
 
 def largest(name: str, array: str, unit: str = "", factor: float = 1, **selected: Any) -> st.Quantity:
     """The largest entry of an array of the store, or of a part of it."""
-    return st.quantity(name, lambda results: factor * float(results["bound"][array].sel(selected).max()), unit)
+    return st.number(name, lambda results: factor * float(results["bound"][array].sel(selected).max()), unit)
 
 
 def error(name: str, array: str, unit: str = "millionths", **selected: Any) -> st.Quantity:
@@ -78,7 +77,7 @@ def error(name: str, array: str, unit: str = "millionths", **selected: Any) -> s
 def at_most(quantity: st.Quantity, limit: float) -> st.Rule:
     """An error is at most a limit, whose words give all its digits."""
     words = f"{quantity.name} is at most {np.format_float_positional(1e6 * limit, trim='-')} millionths"
-    return dataclasses.replace(st.at_most(quantity, 1e6 * limit), words=words)
+    return st.at_most(quantity, 1e6 * limit).said(words)
 
 
 def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
@@ -87,24 +86,25 @@ def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
     closed = error("the largest excess of a weight over its bound in closed form", "excess", xi_from="norms")
     forward = error("the largest excess of a weight over its bound in the forward pass", "forward_excess", xi_from="norms")
     first = f"{config.length} tokens"
-    sinks = st.as_point(st.listed(first, SINKS, f"the share of heads that sink on key 0 with {first} in closed form", "%"))
-    sinks_of_the_forward = st.quantity(
-        "the share of heads that sink on key 0 in the forward pass",
-        lambda results: 100 * float((results["bound"]["received"] > config.eps).mean()),
-        "%",
-    )
-    exact = "With one token repeated all hidden states are equal (Gu et al. 2025, Propositions 1 to 4)."
-    yield st.Claim(exact, at_most(hidden, config.tolerance))
-    yield st.Claim("Without positions (NoPE) every weight is then 1/t.", at_most(still, config.tolerance))
+
+    def sinks(where: str, received: Callable[[st.Results], Any]) -> st.Quantity:
+        name = f"the share of heads that sink on key 0 {where}"
+        return st.number(name, lambda results: 100 * float((received(results) > config.eps).mean()), "%")
+
+    in_closed_form = sinks(f"with {first} in closed form", lambda results: results["bound"]["closed"].sel(tokens=config.length))
+    in_the_forward = sinks("in the forward pass", lambda results: results["bound"]["received"])
+    claim = functools.partial(st.Claim, source="Gu et al. 2025, Propositions 1 to 4", kind="identity")
+    yield claim("With one token repeated all hidden states are equal.", at_most(hidden, config.tolerance))
+    yield claim("Without positions (NoPE) every weight is then 1/t.", at_most(still, config.tolerance))
     bounded = st.all_of(at_most(closed, EXACT), at_most(forward, config.tolerance))
-    yield st.Claim("Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).", bounded)
-    yield st.Claim(
+    yield claim("Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).", bounded)
+    yield claim(
         "So no key is a sink.",
-        st.all_of(st.below(sinks, NOTHING), st.less_than(sinks_of_the_forward, NOTHING)),
+        st.all_of(st.below(in_closed_form, NOTHING), st.below(in_the_forward, NOTHING)),
         also=(st.listed(first, EXCLUDED["norms"], f"the share of heads in which the bound excludes a sink with {first}", "%"),),
         paper="Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",
     )
-    yield st.Claim(
+    yield claim(
         "The same holds with ALiBi and with relative position biases.",
         st.never("the propositions hold with those positions"),
         given=st.never("the model has such positions; this one has rotary ones"),

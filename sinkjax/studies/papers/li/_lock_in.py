@@ -93,7 +93,8 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
     before, after (prompt, depth, position), top, mean, dim, held (prompt, depth): see `ratios`; NaN beyond a prompt.
     alignment (prompt, layer, head): cos(u_1, k_0). key_alignment (layer, head, key): mean over prompts of cos(u_1, k_j).
     positive (prompt, layer, head, key): share of later queries with a positive score. received (prompt, layer, head): attention
-    to key 0. row_cosine (layer, kv_head, dim): |cosine| of the mean direction of k_0 with each row of W_K.
+    to key 0. row_cosine (layer, kv_head, dim): |cosine| of the mean direction of k_0 with each row of W_K. own_row (prompt,
+    layer, kv_head): of a prompt's k_0 with the row of the dim that dominates there.
     """
     import xarray
 
@@ -104,6 +105,7 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
     first, group = first_direction(gram, queries), model.config.group
     of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
     rows = unit(np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3))
+    chosen = np.stack([matrix[:, dims] for matrix, dims in zip(rows, joined["dim"].T[:-1], strict=True)])  # [L, K, N, D]
     return xarray.Dataset(
         {name: (("prompt", "depth", "position"), joined[name]) for name in ("before", "after")}
         | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim", "held")}
@@ -112,6 +114,7 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
             "key_alignment": (("layer", "head", "key"), np.einsum("LHSD,LHD->LHS", of_heads, first)),
             "positive": ((*HEADS, "key"), joined["positive"]),
             "received": (HEADS, joined["received"]),
+            "own_row": (("prompt", "layer", "kv_head"), np.abs(np.einsum("NLKD,LKND->NLK", joined["key_0"], chosen))),
             "row_cosine": (("layer", "kv_head", "dim"), np.abs(np.einsum("LKdD,LKD->LKd", rows, unit(keys[:, :, 0])))),
         }
     )

@@ -21,3 +21,15 @@ class OneToken(st.ControlledSinks):
         below(self, "position", "length")
         last = self.position + 1 >= self.length
         refuse(last, f"position {self.position} is the last of {self.length}, so no later token can attend to it")
+
+
+HAS_SINK = 1.0  # per cent of heads: below this gu/sink-rate counts no sink, so there is nothing to halve or to lose
+
+
+def received(position: int) -> st.Measure:
+    """The continuous sink score of a token: the attention that its key receives, mean over queries, heads and layers."""
+    return st.Measure(
+        f"attention that key {position} receives (%)",
+        lambda data: 100 * data["attention_received"].isel(key=position).mean(("layer", "head")).values,
+        unit="percentage points",
+    )

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.config_files.checks import each_once, layers_below, layers_from_0, refuse
-from sinkjax.studies.papers.li._token import OneToken
+from sinkjax.studies.papers.li._token import HAS_SINK, OneToken, received
+from sinkjax.studies.specs import CONTROLS
 
-SAME = "identity"
+SAME, SOURCE = "identity", "Li et al. 2026, Figs. 5-6"
 POSITIONS, DIMS, NORM = "away from the mean over positions", "away from the mean over dims", "scaled, no mean (control)"
-CENTRES = {POSITIONS: "positions", DIMS: "dims", NORM: None}
+BATCH, WHOLE = "away from the mean over prompts", "away from the mean over prompts and positions"
+WAYS = (POSITIONS, DIMS, NORM, BATCH, WHOLE)
+CENTRES = {POSITIONS: "positions", DIMS: "dims"}  # of those that one forward computes
+READINGS = (POSITIONS, BATCH, WHOLE)  # of "their mean", which the paper's summaries do not settle; a scalar over dims is none
+BLOCK = 8  # prompts whose head outputs are held at a time
+Means = Mapping[str, NDArray]  # BATCH and WHOLE -> mu, float[L, H, D]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,134 +59,217 @@ class Dose(NamedTuple):
         return f"{self.way}, layer {self.layer}, s = {self.factor:g}"
 
 
-def conditions(config: Amplify, architecture: Any) -> Iterator[st.Condition]:
-    """No edit, a factor of 1, and every factor in some layers and one factor in the others; a budget is a layer."""
+def amplified(config: Amplify, dose: Dose, means: Means) -> sinkjax.Edit:
+    """o becomes mu + s (o - mu), or s o."""
+    edit = sinkjax.scale_head_output(config.position, dose.factor, centre=CENTRES.get(dose.way), layers=dose.layer)
+    if dose.way in means:
+        back = (1 - dose.factor) * means[dose.way][dose.layer][None, None]
+        edit = sinkjax.compose(edit, sinkjax.edit("head_out", "add", back, layers=dose.layer, queries=config.position))
+    return edit.named(dose.label)
+
+
+def conditions(config: Amplify, architecture: Any, means: Means) -> Iterator[st.Condition]:
+    """No edit, a factor of 1, and every factor in some layers and one factor in the others; a budget is a way and a layer."""
     yield st.no_edit()
-    doses = [Dose(way, config.layers[0], 1.0) for way in CENTRES]
-    for way in CENTRES:
+    doses = [Dose(way, config.layers[0], 1.0) for way in WAYS]
+    for way in WAYS:
         for layer in range(architecture.layers):
             doses += [Dose(way, layer, factor) for factor in (config.factors if layer in config.layers else (config.factor,))]
-    controlled = [Dose(POSITIONS, layer, config.factor) for layer in config.layers]
+    controlled = set(matched(config))
     for dose in doses:
-        edit = sinkjax.scale_head_output(config.position, dose.factor, centre=CENTRES[dose.way], layers=dose.layer)
-        series, budget = SAME if dose.factor == 1 else dose.way, dose.layer if dose in controlled else None
-        yield st.Condition(edit.named(dose.label), series, dose.layer, budget)
+        budget = (dose.way, dose.layer) if dose in controlled else None
+        yield st.Condition(amplified(config, dose, means), SAME if dose.factor == 1 else dose.way, dose.layer, budget)
 
 
-def away(config: Amplify, model: Any, batch: st.Batch) -> NDArray:
-    """(s - 1)(o - mu) of the token's head outputs at `factor`, mu over positions: float[layers, prompt, head, dim]."""
-    k = config.position
-    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT, layers=config.layers, positions=tuple(range(k + 1))),))
-    record = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe, lengths=batch.lengths, logits=False).record
-    outputs = np.asarray(record["head_out"], np.float32).swapaxes(0, 1)
-    return (config.factor - 1) * (outputs[:, :, k] - outputs.mean(axis=2))
+def matched(config: Amplify, *ways: str) -> list[Dose]:
+    """The doses that have controls of the same size, in the order of their layers."""
+    return [Dose(way, layer, config.factor) for way in ways or READINGS for layer in config.layers]
 
 
-def nothing(config: Amplify, architecture: Any, prompts: int) -> NDArray:
-    return np.zeros((len(config.layers), prompts, architecture.heads, architecture.head_dim), np.float32)
+def outputs(config: Amplify, model: Any, batch: st.Batch, **where: Any) -> Iterator[tuple[NDArray, NDArray]]:
+    """Head outputs of a few prompts at a time, float[prompt, layer, position, head, dim], and the prompts' lengths."""
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT, **where),))
+    for start in range(0, len(batch.lengths), BLOCK):
+        tokens, lengths = batch.tokens[start : start + BLOCK], batch.lengths[start : start + BLOCK]
+        run = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False)
+        yield np.asarray(run.record["head_out"], np.float32), np.asarray(lengths)
 
 
-def random_direction(rng: np.random.Generator, config: Amplify, architecture: Any, layer: int, changes: NDArray) -> sinkjax.Edit:
-    """A change of the same size in a random direction, drawn for each head and prompt. changes: of `away`."""
-    size = np.linalg.norm(changes, axis=-1, keepdims=True)[config.layers.index(layer)]
-    direction = rng.normal(size=changes.shape[1:])
+def means_of(config: Amplify, model: Any, batch: st.Batch) -> Means:
+    """mu of every layer over the prompts of a batch, at the token's position and over all positions."""
+    at_token: Any = 0
+    everywhere: Any = 0
+    for values, lengths in outputs(config, model, batch):
+        real = (np.arange(values.shape[2]) < lengths[:, None])[:, None, :, None, None]
+        at_token = at_token + values[:, :, config.position].sum(axis=0)
+        everywhere = everywhere + np.where(real, values, 0).sum(axis=(0, 2))
+    return {BATCH: at_token / len(batch.lengths), WHOLE: everywhere / np.sum(batch.lengths)}
+
+
+def no_means(config: Amplify, architecture: Any, prompts: int) -> Means:
+    shape = (architecture.layers, architecture.heads, architecture.head_dim)
+    return {way: np.zeros(shape, np.float32) for way in (BATCH, WHOLE)}
+
+
+def away(config: Amplify, model: Any, batch: st.Batch) -> Mapping[str, NDArray]:
+    """Sizes of (s - 1)(o - mu) of the token's head outputs at `factor`, by mean: float[layers, prompt, head].
+
+    A mean over the few prompts of the controls is nearer to them than one over all; sizes are corrected for that.
+    """
+    seen = outputs(config, model, batch, layers=config.layers, positions=tuple(range(config.position + 1)))
+    values = np.concatenate([block for block, _ in seen])
+    own, count, mus = values[:, :, config.position], len(values), means_of(config, model, batch)
+    centres = {way: mu[list(config.layers)] for way, mu in mus.items()} | {POSITIONS: values.mean(axis=2)}
+    few = {BATCH: np.sqrt(count / max(count - 1, 1))}
+    return {
+        way: few.get(way, 1) * (config.factor - 1) * np.linalg.norm(own - centre, axis=-1).swapaxes(0, 1)
+        for way, centre in centres.items()
+    }
+
+
+def nothing(config: Amplify, architecture: Any, prompts: int) -> Mapping[str, NDArray]:
+    return {way: np.zeros((len(config.layers), prompts, architecture.heads), np.float32) for way in READINGS}
+
+
+def random_direction(
+    rng: np.random.Generator, config: Amplify, architecture: Any, budget: tuple[str, int], sizes: Mapping[str, NDArray]
+) -> sinkjax.Edit:
+    """A change of the same size in a random direction, drawn for each head and prompt. sizes: of `away`."""
+    way, layer = budget
+    size = sizes[way][config.layers.index(layer)][..., None]
+    direction = rng.normal(size=(*size.shape[:-1], architecture.head_dim))
     change = size * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     edit = sinkjax.edit("head_out", "add", change[None].astype(np.float32), layers=layer, queries=config.position)
-    return edit.named(f"random direction, layer {layer}")
+    return edit.named(f"random direction, as large as {way}, layer {layer}")
 
 
 def measures(config: Amplify) -> tuple[st.Measure, ...]:
     k = config.position
-    return st.sink_rate(k, config.eps), st.sink_rate(0, config.eps), st.largest_activation(k), st.loss()
+    return st.sink_rate(k, config.eps), st.sink_rate(0, config.eps), received(k), st.largest_activation(k), st.loss()
 
 
-def best(config: Amplify, *ways: str, layer: int | None = None, **other: Any) -> Callable[[st.Results], str]:
-    """Finds the dose of the dose-response with the largest effect. layer: in this layer alone. other: what to replace in it."""
-    layers = config.layers if layer is None else (layer,)
-    doses = {dose.label: dose for dose in (Dose(way, layer, s) for way in ways for layer in layers for s in config.factors)}
-    strongest = st.largest_effect(measures(config)[0], list(doses), "")
+def best(config: Amplify, way: str) -> Callable[[st.Results], str]:
+    """Finds the dose of the dose-response with the largest effect."""
+    doses = [Dose(way, layer, factor).label for layer in config.layers for factor in config.factors]
+    return st.largest_effect(measures(config)[0], doses, "the strongest dose")
 
-    def label(results: st.Results) -> str:
-        """The strongest dose."""
-        return doses[strongest(results)]._replace(**other).label
 
-    return label
+def largest(config: Amplify, way: str) -> st.Quantity:
+    """The largest effect of `factor` in any layer, ranked among the largest of as many controls in these layers."""
+    sinks, doses = measures(config)[0], matched(config, way)
+
+    def of(results: st.Results) -> st.Estimate:
+        rows = [results.row(sinks, dose.label) for dose in doses]
+        row = max(rows, key=lambda row: row.effect.mean or 0)
+        values = results.values(sinks, CONTROLS)
+        baseline = results.per_prompt(sinks, st.NO_EDIT)[: values.shape[1]]
+        own = max(float((results.per_prompt(sinks, dose.label)[: values.shape[1]] - baseline).mean()) for dose in doses)
+        drawn = [entry.budget for entry in results.conditions(CONTROLS)]
+        random = (values - baseline).mean(axis=1)
+        of_layers = [random[[budget == (dose.way, dose.layer) for budget in drawn]] for dose in doses]
+        rank = st.Rank.among(own, np.max(of_layers, axis=0))
+        return st.Estimate(f"largest effect of s = {config.factor:g} ({row.condition})", row.effect, sinks.unit, True, rank)
+
+    return st.Quantity(f"the largest effect of s = {config.factor:g} in a layer of the dose-response", of)
 
 
 def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
-    sinks, first_sinks, *_ = measures(config)
-    half = st.value(first_sinks, st.NO_EDIT).times(0.5, "half of the heads that sink on key 0 without an edit")
-    matched = [
-        st.effect(sinks, Dose(POSITIONS, layer, config.factor).label, f"effect of s = {config.factor:g} in layer {layer}")
-        for layer in config.layers
-    ]
-    reached = [
-        st.value(sinks, best(config, POSITIONS, layer=layer), f"heads that sink on the token at the best s in layer {layer} (%)")
-        for layer in config.layers
-    ]
-    centres = POSITIONS, DIMS
-    pushed = st.above(st.effect(sinks, best(config, *centres)))
-    each = [st.value(sinks, best(config, *centres, factor=factor), f"at s = {factor:g} (%)") for factor in config.factors]
+    sinks, first_sinks, score, *_ = measures(config)
+    first = st.value(first_sinks, st.NO_EDIT)
+    half, what = first.times(0.5, "half of the heads that sink on key 0 without an edit"), "layers of the dose-response"
+
+    def effects(way: str) -> list[st.Quantity]:
+        return [st.effect(sinks, dose.label) for dose in matched(config, way)]
+
+    def in_layers(way: str, rule: Callable[[list[str], st.Quantity], st.Rule], words: str) -> st.Rule:
+        """A rule on the doses of one layer and the effect of the matched one, in one or more of the layers."""
+        doses = [[Dose(way, layer, factor).label for factor in config.factors] for layer in config.layers]
+        return st.some_of([rule(labels, change) for labels, change in zip(doses, effects(way), strict=True)], what, words)
+
+    def sink(labels: list[str], change: st.Quantity) -> st.Rule:
+        halves = [st.at_least(st.value(sinks, label), half) for label in labels]
+        return st.all_of(st.above(change), st.some_of(halves, "factors", ""))
+
+    def grows(labels: list[str], change: st.Quantity) -> st.Rule:
+        return st.all_of(st.above(change), st.rising([st.value(score, label) for label in labels], score.name))
+
+    def moves(*ways: str) -> st.Rule:
+        found = [st.above(change, HAS_SINK) for way in ways for change in effects(way)]
+        said = f"s = {config.factor:g} makes more than {HAS_SINK:g} % of heads sink on the token"
+        return st.some_of(found, f"{what} and means", said)
+
+    for way in READINGS:
+        yield st.Claim(
+            f"Head outputs of token {config.position} pushed {way} make it a sink.",
+            st.all_of(
+                st.above_controls(largest(config, way)),
+                in_layers(
+                    way,
+                    sink,
+                    f"s = {config.factor:g} makes more heads sink on the token, and at one or more factors at least half as many"
+                    " do as on key 0 without an edit",
+                ),
+            ),
+            given=st.above(first, HAS_SINK),
+            source=SOURCE,
+            also=(*effects(way), half),
+        )
+        yield st.Claim(
+            f"The sink of outputs pushed {way} grows monotonically with s.",
+            in_layers(
+                way,
+                grows,
+                f"s = {config.factor:g} makes more heads sink on the token, and the {score.name} rises with every step",
+            ),
+            given=moves(way),
+            source=SOURCE,
+        )
     scaled = [Dose(NORM, layer, factor).label for layer in config.layers for factor in config.factors]
     yield st.Claim(
-        f"Head outputs of token {config.position} pushed away from their mean make it a sink.",
-        st.some_of(
-            [
-                st.all_of(st.above(change), st.above_controls(change), st.at_least(most, half))
-                for change, most in zip(matched, reached, strict=True)
-            ],
-            "layers of the dose-response",
-            f"the effect of s = {config.factor:g} away from the mean over positions has an interval above 0 and lies above every"
-            " random direction of the same size, and at the best s at least half as many heads sink on the token as on key 0"
-            " without an edit",
-        ),
-        also=(*matched, *reached, half),
-    )
-    yield st.Claim(
-        "The sink grows monotonically with s.",
-        st.all_of(pushed, st.rising(each, "heads that sink on the token, in the layer of the strongest dose,")),
-    )
-    yield st.Claim(
         "Scaling the same outputs does not make it a sink.",
-        st.none_of(
-            [st.above(st.effect(sinks, label)) for label in scaled],
+        st.every(
+            [st.below(st.effect(sinks, label), HAS_SINK) for label in scaled],
             "scalings",
-            "the effect on heads that sink on the token has an interval above 0",
+            f"the interval of the effect on heads that sink on the token lies below {HAS_SINK:g} %",
         ),
-        given=pushed,
-        also=(st.effect(sinks, best(config, NORM)), st.effect(sinks, best(config, *centres, way=NORM))),
+        given=moves(*READINGS),
+        source=SOURCE,
+        also=(st.effect(sinks, best(config, NORM)),),
     )
 
 
 def findings(config: Amplify, architecture: Any) -> Iterator[st.Quantity]:
     """The strongest dose of each way, and what a factor of 1 changes."""
-    yield from (st.effect(measures(config)[0], best(config, way)) for way in CENTRES)
-    yield st.noop_change(*(Dose(way, config.layers[0], 1.0).label for way in CENTRES))
+    yield from (st.effect(measures(config)[0], best(config, way)) for way in WAYS)
+    yield st.noop_change(*(Dose(way, config.layers[0], 1.0).label for way in WAYS))
 
 
 def strongest(results: st.Results) -> tuple[str, ...]:
-    return (st.NO_EDIT, *(best(results.config, way)(results) for way in CENTRES))
+    return (st.NO_EDIT, *(best(results.config, way)(results) for way in WAYS))
 
 
 def featured(results: st.Results) -> tuple[str, ...]:
-    matched = [Dose(way, layer, results.config.factor).label for way in CENTRES for layer in results.config.layers]
-    return (st.NO_EDIT, *matched, *strongest(results)[1:])
+    doses = [dose.label for dose in matched(results.config, *WAYS)]
+    return (st.NO_EDIT, *doses, *strongest(results)[1:])
 
 
 def figures(config: Amplify, architecture: Any) -> Iterator[st.Figure]:
-    sinks, _, size, _ = measures(config)
+    sinks, _, score, size, _ = measures(config)
     k, s, factors, L = config.position, config.factor, config.factors, range(architecture.layers)
 
     def panel(measure: st.Measure, title: str, layers: Sequence[int], factors: Sequence[float], x: Any) -> st.Panel:
-        curves = {way: (measure, [Dose(way, layer, factor).label for layer in layers for factor in factors]) for way in CENTRES}
+        curves = {way: (measure, [Dose(way, layer, factor).label for layer in layers for factor in factors]) for way in WAYS}
         return st.Panel(measure.name, curves, title, baseline=st.NO_EDIT, log=measure is size, x=x)
 
     yield st.lines(
         "dose-response",
         "factor s (log scale)",
-        [[panel(measure, f"layer {layer}", [layer], factors, factors) for layer in config.layers] for measure in (sinks, size)],
-        f"""Heads that sink on token {k} (top) and its largest |h| (bottom) against the factor s by which its head outputs in one
-        layer are pushed away from a mean, or scaled. Dashed: no edit.""",
+        [
+            [panel(measure, f"layer {layer}", [layer], factors, factors) for layer in config.layers]
+            for measure in (sinks, score, size)
+        ],
+        f"""Heads that sink on token {k} (top), the attention that it receives (middle) and its largest |h| (bottom) against the
+        factor s by which its head outputs in one layer are pushed away from a mean, or scaled. Dashed: no edit.""",
         legend_above=True,
         log_x=True,
     )
@@ -203,9 +292,13 @@ STUDY = st.Study(
     check=lambda config, architecture: layers_below(config, "layers", architecture.layers),
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     conditions=conditions,
+    values=st.Values(no_means, means_of),
     controls=(
         st.random_edits(
-            "li/amplify controls", random_direction, lambda config, _: config.layers, values=st.Values(nothing, away)
+            "li/amplify controls",
+            random_direction,
+            lambda config, _: [(dose.way, dose.layer) for dose in matched(config)],
+            values=st.Values(nothing, away),
         ),
     ),
     measures=measures,
@@ -219,12 +312,14 @@ STUDY = st.Study(
     ),
     views=st.activation_view("amplified-activation", strongest),
     notes=lambda config, results: (
-        f"""The mean mu is taken over the dims of a head, or over the positions up to the token. Random directions are drawn for
-        each head and prompt, with the size of the change that s = {config.factor:g} makes away from the mean over positions. An
-        edit that must change nothing has a factor of 1.""",
+        f"""The mean mu is taken over the positions up to the token, over prompts at the token's position, over prompts and
+        positions, or over the dims of a head: the summaries of the paper do not say which. A reading note of it has one vector
+        for each layer, so a mean over prompts is as likely as one over positions; a mean over dims is no vector, and no claim is
+        judged on it. Random directions are drawn for each head and prompt, with the size of the change that
+        s = {config.factor:g} makes away from each of these vectors. A factor of 1 must change nothing.""",
         """The paper gives no layers, factors or thresholds; they are choices made here. After a first look at random weights, the
         claim about scaling was made not applicable where no dose has an effect. On a second reading a sink must have half of the
-        heads that sink on key 0, as in kiya/mask, where before any effect was enough; monotone means an increase at every step;
-        and scaling is judged by any effect at all, in every layer and at every factor.""",
+        heads that sink on key 0, where before any effect was enough. These rules are frozen since, and are judged on the confirm
+        split only.""",
     ),
 )

@@ -6,6 +6,7 @@ many other neurons of the same layers to 0.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +28,7 @@ ABOUT_0, HIGH, RANK = 0.1, 0.3, 0.99  # cosines, and the share of a layer's neur
 LEFT = 0.1  # of the massive activation
 PARTS = ("position 0 only", "all other positions")
 SHOWN = 4  # neurons whose ablation has a curve of its own
-PerNeuron = Callable[["xarray.Dataset"], Any]  # the survey -> a number or a truth value for each neuron, [layer, neuron]
+SOURCE = "Li et al. 2026, super neurons"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +72,10 @@ def super_neurons(config: SuperNeurons, model: Any, batch: st.Batch) -> tuple[Ne
     return largest(gate * up, config.neurons)
 
 
-def survey(model: Any, batch: st.Batch) -> xarray.Dataset:
+def survey(config: SuperNeurons, model: Any, batch: st.Batch) -> xarray.Dataset:
     from sinkjax.studies.papers.li import _neurons
 
-    return _neurons.survey(model, batch.tokens, batch.lengths)
+    return _neurons.survey(model, batch.tokens, batch.lengths, super_neurons(config, model, batch))
 
 
 def ablate(chosen: Sequence[Neuron], architecture: Any, label: str, positions: Any = None) -> sinkjax.Edit:
@@ -152,70 +153,95 @@ def rows(results: st.Results) -> Iterator[st.Row]:
         yield from (st.Row(str(neuron), ONE, name, st.constant(float(values[neuron]))) for name, values in columns.items())
 
 
-def of_extreme(name: str, of: PerNeuron, joined: Callable[..., Any] = np.mean) -> st.Quantity:
-    """A number of the neurons of extreme norm, by default the mean of one for each; NaN where there are none."""
-
-    def number(results: st.Results) -> float:
-        size, values = sizes(results), np.asarray(of(results[STORE]))
-        extreme = [values[neuron] for neuron in found(results) if size[neuron] >= results.config.extreme]
-        return float(joined(extreme)) if extreme else np.nan
-
-    return st.quantity(name, number)
+def extremes(results: st.Results) -> tuple[Neuron, ...]:
+    """The neurons of extreme norm among the largest, which come first."""
+    size = sizes(results)
+    return tuple(neuron for neuron in found(results) if size[neuron] >= results.config.extreme)
 
 
-def ranked(looked: xarray.Dataset) -> NDArray:
-    """Which gate vectors are closer to the first token's state than nearly all of their layer."""
-    cosines = looked["cosine_first"].values
-    smaller = [np.searchsorted(np.sort(layer), layer) for layer in cosines]
-    return np.array(smaller) / cosines.shape[1] >= RANK
+def share_of(what: str, holds: Callable[[st.Results], NDArray], exact: bool = False) -> st.Quantity:
+    """The share of the neurons of extreme norm of which something holds, in each prompt or (exact) in the weights; NaN without.
+
+    holds: results -> bool[prompt, neuron] or bool[neuron].
+    """
+
+    def of(results: st.Results) -> Any:
+        return 100 * holds(results).mean(axis=-1) if extremes(results) else np.nan
+
+    return (st.number if exact else st.quantity)(f"neurons of extreme norm {what} (%)", of)
+
+
+def ends(name: str, what: str) -> tuple[st.Quantity, ...]:
+    """The smallest and the largest number of these neurons."""
+
+    def of(joined: Callable[..., Any], results: st.Results) -> float:
+        values = in_weights(results, name)
+        return float(joined(values)) if values.size else np.nan
+
+    return tuple(
+        st.number(f"{what} {end}", functools.partial(of, joined)) for end, joined in (("at least", np.min), ("at most", np.max))
+    )
+
+
+def in_prompts(results: st.Results, name: str) -> NDArray:
+    """A number of the neurons of extreme norm in each prompt: float[prompt, neuron]."""
+    return np.asarray(results[STORE][name].values[:, : len(extremes(results))])
+
+
+def in_weights(results: st.Results, name: str) -> NDArray:
+    """A number of their weights: [neuron]."""
+    return np.array([results[STORE][name].values[neuron] for neuron in extremes(results)])
 
 
 def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
     size, whole = measures(config)[1], together(config.neurons)
-    extreme = st.at_least(st.Quantity("size of the largest neuron, in medians of its layer", largest_one), config.extreme)
+    extreme = st.at_least(
+        st.Quantity("size of the largest neuron, in medians of its layer", largest_one, exact=True), config.extreme
+    )
 
-    def share(what: str, holds: PerNeuron) -> st.Quantity:
-        return of_extreme(f"neurons of extreme norm {what} (%)", lambda looked: 100 * holds(looked))
+    def of_most(statement: str, quantity: st.Quantity, *also: st.Quantity, paper: str = "") -> st.Claim:
+        return st.Claim(statement, st.above(quantity, 50), given=extreme, source=SOURCE, also=also, paper=paper)
 
-    def ends(name: str, what: str) -> tuple[st.Quantity, ...]:
-        """The smallest and the largest number of these neurons."""
-        both = {"at least": np.min, "at most": np.max}
-        return tuple(of_extreme(f"{what} {end}", lambda looked: looked[name], joined) for end, joined in both.items())
-
-    def of_most(statement: str, what: str, holds: PerNeuron, *also: st.Quantity, paper: str = "") -> st.Claim:
-        return st.Claim(statement, st.more_than(share(what, holds), 50), given=extreme, also=also, paper=paper)
-
-    many = st.quantity(f"neurons of size {config.extreme:g} or more", lambda results: (sizes(results) >= config.extreme).sum())
+    many = st.number(f"neurons of size {config.extreme:g} or more", lambda results: (sizes(results) >= config.extreme).sum())
     yield st.Claim(
         "A few MLP neurons have gate and up vectors of extreme norm.",
         extreme,
+        source=SOURCE,
         also=(many,),
         paper="neuron 7890 of layer 0 in Llama-2-7B",
     )
     yield of_most(
         "Their gate vector has a high cosine with the first token's normalised state.",
-        f"with a cosine of at least {HIGH} that is above that of {100 * RANK:g} % of the neurons of their layer",
-        lambda looked: (looked["cosine_first"] >= HIGH) & ranked(looked),
+        share_of(
+            f"with a cosine of at least {HIGH} that is above that of {100 * RANK:g} % of the neurons of their layer",
+            lambda results: (in_prompts(results, "own_first") >= HIGH) & (in_prompts(results, "smaller") >= RANK),
+        ),
         *ends("cosine_first", "cosine with the first token's state"),
-        share("with a cosine above that of as many, however small", ranked),
+        share_of("with a cosine above that of as many, however small", lambda results: in_prompts(results, "smaller") >= RANK),
     )
     yield of_most(
         "It has a cosine of about 0 with that of other tokens.",
-        f"with a cosine of at most {ABOUT_0} either way",
-        lambda looked: abs(looked["cosine_others"]) <= ABOUT_0,
+        share_of(
+            f"with a cosine of at most {ABOUT_0} either way", lambda results: abs(in_prompts(results, "own_others")) <= ABOUT_0
+        ),
         *ends("cosine_others", "mean cosine with the states of other tokens"),
     )
     yield of_most(
         "Their row of W_down is concentrated on few dims.",
-        "with more than half of the row's squared norm in one dim",
-        lambda looked: looked["concentration"] > 0.5,
+        share_of(
+            "with more than half of the row's squared norm in one dim",
+            lambda results: in_weights(results, "concentration") > 0.5,
+            exact=True,
+        ),
         *ends("concentration", "share of the row's squared norm in one dim"),
     )
     yield of_most(
         "They feed the dim of the massive activation.",
-        "whose row of W_down feeds that dim most",
-        lambda looked: looked["fed"] == looked["massive_dim"],
-        st.quantity("dim of the largest |h| at position 0", lambda results: float(results[STORE]["massive_dim"])),
+        share_of(
+            "whose row of W_down feeds that dim most",
+            lambda results: in_weights(results, "fed") == results[STORE]["own_massive_dim"].values[:, None],
+        ),
+        st.number("dim of the largest |h| at position 0, in most prompts", lambda results: results[STORE]["massive_dim"]),
         paper="dim 2533 in Llama-2-7B",
     )
     before = st.value(size, st.NO_EDIT)
@@ -225,6 +251,7 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
             st.below(st.value(size, whole), before.times(LEFT, "a tenth of that without an edit")),
             st.below_controls(st.effect(size, whole)),
         ),
+        source=SOURCE,
         also=(before,),
     )
 
@@ -317,7 +344,7 @@ STUDY = st.Study(
     controls=(st.random_edits("li/super-neurons controls", other_neurons, budgets, values=CHOSEN),),
     measures=measures,
     values=CHOSEN,
-    more=lambda config, architecture: (st.Calculation(STORE, survey, st.control_prompts(config)),),
+    more=lambda config, architecture: (st.Calculation(STORE, functools.partial(survey, config), config.prompts),),
     rows=rows,
     names=lambda results: {rank(place): str(neuron) for place, neuron in enumerate(found(results))},
     claims=claims,
@@ -330,7 +357,8 @@ STUDY = st.Study(
     notes=lambda config, results: (
         f"""A neuron's size is the product of the L2 norms of its gate and up vectors, each over the median of its layer; from
         {config.extreme:g} on its norm is extreme. Cosines are with the normalised input of the MLP, gain included, means over
-        {st.control_prompts(config)} prompts and, for others, up to 15 positions of each.""",
+        all prompts and, for others, up to 15 positions of each. Neurons are no samples: what is said of those of extreme norm is
+        their share in each prompt, or a fact about the weights.""",
         "The controls lie in the same layers. An edit that must change nothing multiplies every neuron by 1.",
         f"""The paper gives no criteria. After a first look at SmolLM2 its claim about cosines was split into one on the first
         token and one on others. On a second reading a high cosine got a bound of its own, {HIGH}, beside its rank in the layer,
