@@ -92,7 +92,7 @@ class Judgement:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The estimates (the first one with its interval by genre too) with p, the rule, and the reason, each a sentence or ""."""
+        """The estimates (the first one with its interval by genre) and p; the rule; the reason: each a sentence or ""."""
         wider = self.estimates[0].by_genre if self.estimates else None
         ends = f", clustered by genre {in_ends(wider)}" if wider and in_ends(wider) else ""
         numbers = [f"{found}{ends * (number == 0)}" for number, found in enumerate(self.estimates)]

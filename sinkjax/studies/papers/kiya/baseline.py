@@ -120,7 +120,7 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
         in_every_run(lambda of: st.above(of(gap, lambda data: (at_key.of(data) - strongest.of(data))[0], POINTS, True))),
         source="Kiya et al. 2026, Figs. 1a, 6",
     )
-    sun = f"the share of prompts with |h| above {metrics.THRESHOLD:g} and {metrics.RATIO:,.0f} medians after some layer (Sun et al.)"
+    sun = f"the share of prompts with |h| above {metrics.THRESHOLD:g} and {metrics.RATIO:,.0f} medians somewhere (Sun et al.)"
 
     def layer(data: Any) -> float:
         shares = by_sun(data).mean(axis=0)
