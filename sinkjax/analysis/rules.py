@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.analysis.estimates import Estimate, Quantity, constant, in_digits, present
-from sinkjax.analysis.intervals import independent, p_values
+from sinkjax.analysis.intervals import Interval, independent, p_values
 
 LEVEL = 0.05  # of a verdict
 FEWEST = 8  # independent samples (documents, seeds) below which nothing is decided
@@ -190,21 +191,21 @@ def _compared(quantity: Quantity, bound: float | Quantity, side: str, inclusive:
 
     def test(results: Any) -> Outcome:
         found = quantity(results)
-        limit = bound(results) if isinstance(bound, Quantity) else None
-        estimates = (found,) if limit is None else (found, limit)
-        if found.value.mean is None or (limit is not None and limit.value.mean is None):
-            return undecided(f"{(found if found.value.mean is None else limit or found).name} is undefined", *estimates)
-        level = float(bound) if limit is None else limit.mean  # type: ignore[arg-type]
-        if found.exact:
-            if limit is not None and not limit.exact:
-                return _decide(-sign * (limit.value.samples - found.mean), limit, results, estimates)
-            gap = sign * (found.mean - level)
+        limit = bound(results) if isinstance(bound, Quantity) else Estimate("", constant(float(bound)))
+        estimates = (found, limit) if isinstance(bound, Quantity) else (found,)
+        for one in estimates:
+            if one.value.mean is None:
+                return undecided(f"{one.name} is undefined", *estimates)
+        mine, other = found.value.samples, limit.value.samples
+        if mine is None and other is None:
+            gap = sign * (found.mean - limit.mean)
             return fact(gap >= 0 if inclusive else gap > 0, *estimates)
-        gaps = found.value.samples
-        if limit is not None and limit.value.samples is not None:
-            n = min(len(gaps), len(limit.value.samples))
-            gaps, level = gaps[:n] - limit.value.samples[:n], 0.0
-        return _decide(sign * (gaps - level), found, results, estimates)
+        if mine is None or other is None:
+            gaps = (found.mean if mine is None else mine) - (limit.mean if other is None else other)
+        else:
+            n = min(len(mine), len(other))  # controls run on the first prompts
+            gaps = mine[:n] - other[:n]
+        return _decide(sign * np.asarray(gaps), (limit if mine is None else found).value, results, estimates)
 
     reached = "at least" if side == "above" else "at most"
     relation = (reached if inclusive else side) if quantity.exact else side
@@ -214,14 +215,13 @@ def _compared(quantity: Quantity, bound: float | Quantity, side: str, inclusive:
     return Rule(f"{_subject(quantity)} {verb} {relation} {said}{pairs}", test)
 
 
-def _decide(gaps: np.ndarray, found: Estimate, results: Any, estimates: tuple[Estimate, ...]) -> Outcome:
-    """Whether the mean of some samples lies above 0. found: where they come from."""
-    clusters, seed = found.value.clusters, results.config.seed
-    clusters = None if clusters is None else clusters[: len(gaps)]
+def _decide(gaps: NDArray, value: Interval, results: Any, estimates: tuple[Estimate, ...]) -> Outcome:
+    """Whether the mean of some samples lies above 0. value: the interval whose samples they come from."""
+    clusters = None if value.clusters is None else value.clusters[: len(gaps)]
     units = independent(gaps, clusters)
     if units < FEWEST:
         return undecided(f"{units} independent samples decide nothing, {FEWEST} are the fewest", *estimates)
-    return Outcome(*p_values(gaps, seed=seed, clusters=clusters), estimates)
+    return Outcome(*p_values(gaps, seed=results.config.seed, clusters=clusters), estimates)
 
 
 def _ranked(quantity: Quantity, side: str, values: Callable[[Any], tuple[float, float]]) -> Rule:

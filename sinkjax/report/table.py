@@ -59,7 +59,7 @@ def cell(row: Row, compared: bool) -> Cell:
 
 def verdicts(claims: Sequence[Judgement]) -> str:
     """How many empirical claims have which verdict, in words."""
-    found = Counter(claim.verdict for claim in claims if claim.kind == "empirical")
+    found = Counter(str(claim.verdict) for claim in claims if claim.kind == "empirical")
     return (
         ", ".join(f"{found[verdict]} {verdict}" for verdict in (*JUDGED, "not applicable") if found[verdict])
         or "no claims to judge"

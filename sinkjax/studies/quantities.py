@@ -93,7 +93,9 @@ def part_of(measure: Measure, label: Label, whole: Label, name: str) -> Quantity
 
     def of(results: Results) -> intervals.Interval:
         effects = [results.row(measure, chosen(entry, results)).effect.samples for entry in (label, whole)]
-        return _ratio(results, np.stack(effects, axis=-1), lambda means: means[..., 0] / means[..., 1])
+        return _ratio(
+            results, np.stack([np.asarray(samples) for samples in effects], axis=-1), lambda means: means[..., 0] / means[..., 1]
+        )
 
     return quantity(name, of)
 
