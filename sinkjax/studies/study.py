@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sinkjax.analysis.claims import Claim
 from sinkjax.analysis.estimates import Quantity
-from sinkjax.analysis.rules import Claim
 
 if TYPE_CHECKING:
     import xarray
