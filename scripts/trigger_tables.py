@@ -62,7 +62,8 @@ def text(section: Section) -> str:
         markdown([section.subject, *(shown.columns[number] for number in columns)], lines),
     ]
     if section.claims:
-        parts.append(markdown(["claim", "verdict", "evidence"], [[c.statement, c.verdict, c.evidence] for c in section.claims]))
+        lines = [[c.statement, c.source or "ours", c.verdict, c.evidence] for c in section.claims]
+        parts.append(markdown(["claim", "source", "verdict", "evidence"], lines))
     return "\n\n".join(parts)
 
 
