@@ -86,15 +86,16 @@ def text(section: Section) -> str:
     parts = [
         f"## {section.title}",
         fill(f"`sinkjax run {section.study}`. {section.question}"),
-        fill(f"{' '.join(section.findings)} Means over {section.over}, bootstrap 95 % intervals in brackets. {said}.")
-        if ran
-        else said,
+        fill(f"{' '.join(section.findings)} Means over {section.over}, 95 % intervals in brackets. {said}.") if ran else said,
         markdown([section.subject, *(shown.columns[number].replace("_*", "_\\*") for number in columns)], lines),
     ]
     if ran and section.claims:
-        head = ["claim", "verdict", "evidence", "the paper's"]
+        head = ["claim", "source", "verdict", "evidence", "the paper's"]
         parts.append(
-            markdown(head, [[c.statement, c.verdict, c.evidence.replace("_*", "_\\*"), c.paper] for c in section.claims])
+            markdown(
+                head,
+                [[c.statement, c.source or "ours", c.verdict, c.evidence.replace("_*", "_\\*"), c.paper] for c in section.claims],
+            )
         )
     return "\n\n".join([*parts, *map(fill, section.notes[: len(section.notes) - pretrain.COMMON])])
 

@@ -57,12 +57,13 @@ def text(section: Section) -> str:
     columns = [number for number, _ in enumerate(shown.columns) if any(cells[number].value for _, cells in shown.lines)]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
     parts = [
-        f"{section.title}. Means over {section.over}, bootstrap 95 % intervals over {section.over} in brackets"
+        f"{section.title}. Means over {section.over}, 95 % intervals over {section.over} in brackets"
         f" ({section.provenance.get('runs', '')}). Made by `python scripts/trigger_tables.py`.",
         markdown([section.subject, *(shown.columns[number] for number in columns)], lines),
     ]
     if section.claims:
-        parts.append(markdown(["claim", "verdict", "evidence"], [[c.statement, c.verdict, c.evidence] for c in section.claims]))
+        lines = [[c.statement, c.source or "ours", c.verdict, c.evidence] for c in section.claims]
+        parts.append(markdown(["claim", "source", "verdict", "evidence"], lines))
     return "\n\n".join(parts)
 
 

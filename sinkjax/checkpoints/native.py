@@ -106,7 +106,8 @@ def read(
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
     config = read_config(values, str(folder / "config.json"))
-    source = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
+    source: dict[str, Any] = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}}
+    source |= {"stored": stored_as(tensors)}
     return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)
 
 

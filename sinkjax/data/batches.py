@@ -17,6 +17,7 @@ from sinkjax.data.tokens import Split, Tokens
 from sinkjax.errors import SinkjaxError
 
 Batch = dict[str, np.ndarray]
+SHORTEST = 64  # tokens of a document with which a block may begin: those in which sinks are measured (Gu et al. 2025)
 
 
 class Batches:
@@ -29,12 +30,21 @@ class Batches:
     blocks: how many different blocks there are. count: how many batches, None for "train".
     """
 
-    def __init__(self, tokens: Tokens, config: Blocks, split: Split = "train", vocab_size: int | None = None):
+    def __init__(
+        self,
+        tokens: Tokens,
+        config: Blocks,
+        split: Split = "train",
+        vocab_size: int | None = None,
+        at_documents: bool = False,
+    ):
         """vocab_size: the model's, for random tokens and to be checked; None: the tokenizer's.
 
+        at_documents: blocks begin where documents of `SHORTEST` tokens or more do (of a whole block, if that is shorter) and run
+        on into the next one; else one block follows another.
         Errors: no whole block in the split; a tokenizer without the BOS asked for; ids outside the vocabulary.
         """
-        self.tokens, self.config, self.split = tokens, config, split
+        self.tokens, self.config, self.split, self.at_documents = tokens, config, split, at_documents
         self.vocab_size = tokens.vocab_size if vocab_size is None else vocab_size
         if self.vocab_size < tokens.vocab_size:
             raise SinkjaxError(f"the tokenizer has {tokens.vocab_size} tokens, but the model's vocabulary {self.vocab_size}")
@@ -66,6 +76,14 @@ class Batches:
         """Where blocks begin in the token file, int64, ascending: as many in each span of the split as fit."""
         width = self.config.context + 1
         spans = self.tokens.spans(self.split)
+        if self.at_documents:
+            starts = np.concatenate([self._documents(start, stop) for start, stop in spans])
+            if not len(starts):
+                raise SinkjaxError(
+                    f"no document of the {self.split} split of {self.tokens.folder} begins a block of {width} tokens; evaluate on"
+                    " blocks, or choose a shorter context or more text"
+                )
+            return starts
         starts = np.concatenate([start + width * np.arange((stop - start) // width) for start, stop in spans])
         if not len(starts):
             count, longest = sum(b - a for a, b in spans), max(b - a for a, b in spans)
@@ -74,6 +92,17 @@ class Batches:
                 f" {count} tokens, at most {longest} in a row; choose a shorter context, more text or another validation share"
             )
         return starts
+
+    def _documents(self, start: int, stop: int) -> np.ndarray:
+        """Where the blocks of a span begin that begin with a document."""
+        separator, card = self.tokens.card["corpus"]["separator"], self.tokens.card["tokenizer"]
+        width = self.config.context + 1
+        found = start + np.flatnonzero(self.tokens.ids[start:stop] == card[separator])
+        after = separator == "eos" or self.config.bos == "first"  # a BOS between documents is the first token of a block
+        ends = np.append(found[1:], stop)
+        long = ends - found > min(SHORTEST, width - 1)
+        begins = found + after
+        return begins[long & (begins + width <= stop)]
 
     def _choice(self) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the blocks that recur in every batch, and of the others. A smaller share is part of a larger one."""

@@ -40,7 +40,7 @@ def test_what_was_run_stands_beside_the_paper_and_stays_there(script, folder, tm
     page = tmp_path / "page.md"
     run(script, monkeypatch, str(folder), "--out", str(page))
     first = page.read_text()
-    assert "| decay 0 | 2 of 2 | 30.0 [20.0, 40.0] | 15.2 | 4.10 [4.00, 4.20] | 3.72 |" in first
+    assert "| decay 0 | 2 of 2 | 30.0 [-97.1, 157] | 15.2 | 4.10 [2.83, 5.37] | 3.72 |" in first
     assert "| decay 0.1 | not run | - | 18.18 | - | 3.73 |" in first
     assert "Decay 0.5: seed 0 going on at step 50." in " ".join(first.split())
     run(script, monkeypatch, "--out", str(page))

@@ -35,7 +35,7 @@ def test_a_table_has_a_line_a_model_with_intervals_and_the_verdicts(script):
     assert "| model | weight |" in text
     assert "| softmax | 0.200 [" in text
     assert "seed 0" not in text
-    assert "| It sinks. | supported | Rule: in 3 of 3 / runs. |" in text
+    assert "| It sinks. | ours | supported | Rule: in 3 of 3 / runs. |" in text
 
 
 def test_the_page_is_written_between_markers_and_a_second_time_alike(script, tmp_path, monkeypatch):

@@ -54,10 +54,11 @@ def notes(config: Ablation, results: st.Results) -> tuple[str, ...]:
         attention of the queries that see it, on the first 64 tokens of held-out blocks (Gu et al. 2025, section 3); Sink_* is
         that of a bias, sink token or sink logit, which has no key. Sinks are computed from the weights themselves where rows sum
         to 1 (or to less, because a bias takes the rest), and from each row's shares of absolute weight for all other normalisers,
-        as in the paper. Whether an unnormalised model has a sink is therefore a statement about shares; the column of weights
-        shows how much it writes.""",
-        """The paper's numbers are of one run each, unless stated otherwise. Means and bootstrap 95 % intervals here are over the
-        seeds that made all steps. A difference (Δ) is from the first row, paired by seed.""",
+        as in the paper. Whether an unnormalised model has a sink is therefore a statement about shares, and its weights depend on
+        a scale that its values can undo; the norm of what token 1 writes over that of the head's output does not.""",
+        """The paper's numbers are of one run each, unless stated otherwise. Means and 95 % intervals here are over the
+        seeds that made all steps. A difference (Δ) is from the first row, paired by seed. Claims need 8 seeds; rows with fewer
+        are described and not judged.""",
     )
 
 

@@ -5,11 +5,13 @@ The defaults are a model for two CPU cores; Gu et al. 2025 (arXiv 2410.10781) tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from sinkjax.config_files.checks import at_least, only_for
+from sinkjax.config_files.documents import LATER
 from sinkjax.data.config import BPE, Blocks, Corpus
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import AdamWTraining
 
@@ -29,6 +31,8 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     """blocks of a batch"""
     eval_batch: int = 64
     """held-out blocks"""
+    evaluate_on: Literal["blocks", "documents"] = field(default="blocks", metadata=LATER)
+    """held-out blocks one after the other, as in training, or those that begin where a document of 64 tokens or more does"""
     data_seed: int = 0
     """of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
     vocab_size: int | None = None
@@ -40,6 +44,9 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
         at_least(self, vocab_size=1)
         if self.vocab_size is None and self.tokenizer != BPE:
             raise SinkjaxError(f"vocab_size must be stated for the tokenizer {self.tokenizer!r}, which has a size of its own")
+        one_of("evaluate_on", self.evaluate_on, ("blocks", "documents"))
+        if self.evaluate_on == "documents" and self.separator == "none":
+            raise SinkjaxError('evaluate_on "documents" needs a separator, "bos" or "eos", which tells where a document begins')
         only_for(self, "random_bits", False, "data that are made on the device, not for a text")
 
     @property

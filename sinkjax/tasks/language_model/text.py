@@ -47,7 +47,8 @@ class Text:
     @cached_property
     def _validation(self) -> Batches:
         blocks = dataclasses.replace(part(self.config, Blocks), batch=self.config.eval_batch, repeated_blocks=0, repeated_rows=0)
-        return Batches(self.tokens, blocks, "validation", self.config.model_vocabulary)
+        at_documents = self.config.evaluate_on == "documents"
+        return Batches(self.tokens, blocks, "validation", self.config.model_vocabulary, at_documents)
 
     @lru_cache  # noqa: B019 - a source lives as long as its training
     def _of(self, seed: int) -> Batches:

@@ -260,6 +260,44 @@ def test_a_value_drain_is_the_norm_of_the_first_value_over_the_others(done):
     assert len(read(done.folder)[1][-1]["value_ratio"]) == 2
 
 
+@pytest.mark.parametrize("fields", [{}, {"summed_heads": True}, {"kv_heads": 1, "normaliser": "sigmoid"}], ids=str)
+def test_what_the_first_token_writes_is_its_norm_behind_the_output_matrix(fields, done):
+    config = dataclasses.replace(SMALL, **fields)
+    task = pretrain.task(config)
+    params, tokens = task.init(1), jnp.asarray(done.task.open(lambda line: None).held_out()["tokens"])
+    found = pretrain_measure.measure(params, tokens, task.architecture, "highest")["written"]
+    probe = sinkjax.Probe(attention=(0, 1), capture=(sinkjax.Capture(sinkjax.Site.VALUE),))
+    record = sinkjax.forward(params, tokens[:, :-1], task.architecture, probe=probe).record
+    weights, values = (np.asarray(record[name], np.float64) for name in ("attention", "values"))
+    o = np.asarray(params["layers"]["o"], np.float64)
+    o = np.broadcast_to(o if o.ndim == 4 else o[:, None], (2, 2, *o.shape[-2:]))
+    writes = np.einsum("blkhd,lhdn->blhkn", np.repeat(values, 2 // values.shape[3], axis=3), o)
+    first = np.linalg.norm(weights[..., 1:, :1] * writes[:, :, :, :1], axis=-1).mean(axis=(0, 3))
+    whole = np.linalg.norm(np.einsum("blhik,blhkn->blhin", weights, writes), axis=-1)[..., 1:].mean(axis=(0, 3))
+    np.testing.assert_allclose(found, first / whole, rtol=1e-4)
+    assert np.shape(read(done.folder)[1][-1]["written"]) == (2, 2)
+
+
+@pytest.mark.parametrize(("separator", "bos"), [("eos", "none"), ("eos", "first"), ("bos", "none"), ("bos", "first")])
+def test_evaluation_can_begin_where_documents_do(separator, bos, tmp_path):
+    words = "Some words of a document, and not the same as in another one. "
+    for number in range(40):
+        (tmp_path / f"{number:02}.txt").write_text(f"Document {number}. " + words * (1 if number % 2 else 12))
+    fields = {"text": str(tmp_path), "limit": None, "vocabulary": 270, "validation": 0.5, "separator": separator, "bos": bos}
+    config = dataclasses.replace(SMALL, **fields, context=80, eval_batch=8, evaluate_on="documents")
+    source = pretrain.task(config).open(lambda line: None)
+    rows = source.held_out()["tokens"]
+    assert len(rows) >= 4
+    assert ((rows[:, 0] == 0) == (bos == "first" or separator == "bos")).all()
+    assert (rows[:, 1] != 0).all()  # no second BOS
+    text = [source.tokenizer.decode(row[(row > 1)][:64]) for row in rows]
+    assert all(line.startswith("Document ") and int(line.split()[1].rstrip(".")) % 2 == 0 for line in text)
+    assert len(set(text)) == len(text)
+    train_rows = source.batch(0, 0)["tokens"]
+    blocks = pretrain.task(dataclasses.replace(config, evaluate_on="blocks")).open(lambda line: None)
+    np.testing.assert_array_equal(train_rows, blocks.batch(0, 0)["tokens"])
+
+
 @pytest.mark.parametrize(("count", "d"), [(1, 8), (5, 8), (8, 8)])
 def test_the_effective_rank_of_equal_singular_values_is_their_number(count, d):
     assert pretrain_measure.effective_rank(np.array([0.0] * (d - count) + [3.0] * count)) == pytest.approx(count)
@@ -307,6 +345,9 @@ def test_a_text_that_changed_is_no_text_to_go_on_with(done):
         ({"lowest": 3.0}, "lowest must be at most 1, not 3"),
         ({"rope_theta": 500.0, "position": "none"}, "rope_theta is for the position 'rope', not for 'none'"),
         ({"fixed_token": 7}, "fixed_token is for fixed_positions, and there are none"),
+        ({"evaluate_on": "documents"}, 'evaluate_on "documents" needs a separator'),
+        ({"evaluate_on": "lines"}, "evaluate_on"),
+        ({"text": "SHORT", "context": 24, "evaluate_on": "documents", "separator": "eos"}, "no document of the validation split"),
         ({"random_bits": "threefry"}, "random_bits is for data that are made on the device"),
     ],
     ids=str,

@@ -11,7 +11,7 @@ from typing import Any
 import tyro
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least
+from sinkjax.config_files.checks import above, at_least
 from sinkjax.errors import SinkjaxError, one_of, unknown
 from sinkjax.studies.config import Trains
 from sinkjax.studies.papers._pretrain.sizes import SIZES, Size, SizeName
@@ -30,6 +30,7 @@ MEASURES = {
     "strongest": "weight on token 1, strongest head",
     "first_share": "share of token 1, mean over heads",
     "column_sum": "weight on token 1, mean over heads",
+    "written": "norm of what token 1 writes over the head's output, mean over heads",
     "norm_ratio": "norm of token 1 over others, largest over depths",
     "value_ratio": "norm of token 1's value over others', smallest over layers",
     "largest": "largest activation, mean over depths",
@@ -38,6 +39,7 @@ MEASURES = {
     "gradient_norm": "norm of the gradient",
     "steps_to": "steps to the first row's last loss",
 }
+SINK = 1.0  # % of heads: with more of them a row has a sink
 SHOWN = ("sink", "loss", "strongest", "norm_ratio", "largest")
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
@@ -77,19 +79,26 @@ class RowSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A claim of a paper: a measure is larger in the row `more` than in the row `less`.
+    """A claim of a paper: a measure is larger in the row `more` than in the row `less`, in its direction and not in ours.
 
-    Either may be a number instead. paper: the paper's own numbers, in words.
+    Either may be a number instead. within: the two differ by less than this, in the unit of the measure, whichever is larger.
+    sinks: a row that must have a sink (`SINK`) for the claim to apply. source: table, figure or section, after the study's
+    `source`. paper: the paper's own numbers, in words.
     """
 
     statement: str
     more: str | float
     less: str | float
     measure: str = "sink"
+    within: float | None = None
+    sinks: str = ""
+    source: str = ""
     paper: str = ""
 
     def __post_init__(self) -> None:
         one_of("measure", self.measure, MEASURES)
+        if self.within is not None:
+            above(self, within=0)
         if not isinstance(self.more, str) and not isinstance(self.less, str):
             raise SinkjaxError("a claim compares two rows, or a row and a number")
 
@@ -125,6 +134,8 @@ class Ablation(Trains):
     """fields of the trainings of all rows, over those of the size"""
     rows: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]]
     """the rows (`RowSpec`); the others are compared with the first one"""
+    source: tyro.conf.Suppress[str] = field(default="", metadata=documents.CHOICE)
+    """the paper of the claims, as "Gu et al. 2025"; "": ours, or each claim names its own"""
     claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = field(default=(), metadata=documents.CHOICE)
     """the paper's claims about them (`Statement`)"""
     measures: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)
@@ -145,7 +156,7 @@ class Ablation(Trains):
             if name not in [row.name for row in self.here]:
                 raise unknown("row", name, [row.name for row in self.here])
         for statement in self.statements:
-            for row in (statement.more, statement.less):
+            for row in (statement.more, statement.less, statement.sinks or names[0]):
                 if isinstance(row, str) and row not in names:
                     raise unknown("row", row, names)
 

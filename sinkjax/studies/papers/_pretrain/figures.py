@@ -68,7 +68,7 @@ def sinks(results: st.Results) -> Drawing | None:
     }
     caption = (
         "Heads that give a token (or, Sink_*, a bias) more than 0.3 of the attention of 64 positions, beside the paper's numbers."
-        f" Here: means over seeds at size {config.size}, bars: bootstrap 95 % intervals. The paper's are of one run each."
+        f" Here: means over seeds at size {config.size}, bars: 95 % intervals. The paper's are of one run each."
     )
     return Drawing("sinks", points(columns, "heads that sink (%)"), caption)
 
@@ -87,7 +87,7 @@ def losses(results: st.Results) -> Drawing | None:
         return None
     caption = (
         f"Held-out loss of each row less that of the first row ({first.title}), beside the same difference in the paper. Losses"
-        " themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: bootstrap 95 % intervals."
+        " themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95 % intervals."
     )
     return Drawing("losses", points({f"against {first.title}": found}, "difference in valid loss (nats)"), caption)
 

@@ -30,6 +30,7 @@ DIMS = {  # of measurements with more than one number at each evaluation
     "largest": ("depth",),
     "effective_rank": ("layer",),
     "disparity": ("layer",),
+    "written": ("layer", "head"),
 }
 
 

@@ -13,7 +13,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import in_digits
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import LEVEL, NOT_COMPARED
-from sinkjax.studies.papers._pretrain.config import MEASURES, Ablation, RowSpec, Statement
+from sinkjax.studies.papers._pretrain.config import MEASURES, SINK, Ablation, RowSpec
 from sinkjax.train.config import ALL_STEPS
 
 ROWS, RUNS = "rows", "runs"  # groups of the summary
@@ -69,7 +69,9 @@ OF: dict[str, Callable[[Any], NDArray]] = {
     "column_sum": _last("received"),
     "norm_ratio": _last("norm_ratio", np.max),
     "value_ratio": _last("value_ratio", np.min),
-    **{name: _last(name) for name in ("loss", "train_loss", "gradient_norm", "largest", "effective_rank", "disparity")},
+    **{
+        name: _last(name) for name in ("loss", "train_loss", "gradient_norm", "largest", "effective_rank", "disparity", "written")
+    },
 }
 
 
@@ -181,35 +183,35 @@ def rows(results: st.Results) -> list[st.Row]:
 
 
 def claims(config: Ablation) -> Iterator[st.Claim]:
-    """What the paper says of two rows: that a measure is larger in one of them, by the interval of the difference over seeds."""
+    """What the paper says of two rows, by their difference over seeds."""
     titles = {spec.name: spec.title for spec in config.row_specs}
+
+    def gap(more: str | float, less: str | float, measure: str) -> st.Quantity:
+        sides = (f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (more, less))
+        return _gap(more, less, measure, f"{MEASURES[measure]}, {' less '.join(sides)}")
+
     for said in config.statements:
-        names = [side for side in (said.more, said.less) if isinstance(side, str)]
-        more, less = (f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (said.more, said.less))
-        gap = _gap(said, names, f"{MEASURES[said.measure]}, {more} less {less}")
-        listed = " and ".join(titles[name] for name in names)
-        yield st.Claim(said.statement, st.above(gap), given=_comparable(gap, names, listed), paper=said.paper)
+        found = gap(said.more, said.less, said.measure)
+        rule = st.above(found) if said.within is None else st.within(found, -said.within, said.within)
+        given = st.above(gap(said.sinks, SINK, "sink")) if said.sinks else None
+        source = ", ".join(filter(None, (config.source, said.source)))
+        yield st.Claim(said.statement, rule, given=given, source=source, paper=said.paper)
 
 
-def _gap(said: Statement, names: list[str], name: str) -> st.Quantity:
-    """How much larger a measure is in one row than in another, or than a number."""
+def _gap(more: str | float, less: str | float, measure: str, name: str) -> st.Quantity:
+    """How much larger a measure is in one row than in another, or than a number, seed by seed."""
 
     def of(results: st.Results) -> Interval:
-        there = all(row in results for row in names)
-        return difference(results, said.more, said.less, said.measure) if there else alone(NOT_RUN)
+        titles = {spec.name: spec.title for spec in results.config.row_specs}
+        for row in (more, less):
+            if isinstance(row, str) and row not in results:
+                raise st.Absent(f"there are no trained runs of {titles[row]}")
+        found = difference(results, more, less, measure)
+        if not found.n:
+            raise st.Absent("no seed is finished for which this was measured")
+        return found
 
     return st.quantity(name, of, signed=True)
-
-
-def _comparable(gap: st.Quantity, names: list[str], listed: str) -> st.Rule:
-    """There are runs of the rows that a claim compares, and at least two seeds, as an interval over seeds needs."""
-
-    def two_seeds(results: st.Results) -> tuple[bool, tuple[st.Estimate, ...]]:
-        found = gap(results).value
-        return found.n >= 2 and found.mean is not None, ()
-
-    trained = st.Rule(f"there are trained runs of {listed}", lambda results: (all(name in results for name in names), ()))
-    return st.all_of(trained, st.Rule("at least two seeds are finished", two_seeds))
 
 
 def unfinished(results: st.Results) -> Iterator[str]:

@@ -262,3 +262,15 @@ def even(leak: NDArray, shape: Shape) -> float:
     here = _row_noise(leak, shape)
     copied = shape.noise * NOISE * here * h.mean() / (here + h.mean())
     return (copied + float(((fitted - target) ** 2).sum()) / count) / shape.cells
+
+
+# Weights that are not normalised
+
+
+def undivided(shape: Shape) -> float:
+    """(30): lower bound for layers whose weight on a key depends on query and key alone, as ReLU's without a divisor."""
+    h, j = shape.shares, shape.triggers
+    line = np.polynomial.Polynomial.fit(j, h, 1)
+    rest = np.mean((h - line(j)) ** 2)
+    of_one = np.mean((j - 1) * (np.sum((j - 1) * h) / np.sum(j - 1) - h) ** 2)
+    return float(2 * rest + NOISE * shape.noise * (of_one + rest)) / shape.cells

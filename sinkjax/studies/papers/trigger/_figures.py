@@ -84,7 +84,7 @@ def by_model(
         ]
         for title, measure in shown.items()
     }
-    end = f"Means over {results.config.seeds} runs; bars: bootstrap 95 % intervals."
+    end = f"Means over {results.config.seeds} runs; bars: 95 % intervals."
     return Drawing(name, points(columns, xlabel, least=least), f"{caption} {end}")
 
 
@@ -132,7 +132,7 @@ def edited_losses(results: st.Results, labels: Mapping[str, str]) -> Drawing:
     figure = points(columns, "mean squared error of the output (log scale)", least=SMALLEST_LOSS)
     caption = (
         f"The loss of trained models under edits, on {_held_out(results.config)}, by rows. Controls: the same edit of each other"
-        f" token but the trigger, averaged. Means over {over_runs(results)}; bars: bootstrap 95 % intervals. Losses below"
+        f" token but the trigger, averaged. Means over {over_runs(results)}; bars: 95 % intervals. Losses below"
         f" {SMALLEST_LOSS:g} are drawn there."
     )
     return Drawing("interventions", figure, caption)

@@ -137,11 +137,34 @@ BOS, BOS_SHARE = "weight on BOS, other rows", "share of BOS, other rows"
 BOS_TRIGGER, BOS_TRIGGER_SHARE = "weight on BOS, trigger row", "share of BOS, trigger row"
 ELSEWHERE, ELSEWHERE_TRIGGER = "weight elsewhere, other rows", "weight elsewhere, trigger row"
 UNEVEN = "largest difference from 1/j on tokens 1 to j, trigger row"
+WRITTEN = "norm of what BOS writes, other rows, in whole rows"
+PART, PART_ELSEWHERE = "weight on BOS, other rows, in whole rows", "weight elsewhere, other rows, in whole rows"
+NOTHING = 1e-8  # added to a whole row's weight, so that a head without any has none of it on BOS
 
 
 def on_bos(data: Any, kind: str) -> NDArray:
-    """Mean "weight" on BOS, or its "share", in the other rows: float[run, layer, head]."""
+    """What a head does with BOS: float[run, layer, head].
+
+    kind: "weight", the mean weight in the other rows; "share", that of the shares of these rows; "part", the weight in units of a
+    whole row; "written", what BOS writes over what the head does, NaN in stores of before it was measured.
+    """
+    if kind == "part":
+        return in_whole_rows(data, "bos")
+    if kind == "written":
+        if kind not in data:
+            return np.full([data.sizes[axis] for axis in ("run", "layer", "head")], np.nan)
+        return np.asarray(data[kind].transpose("run", "layer", "head").values)
     return np.asarray(data[kind].sel(rows=OTHERS, target="bos").transpose("run", "layer", "head").values)
+
+
+def in_whole_rows(data: Any, target: str) -> NDArray:
+    """Weight on a target in the other rows over that of a whole row, the trigger's or another, whichever is more.
+
+    It is the weight itself where rows sum to 1, and does not change with the scale of the weights. float[run, layer, head]
+    """
+    weight = data["weight"].transpose("rows", "target", "run", "layer", "head")
+    whole = weight.sum("target").max("rows")
+    return np.asarray((weight.sel(rows=OTHERS, target=target) / (whole + NOTHING)).values)
 
 
 def _mean(name: str, rows: str, target: str) -> Callable[[Any], NDArray]:
@@ -163,6 +186,9 @@ MEASURES: dict[str, Callable[[Any], NDArray]] = {
     BOS_TRIGGER_SHARE: _mean("share", TRIGGER, "bos"),
     ELSEWHERE_TRIGGER: _mean("weight", TRIGGER, "elsewhere"),
     UNEVEN: lambda data: data["uneven"].mean(("layer", "head")).values,
+    WRITTEN: lambda data: on_bos(data, "written").mean(axis=(1, 2)),
+    PART: lambda data: on_bos(data, "part").mean(axis=(1, 2)),
+    PART_ELSEWHERE: lambda data: in_whole_rows(data, "elsewhere").mean(axis=(1, 2)),
 }
 
 
@@ -211,8 +237,15 @@ def shared_notes(config: Trials) -> tuple[str, ...]:
         and the trigger). The weight is the attention weight itself. The share is its fraction of the row's absolute weight,
         as rows of unnormalised attention do not sum to 1; shares are defined even for rows that are nearly 0, and do not say
         how much is written.""",
-        f"""A run is done when no output on a fresh training batch is off by {config.tolerance:g} or more. Means and bootstrap
-        95 % intervals are over all runs, done or not, except those that diverged, which are listed.""",
+        """Of attention that is not normalised a sink is judged by two numbers that do not change when a head's queries are
+        multiplied by a number and its values divided by it, as weights do: the weight on BOS in units of a whole row (of the
+        trigger's row or of another, whichever has more weight; for softmax it is the weight itself), and the mean norm of
+        a_i0 v_0 W_O in the other rows over that of all that the head writes, in such units. The second one says whether attention
+        to BOS does anything, and is small for a softmax head too if BOS's value is. What BOS writes in the trigger's row is left
+        out: there it can do the work of the trigger's flag.""",
+        f"""A run is done when no output on a fresh training batch is off by {config.tolerance:g} or more. Means and 95 %
+        intervals are over all runs, each with a seed of its own, done or not, except those that diverged, which are listed. A
+        claim needs 8 runs.""",
     )
 
 

@@ -3,7 +3,8 @@
 A mass is a mean over sequences and over rows of one kind: the trigger's row, or those of all other ordinary tokens except the
 first of a sequence, which sees only itself. "weight" is the attention weight itself, "share" its fraction of the row's absolute
 weight, for rows that do not sum to 1. Keys: "bos" is the first one, BOS or not; "anchors" are the other ones before the ordinary
-tokens, "elsewhere" are these.
+tokens, "elsewhere" are these. "written" is the norm of what the first key writes in the other rows over that of all that the
+head writes in a row, the trigger's or another, whichever is more (`sinkjax/tasks/written.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.probes.probe import Probe
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.record import Record
 from sinkjax.studies.papers.trigger._lab import DIVERGED, EVERY, IDENTITY, OTHERS, TRIGGER, Edited, Lab, training
 from sinkjax.studies.papers.trigger._lab import Model as Declared
 from sinkjax.studies.study import NO_EDIT, TrainingSpec
+from sinkjax.tasks import written
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
@@ -46,6 +49,7 @@ DIMS: dict[str, tuple[str, ...]] = {
     "weight": MASSES,
     "share": MASSES,
     "uneven": ("layer", "head"),
+    "written": ("layer", "head"),
     "loss": ("error_rows",),
     "largest_error": (),
     "null_loss": (),
@@ -129,13 +133,17 @@ def on_sequences(params: Params, config: Config, data: Sequence[jax.Array], trig
     """
     fractions, parts = in_blocks(data, partial(_block, params, config=config, trigger=trigger))
     found: dict[str, NDArray] = {name: np.tensordot(fractions, part, 1) for name, part in parts.items()}
-    return found | {"largest_error": parts["largest_error"].max()}
+    from_first, of_head = (found.pop(name) for name in ("first_writes", "head_writes"))
+    part = from_first[ROWS.index(OTHERS)] / (of_head.max(axis=0) + written.TINY)
+    return found | {"written": part, "largest_error": parts["largest_error"].max()}
 
 
 @partial(jax.jit, static_argnames=("config", "trigger"))
 def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: Config, trigger: Trigger) -> dict[str, jax.Array]:
     """`on_sequences` of one block."""
-    output, weights = _run(params, x, config)  # weights: [B, layer, head, T, T]
+    output, record = _run(params, x, config, written.CAPTURES)
+    weights = record["attention"]  # [B, layer, head, T, T]
+    from_first, of_head = written.norms(record, params)
     size = jnp.abs(weights)
     rows = row_kinds(j, trigger)
     token = jnp.arange(trigger.length)
@@ -147,17 +155,20 @@ def _block(params: Params, x: jax.Array, y: jax.Array, j: jax.Array, *, config: 
         "weight": _masses(weights, rows, trigger),
         "share": _masses(size / (size.sum(axis=-1, keepdims=True) + SMALL), rows, trigger),
         "uneven": jnp.where(averaged[:, None, None], jnp.abs(own - even), 0).max(axis=-1).mean(axis=0),
+        "first_writes": _over(from_first, rows),
+        "head_writes": _over(of_head, rows),
         "loss": _errors(output, y, rows),
         "largest_error": jnp.abs(output - y).max(),
         "null_loss": jnp.square(still - y).mean(),
     }
 
 
-def _run(params: Params, x: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
-    """Outputs [B, T, n] and the attention of all layers [B, layer, head, T, T]."""
-    out = sinkjax.forward(params, x, config, probe=Probe(attention=tuple(range(config.layers))), logits=False)
+def _run(params: Params, x: jax.Array, config: Config, capture: tuple[Capture, ...] = ()) -> tuple[jax.Array, Record]:
+    """Outputs [B, T, n], and a record with the attention of all layers [B, layer, head, T, T]."""
+    probe = Probe(attention=tuple(range(config.layers)), capture=capture)
+    out = sinkjax.forward(params, x, config, probe=probe, logits=False)
     assert out.output is not None  # a model without a vocabulary
-    return out.output, out.record["attention"]
+    return out.output, out.record
 
 
 def row_kinds(j: jax.Array, trigger: Trigger) -> jax.Array:
@@ -172,8 +183,13 @@ def _masses(weights: jax.Array, rows: jax.Array, trigger: Trigger) -> jax.Array:
     ends = (1, max(trigger.specials, 1))
     parts = (weights[..., : ends[0]], weights[..., ends[0] : ends[1]], weights[..., ends[1] :])
     masses = jnp.stack([part.sum(axis=-1) for part in parts])
-    kinds = rows.astype(weights.dtype)
-    return jnp.einsum("tblhq,rbq->rtlh", masses, kinds, precision="highest") / kinds.sum(axis=(1, 2))[:, None, None, None]
+    return jnp.stack([_over(mass, rows) for mass in masses], axis=1)
+
+
+def _over(values: jax.Array, rows: jax.Array) -> jax.Array:
+    """Mean of [B, layer, head, T] over sequences and the rows of each kind: [rows, layer, head]."""
+    kinds = rows.astype(values.dtype)
+    return jnp.einsum("blhq,rbq->rlh", values, kinds, precision="highest") / kinds.sum(axis=(1, 2))[:, None, None]
 
 
 def _errors(output: jax.Array, y: jax.Array, rows: jax.Array) -> jax.Array:
@@ -191,7 +207,7 @@ def on_maps(params: Params, config: Config, x: jax.Array) -> dict[str, NDArray]:
 
 @partial(jax.jit, static_argnames="config")
 def _maps(params: Params, x: jax.Array, *, config: Config) -> jax.Array:
-    return _run(params, x, config)[1]
+    return _run(params, x, config)[1]["attention"]
 
 
 def edits(trigger: Trigger, position: int, moves: Sequence[int]) -> list[Edit]:

@@ -50,13 +50,17 @@ GROUPS = {  # what is changed -> models with this change
 }
 MODELS = tuple(model for group in GROUPS.values() for model in group)
 LABELS = lab.labels_of(MODELS)
-SINKING, SHARING, SOLVING = "runs that sink, by weight (%)", "runs that sink, by share (%)", "runs that solve the task (%)"
+SOLVING, SINKING, SHARING = "runs that solve the task (%)", "runs that sink, by weight (%)", "runs that sink, by share (%)"
+FILLING, WRITING = "runs that sink, by weight in whole rows (%)", "runs that sink, by what BOS writes (%)"
+MAJORITY = 50.0  # % of the runs
 JUDGED = {  # measure -> the one that it is decided by, and for which values of this one a run counts
     SOLVING: (lab.LEFT, lambda config, left: left < config.solved),
     SINKING: (lab.BOS, lambda config, weight: weight >= config.sinks),
     SHARING: (lab.BOS_SHARE, lambda config, share: share >= config.sinks),
+    FILLING: (lab.PART, lambda config, part: part >= config.sinks),
+    WRITING: (lab.WRITTEN, lambda config, written: written >= config.sinks),
 }
-MEASURES = lab.all_but(lab.LOSS, lab.BOS_TRIGGER_SHARE, lab.UNEVEN)
+MEASURES = lab.all_but(lab.LOSS, lab.BOS_TRIGGER_SHARE, lab.UNEVEN, lab.PART_ELSEWHERE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,33 +86,40 @@ def rows(results: st.Results) -> list[st.Row]:
     return shares + lab.rows(results, LABELS, MEASURES)
 
 
-ALL, NO = "every", "no"  # runs of a model
-CLAIMS = (  # statement, which runs, what they do, in which models
-    ("A softmax layer that solves the task sinks on BOS (Theorem 1).", ALL, SINKING, ["paper"]),
-    ("Without BOS a softmax layer does not solve the task (what the theorem rests on).", NO, SOLVING, ["no-bos"]),
-    ("A gated softmax layer solves it without BOS (footnote 1: gated attention is not covered).", ALL, SOLVING, ["gate-no-bos"]),
+MOST, FEW = "more", "less"  # than half of the runs of a model
+SCALE_FREE = (FILLING, WRITING)  # by which attention that is not normalised is judged
+CLAIMS = (  # statement, source, how many runs, what they do, in which models
+    ("A softmax layer that solves the task sinks on BOS.", "Ran-Milo 2026, Theorem 1", MOST, (SINKING,), ["paper"]),
+    ("Without BOS a softmax layer does not solve the task.", "", FEW, (SOLVING,), ["no-bos"]),
+    ("A gated softmax layer, which the theorem leaves out, solves it without BOS.", "", MOST, (SOLVING,), ["gate-no-bos"]),
     (
-        "So does one whose rows may leave weight on no key, by a sink logit or off by one (not in the paper).",
-        ALL,
-        SOLVING,
+        "So does one whose rows may leave weight on no key, by a sink logit or off by one.",
+        "",
+        MOST,
+        (SOLVING,),
         ["sink-logit-no-bos", "off-by-one-no-bos"],
     ),
-    (
-        "With a BOS, those layers that could do without have no sink (not in the paper).",
-        NO,
-        SINKING,
-        ["gate", "sink-logit", "off-by-one"],
-    ),
-    ("ReLU / max(i, 1) solves the task (Theorem 3).", ALL, SOLVING, ["relu-index"]),
-    ("No ReLU layer has a sink (Theorem 3).", NO, SINKING, ["relu-none", "relu-index", "relu-count"]),
+    ("With a BOS, those layers that could do without have no sink.", "", FEW, (SINKING,), ["gate", "sink-logit", "off-by-one"]),
+    ("ReLU / max(i, 1) solves the task.", "Ran-Milo 2026, Theorem 3", MOST, (SOLVING,), ["relu-index"]),
+    ("It does so without a sink.", "Ran-Milo 2026, Theorem 3", FEW, SCALE_FREE, ["relu-index"]),
+    ("Nor has another ReLU layer a sink, whether it solves the task or not.", "", FEW, SCALE_FREE, ["relu-none", "relu-count"]),
+    ("Without its divisor ReLU does not solve the task.", "", FEW, (SOLVING,), ["relu-none"]),
 )
+GIVEN = {  # statements about layers that solve the task -> the model that has to
+    "A softmax layer that solves the task sinks on BOS.": "paper",
+    "It does so without a sink.": "relu-index",
+}
 
 
 def claims(config: Assumptions, architecture: Any) -> Iterator[st.Claim]:
-    for statement, runs, measure, names in CLAIMS:
-        shares = [st.listed(LABELS[name], measure, f"{LABELS[name]}: {measure}") for name in names]
-        rules = (st.at_least(share, 100) if runs == ALL else st.at_most(share, 0) for share in shares)
-        yield st.Claim(statement, st.all_of(*rules))
+    def share(name: str, measure: str) -> st.Quantity:
+        return st.listed(LABELS[name], measure, f"{LABELS[name]}: {measure}")
+
+    for statement, source, runs, measures, names in CLAIMS:
+        side = st.above if runs == MOST else st.below
+        rules = (side(share(name, measure), MAJORITY) for name in names for measure in measures)
+        solves = st.above(share(GIVEN[statement], SOLVING), MAJORITY) if statement in GIVEN else None
+        yield st.Claim(statement, st.all_of(*rules), given=solves, source=source)
 
 
 def figures(config: Assumptions, architecture: Any) -> Iterator[st.Figure]:
@@ -151,7 +162,7 @@ STUDY = study(
     notes=lambda config: [
         f"""A run sinks if the mean weight on BOS (or share of it) in the rows of all tokens but BOS and the trigger is at least
         {config.sinks:g}. It solves the task if its held-out loss is below {config.solved:g} % of that of a model that writes
-        nothing.""",
+        nothing. A claim is on the majority of the runs: 8 of 8 give p = 0.008, by their signs.""",
         """Without BOS the first token is like any other; it is still called 'BOS', and is part of the mean. All models have one
         layer and one head and are trained alike.""",
     ],

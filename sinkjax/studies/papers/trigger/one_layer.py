@@ -19,7 +19,10 @@ from sinkjax.studies.papers.trigger._study import study
 MODELS = tuple(Model(name, label, NORMALISERS[name]) for name, label in LABELS.items())
 MEASURES = lab.all_but(lab.LEFT)
 SINK, NONE, EVEN = 0.99, 0.01, 0.05  # bounds of the rules
-PAPER_BOS, PAPER_EACH, NEAR = 0.2, 0.45, 0.05  # weights of ReLU's trigger row in the paper, and the largest distance from them
+SILENT = 0.05  # part of its output: a run that is done may be off by 5e-3 in each of 16 coordinates, 0.02 of a target of norm 1
+PAPER_BOS, PAPER_EACH = 0.2, 0.45  # weights of ReLU's trigger row, read off the paper's figure
+NEAR = 0.05  # largest distance from them, as much as such a reading is off
+MAJORITY = 50.0  # % of the runs
 SPREAD = 0.05  # largest standard deviation over sequences that counts as about 0
 
 
@@ -40,56 +43,77 @@ def rows(results: st.Results) -> list[st.Row]:
     return found
 
 
-def relu_row(results: st.Results) -> NDArray:
-    """ReLU's weights in the trigger's row, mean over runs: float[key], BOS first."""
+def relu_rows(results: st.Results) -> NDArray:
+    """ReLU's weights in the trigger's row, mean over sequences: float[run, key], BOS first."""
     place = results.config.trigger_position
-    return np.asarray(np.nanmean(results[RELU]["map_mean"].values[:, 0, 0, place, : place + 1], axis=0))
+    return np.asarray(results[RELU]["map_mean"].values[:, 0, 0, place, : place + 1])
 
 
 def largest_std(name: str) -> st.Quantity:
     what = f"{LABELS[name]}: largest standard deviation of a weight over sequences"
-    return st.quantity(what, lambda results: float(results[name]["map_std"].mean("run").max()))
+    return st.quantity(what, lambda results: results[name]["map_std"].max(("layer", "head", "query", "key"), skipna=False).values)
 
 
 def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
+    def solves(name: str) -> st.Rule:
+        return st.above(lab.measured(name, lab.SOLVED, f"{LABELS[name]}: {lab.SOLVED}"), MAJORITY)
+
     bos, uneven = (lab.measured(SOFTMAX, measure) for measure in (lab.BOS, lab.UNEVEN))
-    quiet, loud = (lab.measured(RELU, measure) for measure in (lab.BOS, lab.ELSEWHERE))
     yield st.Claim(
-        "A softmax layer that solves the task puts nearly all attention of every other row on BOS (Theorem 1, Fig. 3).",
+        "A softmax layer that solves the task puts nearly all attention of every other row on BOS.",
         st.above(bos, SINK),
+        given=solves(SOFTMAX),
+        source="Ran-Milo 2026, Theorem 1, Fig. 3",
         paper="about 1.0",
-        also=(st.quantity("smallest of any run", lambda results: lab.values(results[SOFTMAX], lab.BOS).min()),),
-    )
-    yield st.Claim("Its trigger row is uniform on tokens 2 to j (Fig. 3; counted from 1).", st.below(uneven, EVEN))
-    yield st.Claim(
-        "A ReLU layer that solves the task has no sink: only the trigger's row is active (Theorem 3, Fig. 3).",
-        st.all_of(st.below(quiet, NONE), st.below(loud, NONE)),
-        paper="about 0",
-    )
-    first = st.quantity(
-        "distance of ReLU's weight on BOS from 0.2",
-        lambda results: abs(relu_row(results)[0] - PAPER_BOS),
-    )
-    each = st.quantity(
-        "largest distance of ReLU's weights on tokens 1 to j from 0.45",
-        lambda results: np.abs(relu_row(results)[1:] - PAPER_EACH).max(),
+        also=(st.number("smallest of any run", lambda results: np.nanmin(lab.values(results[SOFTMAX], lab.BOS))),),
     )
     yield st.Claim(
-        "Its trigger row puts about 0.45 on tokens 2 to 8 each and 0.2 on BOS (Fig. 3, read off the image).",
-        st.all_of(st.less_than(first, NEAR), st.less_than(each, NEAR)),
-        paper="0.45 and 0.2, one seed",
-        also=(
-            st.quantity("weight on BOS", lambda results: relu_row(results)[0]),
-            st.quantity("mean weight on the tokens after it", lambda results: relu_row(results)[1:].mean()),
+        "Its trigger row is uniform on tokens 2 to j, counted from 1.",
+        st.below(uneven, EVEN),
+        given=solves(SOFTMAX),
+        source="Ran-Milo 2026, Fig. 3",
+    )
+    yield st.Claim(
+        "A ReLU layer that solves the task has no sink: only the trigger's row is active.",
+        st.all_of(
+            *(st.below(lab.measured(RELU, measure), NONE) for measure in (lab.PART, lab.PART_ELSEWHERE)),
+            st.below(lab.measured(RELU, lab.WRITTEN), SILENT),
         ),
+        given=solves(RELU),
+        source="Ran-Milo 2026, Theorem 3, Fig. 3",
+        paper="about 0",
+        also=(lab.measured(RELU, lab.BOS), lab.measured(RELU, lab.ELSEWHERE)),
+    )
+    first = st.quantity("ReLU's weight on BOS, trigger row", lambda results: relu_rows(results)[:, 0])
+    later = st.quantity("its mean weight on the tokens after it", lambda results: relu_rows(results)[:, 1:].mean(axis=1))
+    spread = st.quantity("largest distance of one of these from their mean", lambda results: distances(relu_rows(results)[:, 1:]))
+    yield st.Claim(
+        "Its trigger row puts about 0.45 on tokens 2 to 8 each and 0.2 on BOS.",
+        st.all_of(
+            st.within(first, PAPER_BOS - NEAR, PAPER_BOS + NEAR),
+            st.within(later, PAPER_EACH - NEAR, PAPER_EACH + NEAR),
+            st.below(spread, NEAR),
+        ),
+        given=solves(RELU),
+        source="Ran-Milo 2026, Fig. 3",
+        paper="0.45 and 0.2, one seed, read off the image",
     )
     yield st.Claim(
-        "Attention does not depend on the sequence: its standard deviation is about 0 (Fig. 3).",
-        st.all_of(*(st.less_than(largest_std(name), SPREAD) for name in LABELS)),
+        "Attention does not depend on the sequence: its standard deviation is about 0.",
+        st.all_of(*(st.below(largest_std(name), SPREAD) for name in LABELS)),
+        source="Ran-Milo 2026, Fig. 3",
         paper="about 0",
     )
-    solved = (st.at_least(lab.measured(name, lab.SOLVED, f"{LABELS[name]}: {lab.SOLVED}"), 100) for name in LABELS)
-    yield st.Claim("Both learn the task to a largest error below 0.005.", st.all_of(*solved))
+    yield st.Claim(
+        f"Both learn the task to a largest error below {config.tolerance:g}.",
+        st.all_of(*(solves(name) for name in LABELS), words="more than half of the runs of both meet the stopping rule"),
+        source="Ran-Milo 2026, its code",
+    )
+
+
+def distances(weights: NDArray) -> NDArray:
+    """The largest distance of a weight from the mean of its row: float[run] from float[run, key]."""
+    return np.asarray(np.abs(weights - weights.mean(axis=1, keepdims=True)).max(axis=1))
 
 
 STUDY = study(

@@ -16,7 +16,7 @@ from sinkjax.studies.papers.trigger._lab import LABELS, NORMALISERS, SMALLEST, L
 from sinkjax.studies.papers.trigger._study import study
 
 BASE = "1 layer, 1 head"
-MEASURES = lab.all_but(lab.LOSS, lab.BOS_TRIGGER_SHARE, lab.ELSEWHERE_TRIGGER, lab.UNEVEN)
+MEASURES = lab.all_but(lab.LOSS, lab.BOS_TRIGGER_SHARE, lab.ELSEWHERE_TRIGGER, lab.UNEVEN, lab.PART_ELSEWHERE)
 
 
 @dataclass(frozen=True, kw_only=True)

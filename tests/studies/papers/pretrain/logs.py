@@ -33,6 +33,7 @@ def line(run: int, step: int, loss: float | None, sink: float, **fields: Any) ->
         "largest": [1.0, 2.0, 3.0],
         "effective_rank": [4.0, 6.0],
         "disparity": [2.0, 4.0],
+        "written": [[sink / 4, 0.1], [0.1, 0.1]],
         **fields,
     }
 

@@ -112,7 +112,7 @@ def test_a_log_of_before_a_measure_has_no_number_of_it(stores):
     assert rows["row a", MEASURES["value_ratio"]] is None
     assert rows["row a", MEASURES["loss"]] == pytest.approx(3.1)
     assert verdicts(config, old)[0] == "not applicable"
-    assert verdicts(config, stores)[0] == "supported"
+    assert verdicts(config, stores)[0] == "inconclusive"  # two seeds
 
 
 def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
@@ -148,21 +148,60 @@ def test_the_table_has_a_line_for_each_row_run_or_not(stores):
     assert rows["row a, seed 1", MEASURES["loss"]].mean == pytest.approx(3.2)
 
 
-def test_a_claim_needs_two_seeds_and_an_interval_above_0(stores, tmp_path):
-    stores["d"] = of_log(log(tmp_path / "d", [*curve(0, [5.0, 3.5], 0.1), *curve(1, [5.0, 3.9], 0.1)]))
+@pytest.fixture
+def eight(stores, tmp_path):
+    """Row a: eight seeds that sink; row d: eight that do not; row b: seven seeds."""
 
+    def runs(name, sink, loss, count=8):
+        lines = [entry for run in range(count) for entry in curve(run, [5.0, loss + run / 100], sink + run / 100)]
+        return of_log(log(tmp_path / f"eight-{name}", lines))
+
+    return {"a": runs("a", 0.4, 3.0), "d": runs("d", 0.0, 3.5), "b": runs("b", 0.0, 3.0, 7)}
+
+
+def judged(stores, **said):
+    config = study(source="Gu et al. 2025", claims=({"statement": "So it is.", **said},))
+    (found,) = assemble(pretrain.STUDY, config, stores).claims
+    return found
+
+
+def test_a_claim_is_judged_by_the_difference_of_its_rows_seed_by_seed(eight):
     def verdict(**said):
-        (found,) = verdicts(study(claims=({"statement": "So it is.", **said},)), stores)
-        return found
+        return judged(eight, **said).verdict
 
-    assert verdict(more="a", less="d") == "supported"
-    assert verdict(more="d", less="a") == "inconclusive"
+    assert verdict(more="a", less="d") == "supported"  # by the signs: the same in each pair
+    assert verdict(more="d", less="a") == "contradicted"
     assert verdict(more="d", less="a", measure="loss") == "supported"
     assert verdict(more="a", less=30) == "supported"
-    assert verdict(more=30, less="d") == "supported"
-    assert verdict(more=45, less="a") == "inconclusive"
-    assert verdict(more="a", less="b") == "not applicable"  # one seed in common
-    assert verdict(more="a", less="c") == "not applicable"  # not run
+    assert verdict(more=5, less="d") == "inconclusive"
+    assert verdict(more=5, less="a") == "contradicted"
+    assert verdict(more=43.5, less="a") == "inconclusive"
+
+
+def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
+    few = judged(eight, more="a", less="b")
+    assert (few.verdict, few.reason) == ("inconclusive", "7 independent samples decide nothing, 8 are the fewest")
+    absent = judged(eight, more="a", less="c")
+    assert (absent.verdict, absent.reason) == ("not applicable", "there are no trained runs of row c")
+
+
+def test_a_claim_can_say_that_two_rows_differ_by_little(eight):
+    assert judged(eight, more="a", less="d", within=50).verdict == "supported"
+    assert judged(eight, more="a", less="d", within=5).verdict == "contradicted"
+    assert judged(eight, more=43, less="a", within=2).verdict == "inconclusive"
+
+
+def test_a_claim_on_what_prevents_a_sink_applies_only_where_there_is_one(eight):
+    assert judged(eight, more=10, less="d", sinks="a").verdict == "supported"
+    assert judged(eight, more=10, less="a", sinks="a").verdict == "contradicted"
+    found = judged(eight | {"a": eight["d"]}, more=10, less="d", sinks="b")
+    assert found.verdict == "not applicable"
+
+
+def test_a_claim_names_its_source(eight):
+    assert judged(eight, more="a", less="d", source="Table 2").source == "Gu et al. 2025, Table 2"
+    assert judged(eight, more="a", less="d").source == "Gu et al. 2025"
+    assert judged(eight, more="a", less="d").unit == "seeds"
 
 
 def test_a_section_is_made_of_whatever_is_there(stores):

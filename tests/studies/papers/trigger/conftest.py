@@ -30,6 +30,11 @@ def finish(chosen: Chosen, folder: Path) -> Finished:
     return Finished(chosen, folder, section, stores)
 
 
+def seeds(data: xarray.Dataset, count: int = 8) -> xarray.Dataset:
+    """As many runs like the only one of a store, whose numbers can be changed."""
+    return data.isel(run=[0] * count).assign_coords(run=range(count)).copy(deep=True)
+
+
 @pytest.fixture(scope="session")
 def one_layer(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """trigger/one-layer with the paper's sizes, one seed, and few held-out sequences."""

@@ -194,6 +194,21 @@ def test_no_layer_trained_to_get_below_does(cap: float):
     assert reached > bound.first_row(cap, shape)
 
 
+def test_attention_that_does_not_know_how_many_tokens_there_are_lies_above_its_bound_and_reaches_it():
+    """The best sum over tokens of something linear in them, or in the trigger, by least squares on samples; the page's number."""
+    x, y, j = sample(SMALL, 6000, seed=2)
+    own = np.arange(len(j))
+    ordinary = np.stack([row[1:place].sum(axis=0) for row, place in zip(x, j, strict=True)])
+    seen = np.concatenate([ordinary, x[own, j], (j - 1)[:, None] * x[own, j], np.ones((len(j), 1))], axis=1)
+    target = y[own, j]
+    left = np.square(seen @ np.linalg.lstsq(seen, target, rcond=None)[0] - target).sum(axis=1).mean() / SMALL.cells
+    assert bound.undivided(SMALL) == pytest.approx(left, rel=0.03)
+    null = np.mean(PAPER.shares**2 + (1 - PAPER.shares) ** 2 + PAPER.noise * NOISE * PAPER.shares) / PAPER.cells
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"{bound.undivided(PAPER):.2e}".replace("e-0", "e-") in page
+    assert f"{100 * bound.undivided(PAPER) / null:.1f} %" in page
+
+
 def test_the_sizes_are_those_of_the_data():
     assert Shape.of(Trigger()) == PAPER
     assert Shape.of(Trigger(width=9, length=6, last=4)) == Shape(9, 6, 2, 4)

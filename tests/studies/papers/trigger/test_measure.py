@@ -48,16 +48,44 @@ def loop(weights, j, trigger: Trigger):
     return np.array([[np.mean(found[rows, target], axis=0) for target in measure.TARGETS] for rows in ROWS])
 
 
+def by_hand(params, weights, values):
+    """Norms of what key 0 writes and of all that each head writes: [sequence, layer, head, row]."""
+    o = np.asarray(params["layers"]["o"], np.float64)
+    writes = np.einsum("blkhd,lhdn->blhkn", values, o)
+    first = np.linalg.norm(weights[..., :1] * writes[:, :, :, :1], axis=-1)
+    whole = np.linalg.norm(np.einsum("blhik,blhkn->blhin", weights, writes), axis=-1)
+    return first, whole
+
+
+def test_what_is_written_does_not_change_with_the_scale_of_queries_and_values():
+    params, architecture, trigger = random(dataclasses.replace(SMALL, normalisers=("relu-index",)))
+    data = measure.held_out(trigger, 20, seed=1)
+    layers = params["layers"]
+    scaled = {**params, "layers": {**layers, "q": 8 * layers["q"], "v": layers["v"] / 8}}
+    found, other = (measure.on_sequences(weights, architecture, data, trigger) for weights in (params, scaled))
+    np.testing.assert_allclose(other["weight"], 8 * found["weight"], rtol=1e-4)
+    np.testing.assert_allclose(other["written"], found["written"], rtol=1e-4)
+    assert (found["written"] > 0).all()
+
+
 @pytest.mark.parametrize(("name", "normaliser"), [*((name, "softmax") for name in DATA), ("flag", "relu-index")])
 def test_masses_and_losses_are_those_of_a_loop(name, normaliser):
     params, architecture, trigger = random(dataclasses.replace(SMALL, normalisers=(normaliser,), **DATA[name]))
     data = measure.held_out(trigger, 30, seed=4)
     found = measure.on_sequences(params, architecture, data, trigger)
-    out = sinkjax.forward(params, data[0], architecture, probe=Probe(attention=(0, 1)), logits=False)
+    probe = Probe(attention=(0, 1), capture=(sinkjax.Capture(sinkjax.Site.VALUE),))
+    out = sinkjax.forward(params, data[0], architecture, probe=probe, logits=False)
     weights, (x, y, j) = np.asarray(out.record["attention"], np.float64), (np.asarray(array, np.float64) for array in data)
     j = j.astype(int)
     np.testing.assert_allclose(found["weight"], loop(weights, j, trigger), rtol=2e-5, atol=1e-7)
     share = weights / (weights.sum(axis=-1, keepdims=True) + 1e-8)
+    first, whole = by_hand(params, weights, np.asarray(out.record["values"], np.float64))
+    own = np.arange(8) == j[:, None]
+    others = ~own & (np.arange(8) >= max(trigger.specials, 1))
+    first, *whole = (
+        np.moveaxis(norms, 3, 1)[rows].mean(axis=0) for norms, rows in ((first, others), (whole, others), (whole, own))
+    )
+    np.testing.assert_allclose(found["written"], first / np.maximum(*whole), rtol=1e-4)
     np.testing.assert_allclose(found["share"], loop(share, j, trigger), rtol=2e-4, atol=1e-6)
     error = np.square(np.asarray(out.output) - y)
     own = np.array([error[b, j[b]].mean() for b in range(30)])
