@@ -92,7 +92,7 @@ def _split(study: Mapping[str, Any]) -> str:
         return ""
     documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
     read = f"{documents} document{'s' * (documents != 1)}" + (f" in {genres} genre{'s' * (genres != 1)}" if genres else "")
-    return f"{study['split']}, {read}"
+    return ", ".join(filter(None, (study.get("split"), read)))
 
 
 def _differences(have: Chosen, want: Chosen) -> list[str]:
