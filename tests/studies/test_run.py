@@ -17,9 +17,9 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.table import number
 from sinkjax.studies import run
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import choose, find
 from sinkjax.studies.specs import NOOP_SERIES
-from tests.studies.tiny import LAYERS, mask, study, write_both
+from tests.studies.tiny import mask, streaming, study, write_both
 
 STATISTICS = ("attention_received", "resid_max", "resid_norm", "resid_argmax")
 EDITS = [{"compose": []}, {"mask_key": {"key": 0, "layers": {"each": "0:3"}}}, {"mask_key": {"key": 1}}]
@@ -32,9 +32,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished kiya/mask."""
-    out = tmp_path_factory.mktemp("finished") / "mask"
-    run.carry_out(mask(files), out)
+    """The folder of a finished background/streaming."""
+    out = tmp_path_factory.mktemp("finished") / "streaming"
+    run.carry_out(streaming(files), out)
     return out
 
 
@@ -42,59 +42,34 @@ def values(store: Path) -> dict[str, np.ndarray]:
     return {name: array.values for name, array in xarray.open_zarr(store, chunks=None).data_vars.items()}
 
 
-def test_a_run_leaves_stores_config_summary_figures_and_page(finished):
-    assert {path.name for path in finished.iterdir()} == {
-        "config.yaml",
-        "sweep.zarr",
-        "controls.zarr",
-        "maps.zarr",
-        "continuations.zarr",
-        "heads.zarr",
-        "head-controls.zarr",
-        "first-controls.zarr",
-        "identity.zarr",
-        "summary.csv",
-        "claims.csv",
-        "figures",
-        "report.html",
-    }
+def test_a_run_leaves_stores_config_summary_claims_figures_and_page(finished):
+    stores = {f"{name}.zarr" for name in ("sweep", "controls", "maps", "continuations", "identity")}
+    files = {"config.yaml", "summary.csv", "claims.csv", "claims.json", "figures", "report.html"}
+    assert {path.name for path in finished.iterdir()} == stores | files
     figures = {path.name for path in (finished / "figures").iterdir()}
-    assert figures == {
-        f"{name}.{kind}"
-        for name in (
-            "attention-maps",
-            "sink-by-edited-layer",
-            "attention-by-layer",
-            "largest-activation",
-            "sink-by-masked-heads",
-        )
-        for kind in ("png", "svg")
-    }
+    assert figures == {f"{name}.{kind}" for name in ("loss-by-position", "loss-by-first-tokens") for kind in ("png", "svg")}
 
 
 def test_the_page_holds_the_numbers_of_the_summary(finished):
     page = (finished / "report.html").read_text(encoding="utf-8")
-    lines = list(csv.DictReader(io.StringIO((finished / "summary.csv").read_text())))
-    sets_of_heads = 4  # two sizes, each in the heads that sink most and in the first layers
-    *lines, same = lines
+    *lines, same = csv.DictReader(io.StringIO((finished / "summary.csv").read_text()))
     assert same["group"] == NOOP_SERIES
-    assert len(lines) == 5 * (1 + LAYERS + (LAYERS - 2) + 1 + sets_of_heads)
+    assert len(lines) == 3
     for line in lines:
         assert number(float(line["mean"])) in page
         assert number(float(line["effect_low"])) in page
 
 
 def test_the_summary_is_that_of_the_stored_statistics(finished):
-    received = xarray.open_zarr(finished / "sweep.zarr", chunks=None)["attention_received"].sel(edit="layer 1", key=1)
-    rate = 100 * (received > 0.3).mean(["layer", "head"]).mean().item()
-    lines = csv.DictReader(io.StringIO((finished / "summary.csv").read_text()))
-    (line,) = [line for line in lines if (line["edit"], line["measure"]) == ("layer 1", "heads that sink on key 1 (%)")]
-    assert float(line["mean"]) == pytest.approx(rate)
+    label = "cache 6: 1 first, 5 last"
+    nll = xarray.open_zarr(finished / "sweep.zarr", chunks=None)["nll"].sel(edit=label)[:, 6:-1]
+    (line,) = [line for line in csv.DictReader(io.StringIO((finished / "summary.csv").read_text())) if line["edit"] == label]
+    assert float(line["mean"]) == pytest.approx(nll.mean().item())
 
 
 def test_stores_say_how_they_were_made(finished):
     attributes = xarray.open_zarr(finished / "sweep.zarr", chunks=None).attrs
-    assert attributes["study"]["experiment"] == "kiya/mask"
+    assert attributes["study"]["experiment"] == "background/streaming"
     assert attributes["study"]["text"] == "file text.txt"
     assert attributes["study"]["bos"] == "none"
     assert len(attributes["study"]["first_tokens"]) == 4
@@ -114,7 +89,7 @@ def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(f
 
 def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):
     run.carry_out(choose(str(finished / "controls.zarr")), tmp_path / "again")
-    for name in ("sweep", "controls", "maps"):
+    for name in ("sweep", "controls"):
         first, second = values(finished / f"{name}.zarr"), values(tmp_path / "again" / f"{name}.zarr")
         assert first.keys() == second.keys()
         for key in first:
@@ -132,26 +107,26 @@ def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, 
 
     monkeypatch.setattr(sinkjax, "sweep", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        run.carry_out(mask(files), tmp_path / "out")
+        run.carry_out(streaming(files), tmp_path / "out")
     assert not (tmp_path / "out" / "report.html").exists()
     monkeypatch.setattr(sinkjax, "sweep", whole)
-    run.carry_out(mask(files), tmp_path / "out")
+    run.carry_out(streaming(files), tmp_path / "out")
     assert (tmp_path / "out" / "summary.csv").read_bytes() == (finished / "summary.csv").read_bytes()
 
 
 def test_another_config_is_refused_with_the_difference(files, finished):
-    with pytest.raises(SinkjaxError, match="prompts was 3, now 2; key was 0, now 1"):
-        run.carry_out(mask(files, prompts=2, key=1), finished)
-    with pytest.raises(SinkjaxError, match="experiment was kiya/mask, now sweep"):
+    with pytest.raises(SinkjaxError, match="prompts was 3, now 2; seed was 0, now 1"):
+        run.carry_out(streaming(files, prompts=2, seed=1), finished)
+    with pytest.raises(SinkjaxError, match="experiment was background/streaming, now sweep"):
         run.carry_out(study("sweep", files, edits=EDITS), finished)
 
 
 def test_a_folder_with_other_content_is_refused_and_left_alone(files, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(SinkjaxError, match="exists with other content"):
-        run.carry_out(mask(files), tmp_path)
+        run.carry_out(streaming(files), tmp_path)
     with pytest.raises(SinkjaxError, match="is a file"):
-        run.carry_out(mask(files), tmp_path / "notes.txt")
+        run.carry_out(streaming(files), tmp_path / "notes.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -171,24 +146,23 @@ def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sen
 
 def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
     with pytest.raises(SinkjaxError, match="holds no results yet"):
-        run.build(mask(files), tmp_path)
+        run.build(streaming(files), tmp_path)
     shutil.copytree(finished / "sweep.zarr", tmp_path / "sweep.zarr")
     zarr.open_group(tmp_path / "sweep.zarr", mode="r+")["done"][0] = False
     with pytest.raises(SinkjaxError, match=r"no store .*controls.zarr|not finished .*the command that began it resumes it"):
-        run.build(mask(files), tmp_path)
+        run.build(streaming(files), tmp_path)
     shutil.rmtree(tmp_path / "sweep.zarr")
     (tmp_path / "sweep.zarr").mkdir()
     with pytest.raises(SinkjaxError, match=r"sweep.zarr is not the store of a sweep"):
-        run.build(mask(files), tmp_path)
+        run.build(streaming(files), tmp_path)
     assert not (tmp_path / "report.html").exists()
 
 
-def test_python_runs_a_shipped_study_with_other_fields(files, tmp_path):
-    fields = documents.fields(mask(files, seed=1).config)
-    section = run.run("kiya/mask", tmp_path / "out", **fields)
-    assert section.study == "kiya/mask"
+def test_python_runs_a_shipped_study_with_other_fields(files, finished):
+    section = run.run("background/streaming", finished, **documents.fields(streaming(files).config))
+    assert section.study == "background/streaming"
     with pytest.raises(SinkjaxError, match="unknown key 'promts'"):
-        run.run("kiya/mask", tmp_path / "other", promts=2)
+        run.run("background/streaming", finished / "other", promts=2)
 
 
 def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_path):
@@ -202,12 +176,13 @@ def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_pat
     }
 
 
-def test_a_mask_without_its_loss_measures_all_else(files, tmp_path):
-    section = run.carry_out(mask(files, loss=False), tmp_path / "out")
-    measured = {row.measure for row in section.rows}
-    assert not [words for words in (*measured, *section.findings) if "loss" in words]
-    assert "nll" not in values(tmp_path / "out" / "sweep.zarr")
-    assert {"heads that sink on key 0 (%)", "largest |h| at position 1"} <= measured
+def test_a_mask_without_its_loss_measures_all_else(files):
+    config = mask(files, loss=False).config
+    names = [measure.name for measure in find("kiya/mask").measures(config)]
+    assert not [name for name in names if "loss" in name]
+    assert {"heads that sink on key 0 (%)", "largest |h| at position 1"} <= {*names}
+    asked = find("kiya/mask").probe(config)
+    assert (asked.nll, asked.attention_received) == (False, True)
 
 
 def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):

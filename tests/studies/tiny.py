@@ -57,6 +57,12 @@ def mask(folder: Path, **fields: object) -> Chosen:
     return study("kiya/mask", folder, **{"controls": 4, "control_prompts": 2, "map_layers": [0, 2], **fields})
 
 
+def streaming(folder: Path, **fields: object) -> Chosen:
+    """background/streaming at its smallest, of all studies with sweeps, controls, maps and texts the quickest."""
+    small = {"controls": 4, "control_prompts": 2, "cache": 6, "other_caches": [], "first": [0, 1]}
+    return study("background/streaming", folder, **{**small, **fields})
+
+
 def write_both(folder: Path) -> Path:
     """Model and text in one folder."""
     write_model(folder / "model")
