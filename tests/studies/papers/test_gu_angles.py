@@ -149,9 +149,10 @@ def planted(values: tuple, percentile: float = 100, n: int = PROMPTS) -> list[st
         ((0, 2, 5, 8, 80), {}, ["contradicted"] * 3),
         ((3.1, 1, 0, -3, 99), {}, ["supported", "inconclusive", "supported"]),
         ((3.1, 1, 9, -3, 99), {"percentile": 95}, ["inconclusive"] * 3),
-        ((3.1, 1, 9, -3, 99), {"percentile": 0}, ["contradicted"] * 3),
+        ((3.1, 1, 9, -3, 99), {"percentile": 0}, ["inconclusive"] * 3),
         ((3.1, 1, 9, -3, 99), {"n": 24}, ["supported"] * 3),
-        ((3.1, 1, 9, -3, 99), {"n": 16}, ["not applicable"] * 3),
+        ((3.1, 1, 9, -3, 99), {"n": 16}, ["inconclusive"] * 3),
+        ((3.1, 1, 9, -3, 99), {"n": 8}, ["not applicable"] * 3),
         ((3.1, 1, 9, -3, 99), {"n": 0}, ["not applicable"] * 3),
     ],
 )

@@ -110,7 +110,8 @@ def planted(bos: str | int = "none", position: str = "", **changed: float) -> li
         ({"natural text, indices 0 and 2 swapped, t": 39.4}, ["not applicable", "holds", "supported"]),
         ({"natural text, indices 0 and 2 swapped, t": 39.6}, ["not applicable", "holds", "inconclusive"]),
         ({"natural text, all indices 0, 0": 0.0}, ["not applicable", "holds", "supported"]),
-        ({"natural text, no edit, 0": 10.9}, ["not applicable", "holds", "not applicable"]),
+        ({"natural text, no edit, 0": 10.9}, ["not applicable", "holds", "inconclusive"]),
+        ({"natural text, no edit, 0": 8.9}, ["not applicable", "holds", "not applicable"]),
     ],
 )
 def test_verdicts_follow_their_rule(changed, verdicts):

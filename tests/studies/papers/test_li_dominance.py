@@ -96,40 +96,51 @@ def test_the_rows_of_w_k_are_compared_with_the_first_key(model, record, data):
     row = np.asarray(model.params["layers"]["k"])[2, 7, 1]
     expected = abs(key @ row) / np.linalg.norm(key) / np.linalg.norm(row)
     assert data["row_cosine"].values[2, 1, 7] == pytest.approx(expected, rel=1e-3)
+    key, dim = np.asarray(record["rotated_keys"])[4, 2, 1, 0], data["dim"].values[4, 2]
+    row = np.asarray(model.params["layers"]["k"])[2, dim, 1]
+    expected = abs(key @ row) / np.linalg.norm(key) / np.linalg.norm(row)
+    assert data["own_row"].values[4, 2, 1] == pytest.approx(expected, rel=1e-3)
 
 
-N, L, H, D = 4, 6, 2, 8
+N, L, H, D, LONG = 16, 6, 2, 8, 64
 SINKING = slice(2, L)  # layers
+SPREAD = np.linspace(-1, 1, N)  # over prompts: the mean's 95 % interval reaches about a third to either side
 
 
-def planted(**changed: Any) -> Results:
-    """Results that support every claim, but for what is changed: before, after, held, row, aligned, other, positive."""
-    values = {"before": 250.0, "after": 130.0, "held": 0.9, "row": 0.95, "aligned": 0.8, "other": 0.1, "positive": 0.99} | changed
-    before, after = np.full((N, L + 1, T), 10.0), np.full((N, L + 1, T), 10.0)
-    before[:, 1, 0], after[:, 1, 0] = values["before"], values["after"]
-    received, aligned, positive = np.full((N, L, H), 0.1), np.full((N, L, H), 0.3), np.full((N, L, H, T), 0.5)
-    received[:, SINKING] = 0.9
-    aligned[:, SINKING] = values["aligned"]
-    positive[:, SINKING, :, 0] = values["positive"]
-    rows = np.full((L, H, D), 0.2)
-    rows[..., 3] = values["row"]
+def planted(some: int = N, **changed: Any) -> Results:
+    """Results that support every claim, but for what is changed: before, after, held, row, aligned, other, positive, received.
+
+    some: in how many prompts what is said of heads and layers is so.
+    """
+    values = {"before": 250.0, "after": 150.0, "held": 0.9, "row": 0.95, "aligned": 0.8, "other": 0.1, "positive": 0.99}
+    values |= {"received": 0.9, "elsewhere": 10.0, "later": 0.5} | changed
+    before, after = np.full((N, L + 1, LONG), values["elsewhere"]), np.full((N, L + 1, LONG), values["elsewhere"])
+    before[..., 0] = after[..., 0] = 5
+    before[:, 1, 0], after[:, 1, 0] = values["before"] + SPREAD, values["after"] + SPREAD
+    received, aligned, positive = np.full((N, L, H), 0.1), np.full((N, L, H), 0.3), np.full((N, L, H, LONG), 0.5)
+    received[:some, SINKING], positive[..., 1:] = values["received"], values["later"]
+    aligned[:some, SINKING] = values["aligned"]
+    positive[:, SINKING, :, 0] = values["positive"] + 0.003 * SPREAD[:, None, None]
+    held = np.full((N, L + 1), 0.1)
+    held[:some] = values["held"]
     of_prompt = {name: (("prompt", "depth"), np.ones((N, L + 1))) for name in ("top", "mean")}
     data = xarray.Dataset(
         {
             **of_prompt,
             "before": (("prompt", "depth", "position"), before),
             "after": (("prompt", "depth", "position"), after),
-            "held": (("prompt", "depth"), np.full((N, L + 1), values["held"])),
+            "held": (("prompt", "depth"), held),
             "dim": (("prompt", "depth"), np.full((N, L + 1), 3)),
             "alignment": (("prompt", "layer", "head"), aligned),
-            "key_alignment": (("layer", "head", "key"), np.full((L, H, T), values["other"])),
+            "key_alignment": (("layer", "head", "key"), np.full((L, H, LONG), values["other"])),
             "positive": (("prompt", "layer", "head", "key"), positive),
-            "received": (("prompt", "layer", "head"), received * values.get("received", 1)),
-            "row_cosine": (("layer", "kv_head", "dim"), rows),
+            "received": (("prompt", "layer", "head"), received),
+            "own_row": (("prompt", "layer", "kv_head"), values["row"] + 0.01 * np.tile(SPREAD[:, None, None], (1, L, H))),
+            "row_cosine": (("layer", "kv_head", "dim"), np.full((L, H, D), 0.2)),
         },
         attrs={"sweep": {"config": {"layers": L, "width": D}}},
     )
-    return Results(STUDY, Dominance(controls=4), {STORE: data})
+    return Results(STUDY, Dominance(), {STORE: data})
 
 
 def verdicts(results: Results) -> list[str]:
@@ -143,25 +154,39 @@ def test_numbers_beyond_every_bound_support_every_claim():
 @pytest.mark.parametrize(
     ("changed", "claim", "verdict"),
     [
-        ({"before": 201.0, "after": 150.0}, 0, "supported"),
-        ({"before": 199.0}, 0, "inconclusive"),
-        ({"after": 126.0}, 1, "supported"),
-        ({"after": 124.0}, 1, "inconclusive"),
+        ({"before": 200.5}, 0, "supported"),
+        ({"before": 200.1}, 0, "inconclusive"),
+        ({"before": 199.0}, 0, "contradicted"),
+        ({"elsewhere": 300.0}, 0, "inconclusive"),  # the other positions have more of it
+        ({"after": 125.5}, 1, "supported"),
+        ({"after": 125.1}, 1, "inconclusive"),
+        ({"after": 120.0}, 1, "contradicted"),
         ({"before": 15.0, "after": 9.0}, 1, "inconclusive"),  # below other positions
-        ({"row": 0.89}, 2, "inconclusive"),
+        ({"before": 10.0, "after": 9.0}, 1, "inconclusive"),  # that it has any dominance is not shown
+        ({"before": 7.0, "after": 9.0}, 1, "not applicable"),
+        ({"row": 0.905}, 2, "supported"),
+        ({"row": 0.901}, 2, "inconclusive"),
+        ({"row": 0.89}, 2, "contradicted"),
         ({"held": 0.79}, 2, "not applicable"),
-        ({"aligned": 0.69}, 3, "inconclusive"),
+        ({"some": 2}, 2, "not applicable"),
+        ({"some": 8}, 2, "inconclusive"),
+        ({"aligned": 0.69}, 3, "contradicted"),
         ({"other": 0.9}, 3, "inconclusive"),  # other keys are aligned too
-        ({"positive": 0.94}, 4, "inconclusive"),
+        ({"received": 0.1}, 3, "not applicable"),
+        ({"positive": 0.953}, 4, "supported"),
+        ({"positive": 0.951}, 4, "inconclusive"),
+        ({"positive": 0.94}, 4, "contradicted"),
+        ({"later": 1.0}, 4, "inconclusive"),  # other keys as well
         ({"aligned": 0.69}, 4, "not applicable"),
-        ({"received": 0.1}, 3, "supported"),  # no head sinks: 8 of all 12 are aligned
     ],
 )
 def test_each_part_of_a_rule_counts(changed, claim, verdict):
     assert verdicts(planted(**changed))[claim] == verdict
 
 
-@pytest.mark.parametrize(("row", "verdict"), [([0.9, 0.5], "inconclusive"), ([0.9, 0.9], "supported")])
+@pytest.mark.parametrize(
+    ("row", "verdict"), [([0.9, 0.5], "inconclusive"), ([0.9, 0.9], "supported"), ([0.5, 0.5], "contradicted")]
+)
 def test_more_than_half_of_the_heads_that_sink_must_be_aligned(row, verdict):
     assert verdicts(planted(aligned=np.array(row)))[3] == verdict
 
@@ -169,14 +194,24 @@ def test_more_than_half_of_the_heads_that_sink_must_be_aligned(row, verdict):
 def test_the_rows_are_those_of_every_state_and_ranked_among_other_positions():
     results = planted()
     rows = results.own.values()
-    assert {row.condition for row in rows} == {f"layer {layer}" for layer in range(L)} | {"final norm"}
-    peak = next(row for row in rows if (row.condition, row.measure) == ("layer 1", BEFORE))
-    assert (peak.value.mean, peak.percentile, peak.controls) == (250, 100, 4)
-    assert len([row for row in rows if row.measure == ALIGNED]) == L == len([row for row in rows if row.measure == AFTER]) - 1
+    states = {f"layer {layer}" for layer in range(L)} | {"final norm"}
+    assert {row.condition for row in rows} == states | {dominance.SHALLOW, dominance.PEAK, dominance.SINKING, dominance.IN_WELL}
+    of_state = [row for row in rows if row.condition in states]
+    peak = next(row for row in of_state if (row.condition, row.measure) == ("layer 1", BEFORE))
+    assert (peak.value.mean, peak.rank.percentile, peak.rank.controls) == (250, 100, 20)
+    after = [row for row in of_state if row.measure == AFTER]
+    assert len([row for row in of_state if row.measure == ALIGNED]) == L == len(after) - 1
     others = dominance.others(results)
-    assert len(set(others)) == 4
+    assert len(set(others)) == 20
     assert 0 not in others
-    assert max(others) <= T // 2
+    assert max(others) <= LONG // 2
+
+
+def test_a_peak_is_each_prompts_and_each_positions_own():
+    before = np.array([[[1.0, 7, np.nan], [5, 6, np.nan]], [[9, 2, 3], [4, 8, 1]]])  # prompt, state, position
+    found = dominance.at_peaks(before, 10 * before)
+    np.testing.assert_array_equal(found[0], [[5, 7, np.nan], [9, 8, 3]])
+    np.testing.assert_array_equal(found[1], 10 * found[0])
 
 
 @pytest.mark.parametrize("fields", [{"controls": 0}, {"aligned": 1.0}, {"eps": 0.0}, {"length": 3}])

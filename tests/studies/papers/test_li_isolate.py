@@ -13,9 +13,9 @@ import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.li import isolate
 from sinkjax.studies.papers.li.isolate import ALL, EVEN, FIRST, OTHER, SAME, SINGLE, STUDY, Isolate
-from sinkjax.studies.specs import CONTROLS
+from sinkjax.studies.specs import CONTROLS, content
 from sinkjax.studies.study import NO_EDIT
-from tests.studies.planted import Planted, row
+from tests.studies.planted import SPREAD, Planted, row
 
 K, L = 5, 3
 CONFIG = Isolate(position=K, length=12, controls=20)
@@ -55,7 +55,8 @@ def test_isolation_is_of_the_token_in_its_layers_and_the_opposites_are_of_all_la
 def test_every_control_sees_one_other_key_in_its_layers():
     (sweep,) = STUDY.controls
     drawn = list(sweep.conditions(CONFIG, MODEL))
-    assert [entry.budget for entry in drawn] == [1] * 20 + [L] * 20
+    assert [entry.budget for entry in drawn] == [1] * K * L + [L] * 20  # all that there are of one layer and one key
+    assert len({content(entry.edit) for entry in drawn}) == len(drawn)
     for entry in drawn:
         keys = seen(entry.edit)
         assert len(keys) == entry.budget
@@ -72,42 +73,54 @@ def test_a_position_without_earlier_or_later_tokens_is_refused(fields, sentence)
         Isolate(**fields)
 
 
-def verdicts(sinks: float = 41, size: float = 500, even: float = 20, other: float = 30, effect: float | None = None) -> list[str]:
+def verdicts(
+    sinks: float = 45, first: float = 80, size: float = 520, even: float = 20, other: float = 30, percentile: float = 100
+) -> list[str]:
     """The verdicts on planted sinks and largest |h| of the isolated token, and effects of even attention and of the controls."""
     on_token, on_first, at_token, at_first, _ = isolate.measures(CONFIG)
     values = {
-        (NO_EDIT, on_first): (80, 0),
+        (NO_EDIT, on_first): (first, 0),
         (NO_EDIT, at_token): (40, 0),
         (NO_EDIT, at_first): (900, 0),
-        (ALL, on_token): (sinks, sinks if effect is None else effect),
+        (ALL, on_token): (sinks, sinks),
         (ALL, at_token): (size, size - 40),
         (EVENLY, on_token): (even, even),
     }
-    rows = {(label, measure.name): row(label, measure.name, *map(float, entry)) for (label, measure), entry in values.items()}
+    rows = {(at, measure.name): row(at, measure.name, *map(float, entry), percentile) for (at, measure), entry in values.items()}
     labels = [entry.label for entry in STUDY.controls[0].conditions(CONFIG, MODEL)]
     stores = {CONTROLS: xarray.Dataset(coords={"edit": labels})}
     results: Any = Planted(STUDY, CONFIG, {"layers": L}, rows, stores)
-    random = np.zeros((len(labels), 2))
-    random[20:] = other  # those of all layers
+    random = np.zeros((len(labels), 8))
+    random[-20:] = other + 2 * SPREAD  # those of all layers
     results._values = {(on_token.name, CONTROLS): random, (on_token.name, "sweep"): np.zeros((1, 8))}
     return results.verdicts()
 
 
 def test_a_token_that_passes_every_bound_is_a_sink_because_it_averages_nothing():
-    assert verdicts() == ["supported"] * 3
+    assert verdicts() == ["supported"] * 4
 
 
 @pytest.mark.parametrize(
     ("planted", "claim", "verdict"),
     [
-        ({"sinks": 39}, 0, "inconclusive"),
-        ({"sinks": 40}, 0, "supported"),
-        ({"effect": 0.5}, 0, "inconclusive"),
-        ({"even": 21}, 1, "inconclusive"),
-        ({"other": 20}, 1, "inconclusive"),
-        ({"effect": 0.5}, 1, "not applicable"),
-        ({"size": 451}, 2, "supported"),
-        ({"size": 449}, 2, "inconclusive"),
+        ({"sinks": 40.4}, 0, "inconclusive"),
+        ({"sinks": 40.6}, 0, "supported"),
+        ({"sinks": 30}, 0, "contradicted"),
+        ({"sinks": 30, "first": -0.5}, 0, "not applicable"),
+        ({"even": 22.4}, 1, "inconclusive"),
+        ({"even": 30}, 1, "contradicted"),
+        ({"other": 24.5}, 1, "supported"),
+        ({"other": 23}, 1, "inconclusive"),
+        ({"other": 10}, 1, "contradicted"),
+        ({"sinks": -0.5}, 1, "not applicable"),
+        ({"percentile": 95}, 2, "inconclusive"),
+        ({"percentile": 0}, 2, "contradicted"),
+        ({"sinks": 1.5}, 2, "inconclusive"),
+        ({"sinks": -0.5}, 2, "not applicable"),
+        ({"size": 460}, 3, "supported"),
+        ({"size": 450}, 3, "inconclusive"),
+        ({"size": 400}, 3, "contradicted"),  # not half of what position 0 has
+        ({"size": 41}, 3, "contradicted"),
     ],
 )
 def test_each_part_of_a_rule_counts(planted, claim, verdict):

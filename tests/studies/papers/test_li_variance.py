@@ -18,7 +18,7 @@ from sinkjax.studies.study import Batch
 from tests.studies.tiny import write_both
 
 T = 16
-CONFIG = Variance(permutations=20)
+CONFIG = Variance(length=T, permutations=20)
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def random_tokens(model, prompts: int) -> Batch:
     return Batch(tokens, np.full(prompts, T, np.int32), {})
 
 
-def decaying(power: float, turned: bool = False, late: float = 0.0, **other: np.ndarray) -> Results:
+def decaying(power: float, turned: bool = False, late: float = 0.0, prompts: int = 20, **other: np.ndarray) -> Results:
     """Results whose deviations fall with (i + 1) to a power, and are `late` more at the last position; a dim's deviation rises
     with its row of W_O, or falls where `turned`. other: arrays instead of these."""
     rng = np.random.default_rng(1)
-    deviation = rng.exponential(size=(20, 4, 1)) * np.arange(1.0, T + 1) ** power
+    deviation = rng.exponential(size=(prompts, 4, 1)) * np.arange(1.0, T + 1) ** power
     deviation[..., -1] += late
     row_norm = rng.random((4, 12))
     arrays = {
@@ -79,7 +79,7 @@ def test_deviations_are_those_of_the_whole_model(model):
     np.testing.assert_allclose(data["row_norm"], np.linalg.norm(model.params["layers"]["o"][0], axis=-1), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("power", "verdict"), [(-1.0, "supported"), (-0.5, "inconclusive"), (-1.5, "inconclusive")])
+@pytest.mark.parametrize(("power", "verdict"), [(-1.0, "supported"), (-0.5, "contradicted"), (-1.5, "contradicted")])
 def test_the_exponent_decides_about_the_averaging_law(power, verdict):
     results = decaying(power)
     exponents = [row.value.mean for row in results.own.values() if row.measure == EXPONENT]
@@ -91,15 +91,22 @@ def test_the_exponent_decides_about_the_averaging_law(power, verdict):
 
 def test_numbers_that_follow_the_law_support_every_claim():
     assert verdicts(decaying(-1.0)) == ["supported"] * 5
+    assert [claim.source for claim in STUDY.claims(CONFIG, None)].index("") == 2  # the law is no claim of the paper
 
 
 def test_each_part_of_the_other_rules_counts():
-    assert verdicts(decaying(-1.0, late=2.0))[0] == "inconclusive"  # not largest at position 0
-    assert verdicts(decaying(1.0))[1] == "inconclusive"  # it grows
-    behind = np.random.default_rng(2).exponential(size=(20, T))
-    assert verdicts(decaying(-1.0, after=behind))[3] == "inconclusive"
-    assert verdicts(decaying(-1.0, turned=True))[4] == "inconclusive"
+    noise = np.random.default_rng(2).exponential(size=(20, T))
+    assert verdicts(decaying(-1.0, late=2.0, prompts=200))[:2] == ["contradicted", "contradicted"]  # largest at the last position
+    assert verdicts(decaying(1.0))[1] == "contradicted"  # it grows
+    assert verdicts(decaying(-1.0, deviation=np.repeat(noise[:, None], 4, axis=1)))[:2] == ["inconclusive", "inconclusive"]
+    assert verdicts(decaying(-1.0, after=noise))[3] == "inconclusive"
+    assert verdicts(decaying(-1.0, turned=True))[4] == "contradicted"
     assert verdicts(decaying(-1.0, std=np.random.default_rng(3).random((4, 12))))[4] == "inconclusive"
+
+
+def test_doublings_cover_every_position_once():
+    found = [quantity.name for quantity in variance.octaves(Variance(length=11))]
+    assert found == [f"variance at positions {span}" for span in ("0 to 0", "1 to 1", "2 to 3", "4 to 7", "8 to 10")]
 
 
 def test_tau_is_1_where_ranks_agree_and_no_random_pairing_comes_near():
@@ -108,7 +115,8 @@ def test_tau_is_1_where_ranks_agree_and_no_random_pairing_comes_near():
     np.testing.assert_allclose(variance.taus(data, data["row_norm"].values), 1)
     assert np.abs(variance.shuffled_taus(CONFIG, data)).max() < 0.6
     rows = [row for row in results.own.values() if row.measure == TAU]
-    assert {(row.percentile, row.controls) for row in rows} == {(100, 20)}
+    assert {(row.rank.percentile, row.rank.controls) for row in rows} == {(100, 20)}
+    assert {row.value.samples for row in rows} == {None}  # heads are no samples
 
 
 @pytest.mark.parametrize(
