@@ -165,6 +165,11 @@ def all_present(rules: Sequence[Rule], where: str) -> Rule:
     return Rule(f"{where}, {rules[0].words}", test)
 
 
+def every(rules: Sequence[Rule], what: str, words: str) -> Rule:
+    """All of many rules hold, which are counted in the evidence and not listed. what, words: as for `most_of`."""
+    return _counted(len(rules), rules, what, f"at all of the {what}, {words}")
+
+
 def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
     """More than half of some rules hold. what: what there is one rule for, in the plural. words: the rule of each."""
     return _counted(len(rules) // 2 + 1, rules, what, f"at more than half of the {what}, {words}")

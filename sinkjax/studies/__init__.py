@@ -22,6 +22,7 @@ from sinkjax.analysis.rules import at_most as at_most
 from sinkjax.analysis.rules import below as below
 from sinkjax.analysis.rules import below_controls as below_controls
 from sinkjax.analysis.rules import defined as defined
+from sinkjax.analysis.rules import every as every
 from sinkjax.analysis.rules import most_of as most_of
 from sinkjax.analysis.rules import never as never
 from sinkjax.analysis.rules import not_ as not_
@@ -70,7 +71,6 @@ from sinkjax.studies.quantities import control_effect as control_effect
 from sinkjax.studies.quantities import count as count
 from sinkjax.studies.quantities import difference as difference
 from sinkjax.studies.quantities import effect as effect
-from sinkjax.studies.quantities import every as every
 from sinkjax.studies.quantities import largest_effect as largest_effect
 from sinkjax.studies.quantities import largest_of as largest_of
 from sinkjax.studies.quantities import listed as listed

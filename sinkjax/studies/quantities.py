@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Estimate, Quantity, constant, quantity
-from sinkjax.analysis.rules import Outcome, Rule, above, above_controls, all_of
+from sinkjax.analysis.rules import Rule, above, above_controls, all_of
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import Condition, Measure
 
@@ -239,17 +239,6 @@ def raised(measure: Measure, label: str) -> Rule:
     return all_of(above(changed), above_controls(changed))
 
 
-def every(rules: Sequence[Rule], what: str, words: str) -> Rule:
-    """All of many rules hold, which are counted in the evidence and not listed. what, words: as for `rules.most_of`."""
-
-    def test(results: Results) -> Outcome:
-        found = [rule(results) for rule in rules]
-        held = Estimate(f"{what} at which it holds", constant(float(sum(one.holds for one in found))), f"of {len(rules)}")
-        return replace(all_of(*map(_known, found))(results), estimates=(held,))
-
-    return Rule(f"at all of the {what}, {words}", test)
-
-
 def largest_of(quantities: Sequence[Quantity], name: str) -> Quantity:
     """The quantity with the largest mean. name: what it is the largest of."""
     return _extreme(quantities, name, max)
@@ -281,10 +270,6 @@ def _extreme(quantities: Sequence[Quantity], name: str, choose: Callable[..., Es
         return replace(best, name=f"{name}: {best.name}")
 
     return Quantity(name, of)
-
-
-def _known(outcome: Outcome) -> Rule:
-    return Rule("", lambda results: outcome)
 
 
 def chosen(label: Label, results: Any) -> str:

@@ -12,8 +12,9 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.claims import Claim
 from sinkjax.analysis.estimates import quantity
-from sinkjax.analysis.rules import Claim, above
+from sinkjax.analysis.rules import above
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
@@ -29,7 +30,7 @@ from sinkjax.studies.study import Calculation, Study, no_edit
 from tests.studies.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
-IT = quantity("it", lambda results: np.array([1.0, 2.0, 4.0]))
+IT = quantity("it", lambda results: np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0]))
 
 
 def prompts_of_seed(results: Results) -> list[str]:
@@ -98,7 +99,7 @@ def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(cho
         'id="made-up/sweep"',
         "1 supported",
         "not run: the model has no gate",
-        "It: 2.33",
+        "It: 2.25",
     ):
         assert words in page
 
@@ -113,7 +114,7 @@ def test_a_suite_states_the_bos_of_all_its_studies(chosen):
 def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):
     suite.carry_out(chosen, tmp_path)
     (line,) = csv.DictReader((tmp_path / "sweep" / "claims.csv").open())
-    assert (line["statement"], line["verdict"], line["paper"]) == (STATEMENT, "supported", "3.1")
+    assert (line["claim"], line["verdict"], line["paper"]) == (STATEMENT, "supported", "3.1")
     assert "<h2>Claims" in (tmp_path / "sweep" / "report.html").read_text()
 
 

@@ -9,6 +9,7 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.gu.rope_positions import (
     ALL,
@@ -25,7 +26,7 @@ from sinkjax.studies.papers.gu.rope_positions import (
     random_exchanges,
     uneven,
 )
-from tests.studies.planted import Planted, row
+from tests.studies.planted import Planted, around
 
 CONFIG = RopePositions(length=10, places=(2, 5), shift=7, controls=20)
 AT_FIRST, AT_PLACE = measures(CONFIG)[0].name, at_place(CONFIG).name
@@ -90,7 +91,10 @@ def planted(bos: str | int = "none", position: str = "", **changed: float) -> li
     for where, rate in changed.items():
         kind, label, key = where.split(", ")
         rates[f"{kind}: {label}", {"0": AT_FIRST, "t": AT_PLACE}[key]] = rate
-    rows = {key: row(*key, rate) for key, rate in rates.items()}  # a rate less half of another: half as wide an interval
+    halves = {key: 0.05 if key[0].startswith("one token") else 1.0 for key in rates}
+    rows = {
+        key: Row(key[0], "planted", key[1], around(rate, halves[key])) for key, rate in rates.items()
+    }  # a rate less half of another: half as wide an interval
     config = dataclasses.replace(CONFIG, bos=bos)
     return Planted("gu/rope-positions", config, {"position": position}, rows).verdicts()
 
@@ -98,20 +102,20 @@ def planted(bos: str | int = "none", position: str = "", **changed: float) -> li
 @pytest.mark.parametrize(
     ("changed", "verdicts"),
     [
-        ({}, ["not applicable", "holds", "supported"]),
-        ({"one token repeated, all indices 0, 0": 1.1}, ["not applicable", "fails", "supported"]),
-        ({"one token repeated, index 0 becomes 5, t": 1.1}, ["not applicable", "fails", "supported"]),
-        ({"one token repeated, index 0 becomes 5, t": 0.9}, ["not applicable", "holds", "supported"]),
+        ({}, ["not applicable", "supported", "supported"]),
+        ({"one token repeated, all indices 0, 0": 1.1}, ["not applicable", "contradicted", "supported"]),
+        ({"one token repeated, index 0 becomes 5, t": 1.1}, ["not applicable", "contradicted", "supported"]),
+        ({"one token repeated, index 0 becomes 5, t": 0.9}, ["not applicable", "supported", "supported"]),
         ({"one token repeated, all indices 0, 0": 1.1, "bos": "model"}, ["not applicable", "not applicable", "supported"]),
         ({"position": "Learned()"}, ["not applicable", "not applicable", "supported"]),
-        ({"natural text, index 0 becomes 5, 0": 40.6}, ["not applicable", "holds", "supported"]),
-        ({"natural text, index 0 becomes 5, 0": 40.4}, ["not applicable", "holds", "inconclusive"]),
-        ({"natural text, index 0 becomes 5, 0": 30.0}, ["not applicable", "holds", "contradicted"]),
-        ({"natural text, indices 0 and 2 swapped, t": 39.4}, ["not applicable", "holds", "supported"]),
-        ({"natural text, indices 0 and 2 swapped, t": 39.6}, ["not applicable", "holds", "inconclusive"]),
-        ({"natural text, all indices 0, 0": 0.0}, ["not applicable", "holds", "supported"]),
-        ({"natural text, no edit, 0": 10.9}, ["not applicable", "holds", "inconclusive"]),
-        ({"natural text, no edit, 0": 8.9}, ["not applicable", "holds", "not applicable"]),
+        ({"natural text, index 0 becomes 5, 0": 40.6}, ["not applicable", "supported", "supported"]),
+        ({"natural text, index 0 becomes 5, 0": 40.4}, ["not applicable", "supported", "inconclusive"]),
+        ({"natural text, index 0 becomes 5, 0": 30.0}, ["not applicable", "supported", "contradicted"]),
+        ({"natural text, indices 0 and 2 swapped, t": 39.4}, ["not applicable", "supported", "supported"]),
+        ({"natural text, indices 0 and 2 swapped, t": 39.6}, ["not applicable", "supported", "inconclusive"]),
+        ({"natural text, all indices 0, 0": 0.0}, ["not applicable", "supported", "supported"]),
+        ({"natural text, no edit, 0": 10.9}, ["not applicable", "supported", "inconclusive"]),
+        ({"natural text, no edit, 0": 8.9}, ["not applicable", "supported", "not applicable"]),
     ],
 )
 def test_verdicts_follow_their_rule(changed, verdicts):

@@ -93,10 +93,8 @@ def claims(config: SinkRate, architecture: Any) -> Iterator[st.Claim]:
         for kind in (KINDS["text"], KINDS["random"])
     )
     gap = st.quantity("the share on random tokens less half of that on natural text", less_half, "percentage points", signed=True)
-    repeat = st.number(
-        f"the share of heads that sink on key 0 of {KINDS['repeat']}, mean over prompts",
-        lambda results: rate(results, "repeat", config.eps).mean(),
-        "%",
+    repeat = st.quantity(
+        f"the share of heads that sink on key 0 of {KINDS['repeat']}", lambda results: rate(results, "repeat", config.eps), "%"
     )
 
     def claim(store: str, statement: str, rule: st.Rule, given: st.Rule | None = None, **options: Any) -> st.Claim:
@@ -112,7 +110,6 @@ def claims(config: SinkRate, architecture: Any) -> Iterator[st.Claim]:
         "The sink vanishes when one token is repeated, without absolute positions.",
         st.below(repeat, NOTHING),
         alike(config),
-        kind="identity",
     )
 
 
