@@ -75,6 +75,7 @@ class Judgement:
         unit: What its samples are (documents, seeds); "model" for a property of the weights.
         p: Of the rule; None where nothing was tested (exact numbers, too few samples, not applicable).
         p_holm: The same, corrected by Holm (1979) for all claims of the study that were tested; no verdict uses it.
+        against: Of the opposite, by which a claim is contradicted; None as for `p`.
         reason: Why it is inconclusive or not applicable, or "".
     """
 
@@ -89,6 +90,7 @@ class Judgement:
     unit: str = ""
     p: float | None = None
     p_holm: float | None = None
+    against: float | None = None
 
     @property
     def parts(self) -> tuple[str, str, str]:
@@ -96,7 +98,10 @@ class Judgement:
         wider = self.estimates[0].by_genre if self.estimates else None
         ends = f", clustered by genre {in_ends(wider)}" if wider and in_ends(wider) else ""
         numbers = [f"{found}{ends * (number == 0)}" for number, found in enumerate(self.estimates)]
-        p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
+        if self.verdict == "contradicted" and self.against is not None:
+            p = f"p of the opposite = {self.against:.2g}"
+        else:
+            p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
         said = "; ".join(filter(None, (*numbers, p)))
         rule, reason = (sentence(text) if text else "" for text in (self.rule and f"Rule: {self.rule}", self.reason))
         return sentence(said) if said else "", rule, reason
@@ -144,7 +149,8 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
         return dataclasses.replace(said, verdict="holds" if found.holds else "fails")
     verdict: Verdict = "supported" if found.holds else "contradicted" if found.refuted else "inconclusive"
     tested = not found.exact and not found.why
-    return dataclasses.replace(said, verdict=verdict, p=found.p if tested else None, reason=found.why)
+    p, against = (found.p, found.against) if tested else (None, None)
+    return dataclasses.replace(said, verdict=verdict, p=p, against=against, reason=found.why)
 
 
 def judge_all(claims: Iterable[Claim], results: Any, unit: str = "") -> tuple[Judgement, ...]:
