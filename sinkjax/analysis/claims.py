@@ -99,9 +99,9 @@ class Judgement:
         ends = f", clustered by genre {in_ends(wider)}" if wider and in_ends(wider) else ""
         numbers = [f"{found}{ends * (number == 0)}" for number, found in enumerate(self.estimates)]
         if self.verdict == "contradicted" and self.against is not None:
-            p = f"p of the opposite = {self.against:.2g}"
+            p = f"p of the opposite {_p(self.against)}"
         else:
-            p = "" if self.p is None else f"p = {self.p:.2g}" + ("" if self.p_holm is None else f" ({self.p_holm:.2g} by Holm)")
+            p = "" if self.p is None else f"p {_p(self.p)}" + ("" if self.p_holm is None else f" ({_p(self.p_holm)} by Holm)")
         said = "; ".join(filter(None, (*numbers, p)))
         rule, reason = (sentence(text) if text else "" for text in (self.rule and f"Rule: {self.rule}", self.reason))
         return sentence(said) if said else "", rule, reason
@@ -236,3 +236,8 @@ def _by_genre(found: Estimate, results: Any) -> Estimate:
 
 def _once(estimates: Iterable[Estimate]) -> tuple[Estimate, ...]:
     return tuple({(estimate.name, str(estimate)): estimate for estimate in estimates}.values())
+
+
+def _p(value: float) -> str:
+    """A p value in words."""
+    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
