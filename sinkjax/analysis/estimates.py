@@ -104,7 +104,8 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
 
     Args:
         name: what it is.
-        of: results -> a number, an `Interval`, a `Row` (its value) or float[prompt], whose mean is taken with its interval.
+        of: results -> float[prompt], whose mean is taken with its interval, or an `Interval`, a `Row` (its value) or a number. No
+            rule judges a plain number; one without sampling error is a `number`.
         unit: of the number.
         signed: whether it is a difference.
     """

@@ -196,7 +196,7 @@ def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = 
     """How well the mean of some samples is shown to lie above 0, and below.
 
     Twice the one-sided p of the test that belongs to `intervals`, at most 1, so that it is at most 0.05 where the 95 % interval
-    lies on that side of 0. Samples without any spread are tested by their signs.
+    lies on that side of 0. Samples without any spread are tested by their signs, samples with two values by the binomial test.
 
     Args:
         samples: float[n]; NaN and inf are left out.
@@ -217,6 +217,8 @@ def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = 
     if gaps.min() == gaps.max():
         p = min(1.0, 2.0 ** (1 - n))
         return (p if gaps[0] > 0 else 1.0), (p if gaps[0] < 0 else 1.0)
+    if groups is None and len(np.unique(gaps)) == 2:
+        return _two_valued(gaps)
     if groups is not None or len(gaps) < FEWEST_RESAMPLED:
         upper = t.sf(gaps.mean() / _standard_error(gaps[None], groups)[0], n - 1)
     else:
@@ -227,6 +229,19 @@ def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = 
         w = norm.ppf(below) - bias  # BCa inverted: the level of the interval that ends at 0
         upper = norm.cdf(w / (1 + skew * w) - bias)
     return float(min(1.0, 2 * upper)), float(min(1.0, 2 * (1 - upper)))
+
+
+def _two_valued(gaps: NDArray) -> tuple[float, float]:
+    """The exact binomial test of samples with two values, such as shares of yes and no: as `p_values`."""
+    from scipy.stats import binom
+
+    low, high = gaps.min(), gaps.max()
+    if low >= 0 or high <= 0:  # a mean of 0 is out of reach, so only signs count
+        p = min(1.0, 2.0 ** (1 - int((gaps != 0).sum())))
+        return (p, 1.0) if low >= 0 else (1.0, p)
+    count, share = int((gaps == high).sum()), -low / (high - low)  # of the high value where the mean is 0
+    above, below = binom.sf(count - 1, len(gaps), share), binom.cdf(count, len(gaps), share)
+    return float(min(1.0, 2 * above)), float(min(1.0, 2 * below))
 
 
 @functools.lru_cache(maxsize=8)

@@ -202,6 +202,12 @@ def _compared(quantity: Quantity, bound: float | Quantity, side: str, inclusive:
             if one.value.mean is None:
                 return undecided(f"{one.name} is undefined", *estimates)
         mine, other = found.value.samples, limit.value.samples
+        for one, samples, exact in (
+            (found, mine, quantity.exact),
+            (limit, other, not isinstance(bound, Quantity) or bound.exact),
+        ):
+            if samples is None and not exact:
+                return undecided(f"{one.name} is a number without samples, and is not declared exact", *estimates)
         if mine is None and other is None:
             gap = sign * (found.mean - limit.mean)
             return fact(gap >= 0 if inclusive else gap > 0, *estimates)

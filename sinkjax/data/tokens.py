@@ -84,8 +84,13 @@ def spans(count: int, validation: float) -> dict[str, list[tuple[int, int]]]:
 
 
 def folder_for(corpus: Corpus, root: Path) -> Path:
-    """The folder under `root` in which `prepare` keeps a corpus unless told otherwise: one for each setting."""
+    """The folder under `root` in which `prepare` keeps a corpus unless told otherwise: one for each setting.
+
+    The packaged text has one for each of its versions.
+    """
     settings = _settings(corpus)
+    if sources.kind(corpus) == "packaged":
+        settings |= {"sha256": sources.identify(corpus)["sha256"]}
     slug = re.sub(r"[^a-z0-9]+", "-", str(settings["text"]).lower()).strip("-")[-40:]
     return root / f"{slug}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:10]}"
 

@@ -59,10 +59,14 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
     return Quantity(name or f"effect on {measure.name} ({_said(label)})", of)
 
 
-def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: bool = False) -> Quantity:
-    """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any."""
+def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: bool = False, exact: bool = False) -> Quantity:
+    """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any.
+
+    exact: whether its number has no sampling error, as a property of the weights.
+    """
     said = name or f"{measure} ({_said(label)})"
-    return quantity(said, lambda results: results.own_row(chosen(label, results), measure), unit, signed)
+    row = quantity(said, lambda results: results.own_row(chosen(label, results), measure), unit, signed)
+    return replace(row, exact=exact)
 
 
 def difference(measure: Measure, label: Label, other: Label, name: str) -> Quantity:

@@ -77,6 +77,23 @@ def test_samples_without_spread_are_tested_by_their_signs():
     assert p_values(np.zeros(64)) == p_values([5.0]) == p_values([np.nan]) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("high", "n", "p"),
+    [(7, 8, 9 / 128), (8, 8, 2**-7), (12, 16, 0.0768), (39, 64, 0.1034), (4, 8, 1.0)],
+)
+def test_shares_of_yes_and_no_are_tested_by_the_binomial(high, n, p):
+    answers = np.repeat([1.0, 0.0], [high, n - high])
+    above, below = p_values(answers - 0.5)
+    assert above == pytest.approx(p, abs=1e-4)
+    assert below == 1.0 or high == 4
+
+
+def test_two_values_on_one_side_are_tested_by_their_signs():
+    assert p_values([0.0] * 7 + [3.0]) == (1.0, 1.0)
+    assert p_values([0.0] * 2 + [-3.0] * 6) == (1.0, 2**-5)
+    assert p_values([1.0] * 4 + [3.0] * 4) == (2**-7, 1.0)
+
+
 def test_an_interval_keeps_its_samples():
     samples = np.array([1.0, np.nan, 3.0])
     np.testing.assert_array_equal(interval(samples).samples, samples)

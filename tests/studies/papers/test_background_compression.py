@@ -107,7 +107,7 @@ def judged(shares=(0.5, 0.5, 0.99, 0.99, 0.99, 0.99, 0.99, 0.5, 0.5), slack=0.0,
         ({"sinks": (34.7, 0, 70)}, "ssssih"),
         ({"sinks": (36, 0, 70)}, "ssssch"),
         ({"sinks": (30, 5, 70)}, "ssssih"),
-        ({"sinks": (0, 0, 1)}, "ssssnh"),
+        ({"sinks": (0, 0, 1)}, "ssssih"),
         ({"slack": 2e-4}, "sssssf"),
     ],
 )

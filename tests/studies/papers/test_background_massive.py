@@ -114,7 +114,7 @@ STEADY = dict.fromkeys(range(1, L), 600.0)
     [
         ({}, "sssss"),
         ({"there": False}, "cssss"),
-        ({"prompts": 4}, "innnn"),
+        ({"prompts": 4}, "iiiii"),
         ({"sizes": dict.fromkeys((2, 3, 4, 5), 600.0)}, "scsss"),  # not in the first quarter
         ({"sizes": dict.fromkeys((1, 2, 4), 600.0)}, "scsss"),  # two stretches
         ({"sizes": STEADY | {3: 1201.0}}, "scsss"),

@@ -125,8 +125,8 @@ BASE = {
         ),  # not where it grows in the donor run
         ({(single(patch.ATTENTION, 3), SIZE): 50}, 100, "sssi"),
         ({(single(patch.ATTENTION, 0), SIZE): 52}, 100, "sssc"),  # any layer counts
-        ({(DONOR, SIZE): 0.5}, 100, "ssnn"),
-        ({(DONOR, SINKS): 10.5}, 100, "nnnn"),
+        ({(DONOR, SIZE): 0.5}, 100, "ssii"),
+        ({(DONOR, SINKS): 10.5}, 100, "iiii"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(change, percentile, verdicts):

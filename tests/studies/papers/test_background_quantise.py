@@ -72,7 +72,7 @@ def test_controls_do_the_same_at_other_positions():
         ({"token": 31}, "scs"),
         ({"masked": -5.1}, "ssi"),
         ({"masked": -7.2}, "ssc"),
-        ({"largest": 10.0}, "nnn"),
+        ({"largest": 10.0}, "iii"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(change, verdicts):

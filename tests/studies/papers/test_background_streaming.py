@@ -28,7 +28,7 @@ def test_controls_keep_as_many_other_early_tokens():
     ("change", "percentile", "verdicts"),
     [
         ({}, 0, "ssss"),
-        ({0: 0.6}, 0, "innn"),  # perhaps no damage
+        ({0: 0.6}, 0, "iiii"),  # perhaps no damage
         ({0: 0.1}, 0, "cnnn"),
         ({4: 0.3}, 0, "sisi"),  # about 90 % of the damage undone, as with one
         ({4: 0.8}, 0, "scsc"),

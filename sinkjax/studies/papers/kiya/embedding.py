@@ -106,7 +106,9 @@ def is_llama_3b(architecture: Any) -> bool:
 
 def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
     k_bos, k_avg, cos_bos, cos_avg = config.published
-    cosines, norms = ([(st.listed(BOS, name), st.listed(MEAN, name)) for name in names] for names in (COSINES, NORMS))
+    cosines, norms = (
+        [(st.listed(BOS, name, exact=True), st.listed(MEAN, name, exact=True)) for name in names] for names in (COSINES, NORMS)
+    )
     special = (st.all_of(st.above(bos, mean), st.above_controls(bos)) for bos, mean in cosines)
     words = """by every convention the cosine with k_bos is above that with k_avg, and among those of the ordinary tokens
         p = (1 + b) / (1 + m) is at most 0.05"""

@@ -195,7 +195,8 @@ def test_a_claim_on_what_prevents_a_sink_applies_only_where_there_is_one(eight):
     assert judged(eight, more=10, less="d", sinks="a").verdict == "supported"
     assert judged(eight, more=10, less="a", sinks="a").verdict == "contradicted"
     found = judged(eight | {"a": eight["d"]}, more=10, less="d", sinks="b")
-    assert found.verdict == "not applicable"
+    assert found.verdict == "inconclusive"
+    assert "7 independent samples decide nothing" in found.reason
 
 
 def test_a_claim_names_its_source(eight):
