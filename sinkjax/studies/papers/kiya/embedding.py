@@ -147,7 +147,7 @@ def findings(config: Embedding, architecture: Any) -> Iterator[st.Quantity]:
 
 def near(config: Embedding, vector: str, measure: str) -> st.Rule:
     """A convention gives the paper's number."""
-    ours, paper = st.listed(vector, measure), published(config)[vector, measure]
+    ours, paper = st.listed(vector, measure, exact=True), published(config)[vector, measure]
     slack = max(CLOSE * abs(paper), 0.0005)
     return st.all_of(st.at_least(ours, paper - slack), st.at_most(ours, paper + slack))
 
