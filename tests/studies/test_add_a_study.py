@@ -38,9 +38,9 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
     out = tmp_path / "out"
     assert cli.main(["plan", *arguments(example)]) == 0
     assert cli.main(["run", *arguments(example), "--out", str(out)]) == 0
-    verdicts = {line["statement"]: line["verdict"] for line in csv.DictReader((out / "claims.csv").open())}
+    verdicts = {line["claim"]: line["verdict"] for line in csv.DictReader((out / "claims.csv").open())}
     assert len(verdicts) == 2
-    assert set(verdicts.values()) <= {"supported", "inconclusive"}
+    assert set(verdicts.values()) <= {"supported", "contradicted", "inconclusive"}
     summary = [*csv.DictReader((out / "summary.csv").open())]
     assert {line["edit"] for line in summary} == {"no edit", "layer 0", "layer 1", "layer 2"}
     assert {line["controls"] for line in summary} == {"0", "3"}
