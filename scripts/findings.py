@@ -29,11 +29,12 @@ HEAD = """# What was found
 
 Made by `python scripts/findings.py {folders}`; [findings.csv](findings.csv) holds every verdict as a row.
 
-The rules were chosen on the *explore* split of the texts, or before any numbers were seen, and are judged here on the
-*{split}* split, whose documents no one looked at then. For a model that was looked at when rules were chosen this confirms
-across texts, not across models. A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p
-corrected by Holm within each study); [add-a-study.md](add-a-study.md#rules-and-verdicts) explains the rules. Settings,
-commands and run times are in `configs/`.
+The rules were fixed before these numbers were seen, some of them after a look at SmolLM2 and the small models on other texts
+(excerpts of novels); the studies' notes name those. They are judged here on the *{split}* split of the texts, whose documents
+no one looked at before. For a model that was looked at when rules were chosen this confirms across texts, not across models.
+A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p corrected by Holm within each
+study); [add-a-study.md](add-a-study.md#rules-and-verdicts) explains the rules. Settings, commands and run times are in
+`configs/`.
 """
 GROUPS = {
     "What holds on these models": "Supported on one or more trained models, contradicted on none.",
