@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sinkjax.analysis.claims import Judgement, claims_csv, expected_false
-from sinkjax.analysis.estimates import in_digits, sentence
+from sinkjax.analysis.estimates import in_digits
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
@@ -73,7 +73,8 @@ def read(folder: Path) -> tuple[str, str, dict[str, Section | str]]:
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
-    column = f"{chosen.config.model}, after BOS" if chosen.config.bos == "model" else chosen.config.model
+    bos = {"none": "", "model": ", after BOS"}.get(chosen.config.bos, f", with token {chosen.config.bos} as BOS")
+    column = f"{chosen.config.model}{bos}"
     split = getattr(chosen.config, "split", None) or "confirm"
     if not chosen.suite:
         return column, split, {chosen.experiment: run.section_of(chosen, folder)}
@@ -88,10 +89,23 @@ def page(found: Mapping[str, Found], splits: Mapping[str, str], folders: Sequenc
     """
     names = [name for name in studies() if any(name in column for column in found.values())]
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
-    parts = [HEAD.format(folders=named(folders), split="* and *".join(dict.fromkeys(splits.values()))), counted(found)]
+    parts = [
+        HEAD.format(folders=named(folders), split="* and *".join(dict.fromkeys(splits.values()))),
+        models(found),
+        counted(found),
+    ]
     parts += ["## In short\n", in_short(found), "## Studies\n", table(["study", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
+
+
+def models(found: Mapping[str, Found]) -> str:
+    """What each column's weights are, with what they were stored as."""
+    lines = []
+    for column, sections in found.items():
+        names = dict.fromkeys(section.provenance.get("model") for section in sections.values() if isinstance(section, Section))
+        lines += [f"- *{column}*: {name}." for name in names if name and name != column]
+    return "\n".join(lines) + "\n"
 
 
 def counted(found: Mapping[str, Found]) -> str:
@@ -106,15 +120,15 @@ def counted(found: Mapping[str, Found]) -> str:
 
 
 def in_short(found: Mapping[str, Found]) -> str:
-    """Every empirical claim under what can be said of it, with the models that say so."""
-    groups: dict[str, list[str]] = {title: [] for title in GROUPS}
+    """Every empirical claim under what can be said of it: a row each, with its verdict on each model."""
+    groups: dict[str, list[list[str]]] = {title: [] for title in GROUPS}
     for (study, statement), claims in by_claim(found).items():
         source = next((claim.source for claim in claims.values() if claim.source), "")
-        where = {verdict: [model for model, claim in claims.items() if claim.verdict == verdict] for verdict in VERDICTS}
-        said = "; ".join(f"{verdict}: {', '.join(models)}" for verdict, models in where.items() if models)
-        about = f" ({source})" if source else ""
-        groups[group(claims)].append(f"- {statement}{about} [{study}](#{anchor(study)}). {sentence(said)}")
-    parts = [f"### {title}\n\n{GROUPS[title]}\n\n" + "\n".join(lines) + "\n" for title, lines in groups.items() if lines]
+        about = f"{statement} *{source}*" if source else statement
+        verdict_on = [claims[model].verdict if model in claims else "-" for model in found]
+        groups[group(claims)].append([about, f"[{study}](#{anchor(study)})", *verdict_on])
+    head = ["claim", "study", *found]
+    parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
     return "\n".join(parts)
 
 
