@@ -223,8 +223,12 @@ def stated(record: Any) -> dict[str, Any]:
     return {
         field.name: getattr(record, field.name)
         for field in dataclasses.fields(record)
-        if not (field.metadata.get("later") and getattr(record, field.name) == field.default)
+        if not (field.metadata.get("later") and getattr(record, field.name) == _default(field))
     }
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def plain(value: Any) -> Any:

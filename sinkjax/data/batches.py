@@ -14,9 +14,10 @@ import numpy as np
 
 from sinkjax.data.config import Blocks
 from sinkjax.data.tokens import Split, Tokens
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, unknown
 
 Batch = dict[str, np.ndarray]
+CYCLE = 1_000  # rows in which each domain has its share
 SHORTEST = 64  # tokens of a document with which a block may begin: those in which sinks are measured (Gu et al. 2025)
 
 
@@ -25,7 +26,8 @@ class Batches:
 
     "train" never ends: every block once an epoch, each epoch in an order of its own, an epoch's end within a batch if it
     comes to that. "validation" has `count` batches of distinct blocks, the same for every seed; what does not fill a batch is
-    left out, unless it is all there is. `unique` and `repeated_blocks` act on "train" only.
+    left out, unless it is all there is. `unique`, `repeated_blocks` and `weights` act on "train" only. With weights each domain
+    has epochs of its own, and every `CYCLE` rows hold it as often as its weight says, to the nearest row.
 
     blocks: how many different blocks there are. count: how many batches, None for "train".
     """
@@ -57,7 +59,8 @@ class Batches:
         self._seed = config.data_seed if split == "train" else 0
         self._starts = self._block_starts()
         self._repeated, self._fresh = self._choice()
-        self.blocks = len(self._fresh) + len(self._repeated)
+        self._domains = self._by_domain()
+        self.blocks = len(self._repeated) + sum(len(blocks) for blocks, _ in self._domains.values())
         self.rows = min(config.batch, len(self._fresh)) if split == "validation" else config.batch
         self.count = len(self._fresh) // self.rows if split == "validation" else None
 
@@ -118,18 +121,52 @@ class Batches:
             )
         return repeated, fresh
 
+    def _by_domain(self) -> dict[str, tuple[np.ndarray, int]]:
+        """Domain -> the blocks that begin in it, and their rows of a cycle; one domain of all blocks where none is weighted."""
+        weights, domains = self.config.weights, self.tokens.domains
+        if self.split == "validation" or not weights:
+            return {"": (self._fresh, CYCLE)}
+        if not domains:
+            raise SinkjaxError(f"{self.tokens.folder} was made before domains were kept; delete it to make it anew")
+        for name in weights:
+            if name not in domains:
+                raise unknown("domain", name, domains)
+        number = np.searchsorted(list(domains.values()), self._starts[self._fresh], side="right") - 1
+        blocks = [self._fresh[number == list(domains).index(name)] for name in weights]
+        for name, found in zip(weights, blocks, strict=True):
+            if not len(found):
+                raise SinkjaxError(f"the domain {name!r} of {self.tokens.folder} begins no block of the training split")
+        edges = np.rint(np.cumsum([0.0, *weights.values()]) / sum(weights.values()) * CYCLE).astype(int)
+        return {name: (found, int(rows)) for name, found, rows in zip(weights, blocks, np.diff(edges), strict=True)}
+
     def _chosen(self, k: int) -> np.ndarray:
         """The numbers of the blocks of batch k, those that recur first."""
         repeated = self._repeated_rows
-        parts = ((self._repeated, repeated, "repeated"), (self._fresh, self.rows - repeated, "order"))
-        found = []
-        for blocks, rows, name in parts:
-            place = np.arange(k * rows, (k + 1) * rows)
-            epoch = place // max(1, len(blocks))
-            for number in np.unique(epoch):
-                order = _order(self._seed, name, int(number), len(blocks))
-                found.append(blocks[order[place[epoch == number] % len(blocks)]])
-        return np.concatenate(found)
+        rows = self.rows - repeated
+        found = [self._in_order("repeated", self._repeated, np.arange(k * repeated, (k + 1) * repeated))]
+        place = np.arange(k * rows, (k + 1) * rows)
+        if len(self._domains) == 1:
+            ((blocks, _),) = self._domains.values()
+            return np.concatenate([*found, self._in_order("order", blocks, place)])
+        chosen = np.empty(rows, np.int64)
+        for cycle in np.unique(place // CYCLE):
+            here = place // CYCLE == cycle
+            domain = np.repeat(np.arange(len(self._domains)), [share for _, share in self._domains.values()])
+            domain = domain[_order(self._seed, "domains", int(cycle), CYCLE)]
+            for number, (name, (blocks, share)) in enumerate(self._domains.items()):
+                before = np.cumsum(domain == number) - 1 + cycle * share  # rows of this domain before each row of the cycle
+                mine = here & (domain[place % CYCLE] == number)
+                chosen[mine] = self._in_order(f"order of {name}", blocks, before[place[mine] % CYCLE])
+        return np.concatenate([*found, chosen])
+
+    def _in_order(self, name: str, blocks: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """The blocks at these places of an endless reading, int64 [place]: all of them once an epoch, in an order of its own."""
+        found = np.empty(len(place), np.int64)
+        epoch = place // max(1, len(blocks))
+        for number in np.unique(epoch):
+            order = _order(self._seed, name, int(number), len(blocks))
+            found[epoch == number] = blocks[order[place[epoch == number] % len(blocks)]]
+        return found
 
     def _batch(self, blocks: np.ndarray) -> Batch:
         """The batch of the blocks of these numbers."""

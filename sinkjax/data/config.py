@@ -7,10 +7,14 @@ A training that reads text has the fields of `Corpus` and `Blocks` among its own
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import tyro
+
 from sinkjax.config_files.checks import above, at_least, each_once, only_for
+from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError, one_of
 
 C = TypeVar("C")
@@ -83,6 +87,9 @@ class Blocks:
     """further blocks that recur in every batch"""
     repeated_rows: int = 0
     """rows of a batch that they fill"""
+    weights: tyro.conf.Suppress[Mapping[str, float]] = field(default_factory=dict, hash=False, metadata=LATER)
+    """domain (a folder directly below a folder of texts, a genre of the packaged text) -> its share of the training blocks that
+    are read, relative to the others; a domain that is not named is not read. None named: all blocks alike"""
     data_seed: int = 0
     """of the order, the choice of blocks and the random tokens"""
 
@@ -92,6 +99,9 @@ class Blocks:
         above(self, unique=0)
         if self.unique > 1:
             raise SinkjaxError(f"unique must be at most 1, not {self.unique}")
+        for domain, weight in self.weights.items():
+            if type(weight) not in (int, float) or not 0 < weight < float("inf"):
+                raise SinkjaxError(f"the weight of the domain {domain!r} must be a number above 0, not {weight!r}")
         for name in ("fixed_positions", "random_positions"):
             for position in getattr(self, name):
                 if not 0 <= position <= self.context:

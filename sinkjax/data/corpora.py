@@ -186,7 +186,15 @@ def _digest(texts: Iterable[str]) -> str:
 
 def packaged_documents() -> list[str]:
     """The packaged documents, genre by genre, each ending with a line break."""
-    return [document.passages[0] + "\n" for document in _packaged()]
+    return [text for texts in packaged_genres().values() for text in texts]
+
+
+def packaged_genres() -> dict[str, list[str]]:
+    """Genre -> its packaged documents, each ending with a line break."""
+    genres: dict[str, list[str]] = {}
+    for document in _packaged():
+        genres.setdefault(document.genre, []).append(document.passages[0] + "\n")
+    return genres
 
 
 def _packaged() -> list[_Document]:

@@ -48,14 +48,14 @@ def groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         yield group
 
 
-def beginning(documents: Iterable[str], limit: int | None) -> Iterator[str]:
-    """The documents that hold something, as far as `limit` bytes of UTF-8 go; None: all of them."""
+def beginning(documents: Iterable[tuple[str, str]], limit: int | None) -> Iterator[tuple[str, str]]:
+    """The documents (domain, text) that hold something, as far as `limit` bytes of UTF-8 go; None: all of them."""
     left = limit
-    for text in documents:
+    for domain, text in documents:
         if left is not None:
             raw = text.encode()
             text, left = raw[:left].decode(errors="ignore"), left - len(raw)
         if text:
-            yield text
+            yield domain, text
         if left is not None and left <= 0:
             return

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from sinkjax.data.config import Corpus
-from sinkjax.data.corpora import PACKAGED, packaged_documents
+from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
 from sinkjax.errors import SinkjaxError, unknown
 
 # Suffix of a local file -> the builder of `datasets` that reads it.
@@ -54,28 +55,41 @@ def identify(corpus: Corpus) -> dict[str, Any]:
     return {"kind": source, "name": _root(corpus).name, "files": {name: _digest(path) for name, path in files.items()}}
 
 
-def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[str]:
-    """The documents in their order: rows of a data set or of a file of records, files of text, the packaged ones.
+def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The documents in their order, each as (domain, text): rows of a data set or of a file of records, or files of text.
+
+    A domain is a folder directly below a folder of texts, or a genre of the packaged text; all else is the domain "". The
+    documents of one follow each other.
 
     identity: from `identify`. Errors: as there; text that is not UTF-8; a column that is missing or holds no text.
     """
     if identity["kind"] == "packaged":
-        yield from packaged_documents()
-        return
+        yield from ((genre, text) for genre, texts in packaged_genres().items() for text in texts)
+    elif identity["kind"] == "hub":
+        options = {"path": corpus.text, "name": corpus.subset, "revision": identity["commit"]}
+        yield from (("", text) for text in _rows(corpus, options))
+    else:
+        found = sorted(_files(corpus).items(), key=lambda file: _domain(file) != "")  # stable: those below no folder go first
+        for domain, files in groupby(found, key=_domain):
+            paths = [path for _, path in files]
+            options = {"path": BUILDERS[paths[0].suffix], "data_files": {corpus.split: [str(path) for path in paths]}}
+            if options["path"] == "text":
+                options |= {"sample_by": "document", "encoding": "utf-8-sig"}
+            yield from ((domain, text) for text in _rows(corpus, options))
+
+
+def _domain(file: tuple[str, Path]) -> str:
+    """The folder directly below the corpus's that holds a file (name -> path), or ""."""
+    return file[0].partition("/")[0] if "/" in file[0] else ""
+
+
+def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
+    """The text of each row of a data set. options: those of `datasets.load_dataset` that name it."""
     import datasets
 
-    options: dict[str, Any] = {"split": corpus.split, "streaming": True}
-    if identity["kind"] == "hub":
-        options |= {"path": corpus.text, "name": corpus.subset, "revision": identity["commit"]}
-    else:
-        files = _files(corpus)
-        builder = BUILDERS[next(iter(files.values())).suffix]
-        options |= {"path": builder, "data_files": {corpus.split: [str(path) for path in files.values()]}}
-        if builder == "text":
-            options |= {"sample_by": "document", "encoding": "utf-8-sig"}
     column = "text" if options["path"] == "text" else corpus.column
     try:
-        for row in datasets.load_dataset(**options):
+        for row in datasets.load_dataset(**options, split=corpus.split, streaming=True):
             if not isinstance(row.get(column), str):
                 raise unknown(f"column with text in {corpus.text}", column, [key for key in row if isinstance(row[key], str)])
             yield row[column]

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -68,6 +69,12 @@ class Tokens:
     def sha256(self) -> str:
         """Of the ids: the corpus's hash, to be stored with every result."""
         return str(self.card["tokens"]["sha256"])
+
+    @property
+    def domains(self) -> Mapping[str, int]:
+        """Domain (see `sources.documents`) -> the index of its first token, ascending; none in a card of a former version."""
+        found: Mapping[str, int] = self.card.get("domains", {})
+        return found
 
     def spans(self, split: Split) -> list[tuple[int, int]]:
         """The stretches (start, stop) of `ids` that belong to a split, ascending; no token belongs to both splits."""
@@ -141,12 +148,12 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     """Write a corpus into an empty folder."""
     identity = sources.identify(corpus)
 
-    def documents() -> Iterator[str]:
+    def documents() -> Iterator[tuple[str, str]]:
         return pieces.beginning(sources.documents(corpus, identity), corpus.limit)
 
     if corpus.tokenizer == BPE:
         say(f"training a tokenizer of {corpus.vocabulary:,} tokens on {corpus.text}")
-        rest = documents()
+        rest = (text for _, text in documents())
         first = next(rest, "") or _empty(corpus)
         tokenizer = vocabulary.train_bpe((piece.text for piece in pieces.cut(chain([first], rest))), corpus.vocabulary)
     else:
@@ -158,19 +165,22 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
     before, after = _separators(corpus, tokenizer)
     backend = vocabulary.encoder(tokenizer)
     text, ids, counts = hashlib.sha256(), hashlib.sha256(), {"documents": 0, "bytes": 0, "count": 0}
+    domains: dict[str, int] = {}
     with (folder / IDS).open("wb") as file:
-        for group in pieces.groups(pieces.cut(documents())):
-            encoded = backend.encode_batch_fast([piece.text for piece in group], add_special_tokens=False)
-            for piece, encoding in zip(group, encoded, strict=True):
-                found = [*before * piece.first, *encoding.ids, *after * piece.last]
-                raw = np.array(found, dtype.newbyteorder("<")).tobytes()
-                utf8 = piece.text.encode()
-                text.update(utf8 + b"\0" * piece.last)
-                ids.update(raw)
-                file.write(raw)
-                counts["documents"] += piece.last
-                counts["bytes"] += len(utf8)
-                counts["count"] += len(found)
+        for domain, group_of in groupby(documents(), key=itemgetter(0)):
+            domains[domain] = counts["count"]
+            for group in pieces.groups(pieces.cut(text for _, text in group_of)):
+                encoded = backend.encode_batch_fast([piece.text for piece in group], add_special_tokens=False)
+                for piece, encoding in zip(group, encoded, strict=True):
+                    found = [*before * piece.first, *encoding.ids, *after * piece.last]
+                    raw = np.array(found, dtype.newbyteorder("<")).tobytes()
+                    utf8 = piece.text.encode()
+                    text.update(utf8 + b"\0" * piece.last)
+                    ids.update(raw)
+                    file.write(raw)
+                    counts["documents"] += piece.last
+                    counts["bytes"] += len(utf8)
+                    counts["count"] += len(found)
     if not counts["bytes"]:
         _empty(corpus)
     card = {
@@ -179,6 +189,7 @@ def _make(corpus: Corpus, folder: Path, say: Say) -> None:
         "source": identity,
         "text": {"documents": counts["documents"], "bytes": counts["bytes"], "sha256": text.hexdigest()},
         "tokens": {"count": counts["count"], "dtype": dtype.name, "sha256": ids.hexdigest()},
+        "domains": domains,
         "tokenizer": {
             "vocab_size": size,
             "bos": tokenizer.bos,

@@ -249,3 +249,64 @@ def test_a_larger_config_gives_its_parts_back(prose):
     assert part(config, Corpus) == Corpus(limit=20_000)
     with pytest.raises(SinkjaxError, match="prefix must be at most context"):
         part(Training(context=3, prefix=4), Blocks)
+
+
+@pytest.fixture(scope="module")
+def domains():
+    """Tokens that say where they stand, in three domains."""
+    card = {
+        "corpus": {"validation": 0.1, "tokenizer": "none"},
+        "tokenizer": {"vocab_size": 20_000, "bos": 19_999},
+        "domains": {"law": 0, "letters": 4_000, "poems": 10_000},
+    }
+    return Tokens(None, card, np.arange(19_000, dtype=np.uint16))
+
+
+def of_domains(tokens, weights, steps, **fields):
+    """The first token of each block of some batches, in their order."""
+    batches = Batches(tokens, small(bos="none", weights=weights, **fields))
+    return np.concatenate([batches.at(k)["tokens"][:, 0] for k in steps])
+
+
+def test_every_thousand_rows_hold_each_domain_as_often_as_its_weight_says(domains):
+    firsts = of_domains(domains, {"law": 1, "poems": 3}, range(250))  # 2,000 rows
+    for rows in (firsts[:1_000], firsts[1_000:]):
+        assert (np.sum(rows < 4_000), np.sum((rows >= 4_000) & (rows < 10_000)), np.sum(rows >= 10_000)) == (250, 0, 750)
+
+
+def test_each_domain_is_read_in_epochs_of_its_own(domains):
+    firsts = of_domains(domains, {"law": 1, "poems": 3}, range(250))
+    law = firsts[firsts < 4_000]
+    blocks = len(np.unique(law))
+    for epoch in range(len(law) // blocks):
+        assert len(np.unique(law[epoch * blocks : (epoch + 1) * blocks])) == blocks
+    assert not np.array_equal(law[:blocks], law[blocks : 2 * blocks])
+
+
+def test_the_domains_of_a_batch_depend_on_its_number_alone(domains):
+    config = small(bos="none", weights={"law": 1, "letters": 2, "poems": 3}, repeated_blocks=4, repeated_rows=3)
+    straight = Batches(domains, config)
+    batches = {k: straight.at(k) for k in (0, 1, 199, 200, 201)}
+    same(Batches(domains, config).at(200), batches[200])
+
+
+def test_one_domain_alone_is_read_alone(domains):
+    assert np.all(np.isin(of_domains(domains, {"letters": 0.2}, range(40)) // 1_000, range(4, 10)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({"laws": 1}, "did you mean 'law'"),
+        ({"law": 0}, "must be a number above 0, not 0"),
+        ({"law": float("nan")}, "above 0, not nan"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(domains, weights, words):
+    with pytest.raises(SinkjaxError, match=words):
+        of_domains(domains, weights, [0])
+
+
+def test_weights_need_domains(counted):
+    with pytest.raises(SinkjaxError, match="made before domains were kept"):
+        Batches(counted, small(weights={"law": 1}))

@@ -38,8 +38,8 @@ def test_groups_hold_every_piece_in_its_order(documents, size):
 
 @given(st.lists(st.text("aé🐋 ", max_size=9), max_size=5), st.integers(1, 60))
 def test_the_beginning_is_so_many_bytes_and_no_half_character(documents, limit):
-    found = "".join(pieces.beginning(documents, limit)).encode()
+    found = "".join(text for _, text in pieces.beginning([("", text) for text in documents], limit)).encode()
     whole = "".join(documents).encode()
     assert whole.startswith(found)
     assert min(len(whole), limit) - 3 <= len(found) <= limit
-    assert list(pieces.beginning(documents, None)) == [text for text in documents if text]
+    assert list(pieces.beginning([("a", text) for text in documents], None)) == [("a", text) for text in documents if text]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sinkjax.checkpoints.tokenizer import write_folder_tokenizer
 from sinkjax.data import pieces, sources, tokens, vocabulary
 from sinkjax.data.config import Corpus
-from sinkjax.data.corpora import packaged_documents
+from sinkjax.data.corpora import packaged_documents, packaged_genres
 from sinkjax.data.tokens import folder_for, open_tokens, prepare, spans
 from sinkjax.errors import SinkjaxError
 
@@ -65,6 +65,22 @@ def test_the_card_says_what_the_file_was_made_of(packaged):
     assert card["tokenizer"] | {"sha256": ""} == {"vocab_size": SMALL, "bos": 0, "eos": 1, "sha256": ""}
     assert {"sinkjax", "tokenizers", "datasets", "numpy"} == set(card["versions"])
     assert (packaged.vocab_size, packaged.bos, packaged.sha256) == (SMALL, 0, card["tokens"]["sha256"])
+
+
+def test_the_domains_of_the_packaged_text_are_its_genres(packaged):
+    assert list(packaged.domains) == list(packaged_genres())
+    encode = packaged.tokenizer.encode
+    lengths = [sum(len(encode(text)) for text in texts) for texts in packaged_genres().values()]
+    assert list(packaged.domains.values()) == [0, *np.cumsum(lengths[:-1])]
+
+
+def test_the_domains_of_a_folder_are_the_folders_below_it(tmp_path):
+    for name, text in {"law/a.txt": "one two", "law/deep/b.txt": "three", "top.txt": "four", "poems/c.txt": "five"}.items():
+        (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "texts" / name).write_text(text)
+    found = prepare(Corpus(text=str(tmp_path / "texts"), vocabulary=258, limit=17), tmp_path / "corpus")
+    assert found.domains == {"": 0, "law": 4, "poems": 16}
+    assert found.tokenizer.decode(found.ids) == "fourone twothreef"
 
 
 def test_the_same_corpus_gives_the_same_bytes_and_is_not_made_twice(packaged, tmp_path, monkeypatch):
