@@ -12,6 +12,7 @@ a model, and nothing on the page is written by hand.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def page(found: Mapping[str, Found], splits: Mapping[str, str], folders: Sequenc
         models(found),
         counted(found),
     ]
-    parts += ["## In short\n", in_short(found), "## Studies\n", table(["study", *found], overview)]
+    parts += ["## In short\n", by_paper(found), in_short(found), "## Studies\n", table(["study", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
 
@@ -130,6 +131,22 @@ def in_short(found: Mapping[str, Found]) -> str:
     head = ["claim", "study", *found]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
     return "\n".join(parts)
+
+
+def by_paper(found: Mapping[str, Found]) -> str:
+    """How the claims of each paper fare on each model; a claim of two papers counts under the first."""
+    claims = by_claim(found)
+    papers: dict[str, dict[str, list[Judgement]]] = {}
+    for judged in claims.values():
+        source = next((claim.source for claim in judged.values() if claim.source), "")
+        paper = match[0] if (match := re.match(r"(after )?.*?\d{4}", source)) else "our own"
+        for model, claim in judged.items():
+            papers.setdefault(paper.removeprefix("after "), {}).setdefault(model, []).append(claim)
+    lines = [
+        [paper, *(verdicts(columns.get(model, ())) if model in columns else "-" for model in found)]
+        for paper, columns in papers.items()
+    ]
+    return table(["claims of", *found], lines)
 
 
 def by_claim(found: Mapping[str, Found]) -> dict[tuple[str, str], dict[str, Judgement]]:

@@ -82,6 +82,24 @@ def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(sc
     ]
 
 
+def test_the_claims_of_a_paper_are_counted_together(script):
+    def sourced(verdict, source):
+        return Judgement(f"{verdict} by {source}", verdict, "r", source=source)
+
+    own = sourced("supported", "")
+    first, second = sourced("supported", "Kiya et al. 2026, Fig. 2"), sourced("contradicted", "after Kiya et al. 2026, section 3")
+    third = sourced("inconclusive", "Bondarenko et al. 2023; Sun et al. 2024")
+    columns = {
+        "trained": {"kiya/mask": section(first, second), "gu/norms": section(third, own)},
+        "random": {"kiya/mask": section(first)},
+    }
+    assert rows(script["by_paper"](columns))[2:] == [
+        ["Kiya et al. 2026", "1 supported, 1 contradicted", "1 supported"],
+        ["Bondarenko et al. 2023", "1 inconclusive", "-"],
+        ["our own", "1 supported", "-"],
+    ]
+
+
 def test_a_model_that_was_refused_and_a_study_without_claims_are_told(script):
     columns = {"trained": {"kiya/mask": section()}, "gateless": {"kiya/mask": "it has no gate"}}
     text = script["page"](columns, SPLITS, [])
