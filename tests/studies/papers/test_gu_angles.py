@@ -129,7 +129,7 @@ def test_there_are_rows_for_all_heads_for_those_that_sink_and_for_layers(rng):
 PROMPTS = 32
 
 
-def planted(values: tuple, percentile: float = 100, n: int = PROMPTS) -> list[str]:
+def planted(values: tuple, percentile: float = 100, n: int = PROMPTS, bos: str | int = "none") -> list[str]:
     """Verdicts with these means of cosine, others, angle, norm and share, in the first n prompts; intervals are 0.5 wide."""
     names = (angles.COSINE, angles.REST, angles.ANGLE, angles.NORM, angles.SHARE)
     rows = {}
@@ -138,7 +138,7 @@ def planted(values: tuple, percentile: float = 100, n: int = PROMPTS) -> list[st
         samples[n:] = np.nan
         found = row(angles.SINKS, name, mean, percentile=percentile)
         rows[angles.SINKS, name] = dataclasses.replace(found, value=interval(samples))
-    return Planted("gu/angles", CONFIG, rows=rows).verdicts()
+    return Planted("gu/angles", dataclasses.replace(CONFIG, bos=bos), rows=rows).verdicts()
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,8 @@ def planted(values: tuple, percentile: float = 100, n: int = PROMPTS) -> list[st
         ((3.1, 1, 9, -3, 99), {"n": 16}, ["inconclusive"] * 3),
         ((3.1, 1, 9, -3, 99), {"n": 8}, ["not applicable"] * 3),
         ((3.1, 1, 9, -3, 99), {"n": 0}, ["not applicable"] * 3),
+        ((3.1, 1, 9, -3, 99), {"bos": "model"}, ["supported", "supported", "not applicable"]),  # all first keys are one key
+        ((3.1, 1, 9, -3, 80), {"bos": 0}, ["supported", "supported", "not applicable"]),
     ],
 )
 def test_verdicts_follow_their_rule(values, options, verdicts):

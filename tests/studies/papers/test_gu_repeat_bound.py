@@ -80,7 +80,8 @@ def test_the_propositions_hold_with_any_weights(data):
     assert data["error"].max() < 1e-5
     assert data["without_positions"].max() < 1e-5
     assert (data["closed"] <= data["bound"].min("xi_from") + 1e-12).all()
-    np.testing.assert_allclose(data["closed"].isel(tokens=0), data["received"], atol=1e-5)
+    np.testing.assert_allclose(data["closed"].isel(tokens=0), data["received"].isel(key=0), atol=1e-5)
+    np.testing.assert_allclose(data["closed_received"], data["received"], atol=1e-5)
 
 
 def test_every_length_has_its_rows(data):
@@ -103,18 +104,34 @@ def test_every_length_has_its_rows(data):
 def test_a_proposition_fails_where_it_is_broken(data, array, enough, broken, claim):
     for size, expected in ((enough, "holds"), (broken, "fails")):
         changed = data.copy(deep=True)
-        changed["closed"][...] = changed["received"][...] = 0  # 12 tokens are few: even attention is nearly a sink
         changed[array][...] = size
         assert verdicts(changed)[claim] == expected
 
 
-@pytest.mark.parametrize("array", ["received", "closed"])
-@pytest.mark.parametrize(("size", "verdict"), [(0.3, "supported"), (0.31, "contradicted")])
-def test_that_no_key_is_a_sink_is_a_finding_and_no_identity(data, array, size, verdict):
-    changed = data.copy(deep=True)
-    changed["closed"][...] = changed["received"][...] = 0
-    changed[array][...] = size
+@pytest.mark.parametrize("array", ["received", "closed_received"])
+@pytest.mark.parametrize(
+    ("size", "keys", "prompts", "verdict"),
+    [
+        (0.3, slice(None), 16, "supported"),  # no more than the threshold
+        (0.31, 0, 16, "contradicted"),
+        (0.31, 3, 16, "contradicted"),  # a sink on another key than the first
+        (0.31, T // 2, 16, "contradicted"),
+        (0.31, slice(T // 2 + 1, None), 16, "supported"),  # keys that few queries see
+        (0.31, 0, 1, "inconclusive"),  # in one prompt alone
+        (0.31, 0, 0, "supported"),
+    ],
+)
+def test_that_no_key_is_a_sink_is_a_finding_by_prompts(data, array, size, keys, prompts, verdict):
+    changed = data.isel(prompt=[0] * 16).copy(deep=True)
+    changed["closed_received"][...] = changed["received"][...] = 0
+    changed[array][:prompts, ..., keys] = size
     assert verdicts(changed)[3] == verdict
+
+
+def test_few_prompts_decide_nothing_about_sinks(data):
+    changed = data.copy(deep=True)
+    changed["closed_received"][...] = changed["received"][...] = 0
+    assert verdicts(changed)[3] == "inconclusive"
 
 
 def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_config: Config):

@@ -23,13 +23,14 @@ from sinkjax.studies.papers.gu.rope_positions import (
     conditions,
     labels,
     measures,
+    on_any_key,
     random_exchanges,
     uneven,
 )
 from tests.studies.planted import Planted, around
 
 CONFIG = RopePositions(length=10, places=(2, 5), shift=7, controls=20)
-AT_FIRST, AT_PLACE = measures(CONFIG)[0].name, at_place(CONFIG).name
+AT_FIRST, AT_PLACE, ANYWHERE = measures(CONFIG)[0].name, at_place(CONFIG).name, on_any_key(CONFIG).name
 
 
 def indices(edit: sinkjax.Edit) -> list[int]:
@@ -72,6 +73,15 @@ def test_the_rate_on_key_t_is_read_at_each_conditions_own_t():
     assert rates[2].tolist() == [100] * 3
 
 
+def test_the_largest_rate_is_that_of_one_key_in_each_prompt():
+    received = np.zeros((1, 3, 1, 4, 10))  # edit, prompt, layer, head, key
+    received[0, 0, 0, :2, 3] = received[0, 0, 0, 2, 0] = 1  # two heads on key 3, one on key 0
+    received[0, 1, 0, :, 5] = 1  # five queries see the middle one
+    received[0, 2, 0, :, 6:] = 1  # few queries see these
+    data = xarray.Dataset({"attention_received": (("edit", "prompt", "layer", "head", "key"), received)})
+    assert on_any_key(CONFIG).of(data).tolist() == [[50, 100, 0]]
+
+
 def test_unevenness_is_that_of_the_worst_prompt():
     largest = np.full((2, 3, 4, 10), 2.0)  # edit, prompt, depth, position
     largest[1, 2, 3, 4] = 3
@@ -87,10 +97,10 @@ def planted(bos: str | int = "none", position: str = "", **changed: float) -> li
     every = [*labels(CONFIG, "no edit", ALL), *EXCHANGED]
     rates = {(f"natural text: {label}", AT_FIRST): 80.0 for label in every}
     rates |= {(f"natural text: {label}", AT_PLACE): 0.0 for label in EXCHANGED}
-    rates |= {(f"one token repeated: {label}", name): 0.0 for label in every for name in (AT_FIRST, AT_PLACE)}
+    rates |= {(f"one token repeated: {label}", ANYWHERE): 0.0 for label in every}
     for where, rate in changed.items():
         kind, label, key = where.split(", ")
-        rates[f"{kind}: {label}", {"0": AT_FIRST, "t": AT_PLACE}[key]] = rate
+        rates[f"{kind}: {label}", {"0": AT_FIRST, "t": AT_PLACE, "any": ANYWHERE}[key]] = rate
     halves = {key: 0.05 if key[0].startswith("one token") else 1.0 for key in rates}
     rows = {
         key: Row(key[0], "planted", key[1], around(rate, halves[key])) for key, rate in rates.items()
@@ -103,10 +113,11 @@ def planted(bos: str | int = "none", position: str = "", **changed: float) -> li
     ("changed", "verdicts"),
     [
         ({}, ["not applicable", "supported", "supported"]),
-        ({"one token repeated, all indices 0, 0": 1.1}, ["not applicable", "contradicted", "supported"]),
-        ({"one token repeated, index 0 becomes 5, t": 1.1}, ["not applicable", "contradicted", "supported"]),
-        ({"one token repeated, index 0 becomes 5, t": 0.9}, ["not applicable", "supported", "supported"]),
-        ({"one token repeated, all indices 0, 0": 1.1, "bos": "model"}, ["not applicable", "not applicable", "supported"]),
+        ({"one token repeated, all indices 0, any": 1.1}, ["not applicable", "contradicted", "supported"]),
+        ({"one token repeated, index 0 becomes 5, any": 1.1}, ["not applicable", "contradicted", "supported"]),
+        ({"one token repeated, index 0 becomes 5, any": 1.02}, ["not applicable", "inconclusive", "supported"]),
+        ({"one token repeated, index 0 becomes 5, any": 0.9}, ["not applicable", "supported", "supported"]),
+        ({"one token repeated, all indices 0, any": 1.1, "bos": "model"}, ["not applicable", "not applicable", "supported"]),
         ({"position": "Learned()"}, ["not applicable", "not applicable", "supported"]),
         ({"natural text, index 0 becomes 5, 0": 40.6}, ["not applicable", "supported", "supported"]),
         ({"natural text, index 0 becomes 5, 0": 40.4}, ["not applicable", "supported", "inconclusive"]),

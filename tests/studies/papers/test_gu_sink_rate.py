@@ -72,12 +72,22 @@ def planted(text: float = 70, random: float = 60, repeat: float = 0, others: flo
         ({"text": 10}, ["inconclusive", "inconclusive", "supported"]),
         ({"text": 5}, ["contradicted", "not applicable", "supported"]),
         ({"repeat": 5}, ["supported", "supported", "contradicted"]),
-        ({"repeat": 5, "bos": "model"}, ["supported", "supported", "not applicable"]),
-        ({"repeat": 5, "bos": 0}, ["supported", "supported", "not applicable"]),
+        ({"repeat": 5, "bos": "model"}, ["supported", "not applicable", "not applicable"]),
+        ({"repeat": 5, "random": 20, "bos": 0}, ["supported", "not applicable", "not applicable"]),
     ],
 )
 def test_verdicts_follow_their_rule(changed, verdicts):
     assert planted(**changed) == verdicts
+
+
+def test_only_text_is_clustered_by_its_documents(rng):
+    """Random and repeated tokens have no documents, so each of their prompts is a sample."""
+    runs = {store: stored(rng.uniform(0, 1, (8, 2, 4, 8))) for store in KINDS}
+    runs["text"].attrs["study"] = {"documents": ["a", "b"] * 4}
+    results = Results(STUDY, CONFIG, runs)
+    _, _, repeat = STUDY.claims(CONFIG, results.architecture)
+    assert repeat.rule(results).estimates[0].value.clusters is None
+    assert results.own[KINDS["text"], measure(0.3)].value.clusters is not None
 
 
 def test_a_claim_has_the_papers_numbers_of_its_inputs_and_threshold():

@@ -193,8 +193,9 @@ def pushed(two: float, five: float, way: str = POSITIONS) -> dict[Dose, float]:
         (20, 45, {}, "supported", "supported"),
         (20, 40, {}, "inconclusive", "supported"),  # at the bound
         (20, 35, {}, "contradicted", "supported"),
-        (45, 20, {}, "supported", "inconclusive"),  # most of a sink at the smaller factor; the other layer has no effect
-        (45, 0, {}, "inconclusive", "not applicable"),  # no effect at the matched factor
+        (45, 20, {}, "contradicted", "inconclusive"),  # half of a sink at a factor without controls alone
+        (60, 45, {}, "supported", "inconclusive"),  # most of a sink at the smaller factor; the other layer has no effect
+        (45, 0, {}, "contradicted", "not applicable"),  # no effect at the matched factor
         (20, 45, {"controls": [60] * 120}, "inconclusive", "supported"),  # random directions do as much
         (20, 45, {"first": 0}, "not applicable", "supported"),  # no sink on key 0 to compare with
         (0, 0, {}, "contradicted", "not applicable"),
@@ -208,7 +209,7 @@ def test_a_reading_is_judged_at_its_bounds(way, two, five, options, sink, growth
 
 
 def test_a_sink_that_falls_in_every_layer_does_not_grow():
-    falling = pushed(45, 20) | {dose._replace(layer=0): rate for dose, rate in pushed(45, 20).items()}
+    falling = pushed(60, 45) | {dose._replace(layer=0): rate for dose, rate in pushed(60, 45).items()}
     assert judged(falling)[:2] == ["supported", "contradicted"]
 
 
@@ -237,6 +238,13 @@ def test_the_largest_effect_of_several_layers_is_ranked_among_the_largest_of_as_
     """One control of 20 in the layer without an effect is as large, so p = 2 / 21."""
     assert judged(pushed(20, 45), controls=[0] * 40)[0] == "supported"
     assert judged(pushed(20, 45), controls=[60, *[0] * 39])[0] == "inconclusive"
+
+
+def test_the_dose_that_is_judged_has_controls_and_is_named():
+    controlled = {entry.label for entry in amplify.conditions(CONFIG, MODEL, MEANS) if entry.budget is not None}
+    assert controlled == {dose.label for dose in amplify.matched(CONFIG)}
+    statements = [claim.statement for claim in STUDY.claims(CONFIG, MODEL)]
+    assert statements[0] == "Head outputs of token 4 pushed away from the mean over positions by s = 5 make it a sink."
 
 
 def test_the_strongest_dose_is_found_in_the_dose_response_alone():

@@ -11,12 +11,13 @@ import pytest
 import xarray
 
 import sinkjax
+from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.li import _neurons, super_neurons
 from sinkjax.studies.papers.li.super_neurons import PARTS, SAME, STORE, STUDY, Neuron, SuperNeurons, largest, rank, together
 from sinkjax.studies.specs import SWEEP, conditions_of, main_sweep, stand_ins
 from sinkjax.studies.study import NO_EDIT
-from tests.studies.planted import PROMPTS, Planted, row
+from tests.studies.planted import PROMPTS, Planted, around, row
 from tests.studies.tiny import write_both
 
 L, F = 3, 128  # so many that one neuron is less than a hundredth of its layer
@@ -133,11 +134,11 @@ LARGE = (Neuron(0, 1), Neuron(1, 2), Neuron(2, 3))  # of extreme norm, in fallin
 SUPPORT: dict[str, Any] = {"own_first": 0.3, "smaller": 0.99, "own_others": -0.1, "concentration": 0.51, "fed": 4}
 
 
-def results(left: float = 1.0, rank: float = 0.0, some: int = PROMPTS, **changed: Any) -> Planted:
+def results(left: float = 1.0, rank: float = 0.0, some: int = PROMPTS, typical: float = 2.0, **changed: Any) -> Planted:
     """Results that support every claim, but for what is changed of two of the three large neurons.
 
     left: the largest |h| at position 0 without all of them, of 30. rank: its percentile among the controls. some: in how many
-    prompts what is changed of prompts is so.
+    prompts what is changed of prompts is so. typical: the largest |h| at a typical other position without an edit.
     """
     config = SuperNeurons(neurons=4)
     size, concentration, fed = np.ones((L, F)), np.zeros((L, F)), np.zeros((L, F))
@@ -154,10 +155,11 @@ def results(left: float = 1.0, rank: float = 0.0, some: int = PROMPTS, **changed
         | {name: (("prompt", "chosen"), array) for name, array in prompts.items()}
         | {"own_massive_dim": (("prompt",), np.full(PROMPTS, 4)), "massive_dim": ((), 4)}
     )
-    _, activation, _ = super_neurons.measures(config)
+    (_, activation, _), other = super_neurons.measures(config), super_neurons.typical()
     whole = together(4)
     rows = {
         (NO_EDIT, activation.name): row(NO_EDIT, activation.name, 30),
+        (NO_EDIT, other.name): Row(NO_EDIT, "planted", other.name, around(typical, 0.2)),
         (whole, activation.name): row(whole, activation.name, left, left - 30, rank),
     }
     labels = [entry.label for entry in stand_ins(main_sweep(STUDY), config, MODEL)]
@@ -190,6 +192,20 @@ def test_each_part_of_a_rule_counts_for_most_of_the_large_neurons(changed, claim
     found = results(**changed).verdicts()
     assert found[claim] == verdict
     assert found.count("supported") >= 5
+
+
+@pytest.mark.parametrize(
+    ("typical", "verdict"), [(2.89, "supported"), (3.0, "inconclusive"), (4.0, "not applicable")], ids=["ten", "near", "seven"]
+)
+def test_without_a_massive_activation_there_is_none_to_feed_or_to_lose(typical, verdict):
+    """At position 0 it is 29 to 31, less ten times 0.2 either way."""
+    assert results(typical=typical).verdicts() == ["supported"] * 4 + [verdict] * 2
+
+
+def test_a_typical_position_is_the_median_of_the_others():
+    largest = np.zeros((1, 1, 2, 6))  # edit, prompt, depth, position
+    largest[0, 0, 1] = [9000, 3, 1, 8000, 2, np.nan]
+    assert super_neurons.typical().of(xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), largest)})) == 2.5
 
 
 def test_without_a_large_neuron_there_is_nothing_to_say_about_them():

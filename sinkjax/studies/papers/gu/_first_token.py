@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax.studies as st
-from sinkjax.analysis import intervals
+from sinkjax.analysis import intervals, metrics
 from sinkjax.analysis.rules import fact
 from sinkjax.config_files.checks import at_least, share
 from sinkjax.report.figures.layers import Panel
@@ -42,6 +42,22 @@ def alike(config: st.StudyConfig) -> st.Rule:
         return fact(config.bos == "none" and not absolute)
 
     return st.Rule("nothing stands before the repeated token, no BOS either, and no position is added to the embedding", test)
+
+
+def own_first_tokens(config: st.StudyConfig, given: st.Rule) -> st.Rule:
+    """The premise of what is said of different first tokens: `given`, and no BOS in front, the same first token everywhere."""
+    same = "the first tokens of the prompts are drawn from text or at random; here each of them is the BOS"
+    return given if config.bos == "none" else st.never(same)
+
+
+def largest_rate(received: NDArray, eps: float) -> NDArray:
+    """Per cent of heads that sink on one and the same key, the one on which most do: float[..., prompt].
+
+    Of keys 0 to the middle, which at least half of the queries see: the last key is seen by its own query alone, so that any head
+    that attends to its own position would sink on it. received: float[..., prompt, layer, head, key].
+    """
+    keys = range(received.shape[-1] // 2 + 1)
+    return 100 * np.max([metrics.sink_rate({"attention_received": received}, key, eps) for key in keys], axis=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,7 @@ def measured(model: Model, prompts: NDArray, tokens: NDArray) -> xarray.Dataset:
     heads = ("prompt", "layer", "head")
     axes = {"hidden": heads[:2], "closed": (*heads, "tokens"), "bound": (*heads, "xi_from", "tokens")}
     axes |= dict.fromkeys(("xi", "excess", "forward_excess"), (*heads, "xi_from"))
+    axes |= dict.fromkeys(("received", "closed_received"), (*heads, "key"))
     named = {name: (axes.get(name, heads), np.concatenate([part[name] for part in parts])) for name in parts[0]}
     return xarray.Dataset(named, coords={"tokens": tokens, "xi_from": ["norms", "pairs"]})
 
@@ -135,10 +136,12 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
     bounds = bound(xi, int(tokens[-1]))
     forward, hidden = (np.asarray(record[name], np.float64) for name in ("attention", "resid"))
     even = np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None]
+    by_query = weights(by_distance, T)
     return {  # the first query, which sees one key, has the weight 1 and the bound 1
         "hidden": np.abs(hidden - hidden[:, :, :1]).max(axis=(2, 3)) / np.abs(hidden[:, :, 0]).max(axis=-1),
-        "received": np.asarray(record["attention_received"])[..., 0],
-        "error": np.abs(forward - weights(by_distance, T)).max(axis=(3, 4)),
+        "received": np.asarray(record["attention_received"]),
+        "closed_received": by_query.sum(axis=3) / np.arange(T, 0, -1),
+        "error": np.abs(forward - by_query).max(axis=(3, 4)),
         "without_positions": np.abs(np.asarray(still["attention"]) - even).max(axis=(3, 4)),
         "closed": running_mean(to_first(by_distance), tokens),
         "xi": xi,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.papers.gu._first_token import FirstTokenSinks, beside, curves, note, positions
+from sinkjax.studies.papers.gu._first_token import FirstTokenSinks, beside, curves, note, own_first_tokens, positions
 
 KEYS = {"natural text": "keys-text", "random tokens": "keys-random"}  # kind of inputs -> store
 COSINE, REST = "cosine of queries with key 0", "the same of other keys"
@@ -98,12 +98,21 @@ def claims(config: Angles, architecture: Any) -> Iterator[st.Claim]:
     apart = st.all_of(st.above(cosine, others), st.above_controls(cosine))
     by_angle = st.all_of(st.above(angle), st.above(angle, norm), st.above_controls(angle))
     low_rank = st.all_of(st.above(share, HELD), st.above_controls(share))
-    for statement, rule, paper in (
-        ("Where a head sinks, cos(q, k_0) lies far above cos(q, k_j).", apart, "LLaMA3-8B, read off a figure: about 0.5"),
-        ("The angle and not the norm makes the sink.", by_angle, ""),
-        ("The first keys of all prompts lie in a subspace of low rank.", low_rank, ""),
-    ):
-        yield st.Claim(statement, rule, st.above(seen, 50), "Gu et al. 2025", paper)
+    sinking, where, source = st.above(seen, 50), "In heads that sink on the first key", "Gu et al. 2025"
+    yield st.Claim(
+        f"{where}, the cosine of queries with that key is larger than with other keys.",
+        apart,
+        sinking,
+        source,
+        "LLaMA3-8B, read off a figure: about 0.5",
+    )
+    yield st.Claim(f"{where}, its angle raises its score, and by more than its norm does.", by_angle, sinking, source)
+    yield st.Claim(
+        f"{where}, the first keys of all prompts lie mostly in {config.directions}, a subspace of low rank.",
+        low_rank,
+        own_first_tokens(config, sinking),
+        source,
+    )
 
 
 def shared(data: Any) -> NDArray:
@@ -239,7 +248,8 @@ STUDY = st.Study(
         centred) of the other half's, at one position, layer and key-value head. For heads that sink it is that of the key-value
         heads they read. Keys are taken before the rotation, which turns all keys of a position alike.""",
         note(config),
+        """The paper calls the cosine with the first key far larger, without a number; judged is whether it is larger.""",
         """Prompts that begin with the same token have the same first key. Random tokens, whose first tokens differ, show whether
-        that is the reason.""",
+        that is the reason. With a BOS in front all prompts begin alike, and their first keys are not judged by their rank.""",
     ),
 )

@@ -58,13 +58,18 @@ def rows(results: st.Results) -> Iterator[st.Row]:
 def claims(config: Norms, architecture: Any) -> Iterator[st.Claim]:
     far_larger, smaller = (st.above, LARGE, st.above_controls), (st.below, SMALL, st.below_controls)
     for name, statement, (beyond, bound, beyond_controls), paper in (
-        (HIDDEN, "hidden state is far larger", far_larger, "about 370 in blocks 2 to 31, the others below 60"),
-        (KEYS, "keys are smaller", smaller, "3 to 5, the others about 20"),
-        (VALUES, "values are smaller", smaller, "below 1, the others 2 to 6"),
+        (
+            HIDDEN,
+            "The hidden state of the first token is far larger",
+            far_larger,
+            "about 370 in blocks 2 to 31, the others below 60",
+        ),
+        (KEYS, "The keys of the first token are smaller", smaller, "3 to 5, the others about 20"),
+        (VALUES, "The values of the first token are smaller", smaller, "below 1, the others 2 to 6"),
     ):
         ratio = st.listed(f"{name}, all layers", RATIO, f"the norm of the first token's {name} over the others'")
         yield st.Claim(
-            f"The first token's {statement} than the others'.",
+            f"{statement} than those of other tokens, by the L2 norm.",
             st.all_of(beyond(ratio, bound), beyond_controls(ratio)),
             source="Gu et al. 2025, figure for LLaMA3-8B",
             paper=f"LLaMA3-8B, read off a figure: {paper}",

@@ -12,7 +12,7 @@ import numpy as np
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.config_files.checks import refuse, share
-from sinkjax.studies.papers.gu._first_token import NOTHING
+from sinkjax.studies.papers.gu._first_token import NOTHING, largest_rate
 
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
 EXCLUDED = {kind: f"heads whose bound from {kind} excludes a sink (%)" for kind in BOUNDS}
@@ -87,26 +87,31 @@ def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
     forward = error("the largest excess of a weight over its bound in the forward pass", "forward_excess", xi_from="norms")
     first = f"{config.length} tokens"
 
-    def sinks(where: str, received: Callable[[st.Results], Any]) -> st.Quantity:
-        name = f"the share of heads that sink on key 0 {where}"
-        return st.number(name, lambda results: 100 * float((received(results) > config.eps).mean()), "%")
+    def sinks(where: str, array: str) -> st.Quantity:
+        name = f"the largest share of heads that sink on one key {where}, in each prompt"
+        return st.quantity(name, lambda results: largest_rate(results["bound"][array].values, config.eps), "%")
 
-    in_closed_form = sinks(f"with {first} in closed form", lambda results: results["bound"]["closed"].sel(tokens=config.length))
-    in_the_forward = sinks("in the forward pass", lambda results: results["bound"]["received"])
     claim = functools.partial(st.Claim, source="Gu et al. 2025, Propositions 1 to 4", kind="identity")
-    yield claim("With one token repeated all hidden states are equal.", at_most(hidden, config.tolerance))
-    yield claim("Without positions (NoPE) every weight is then 1/t.", at_most(still, config.tolerance))
-    bounded = st.all_of(at_most(closed, EXACT), at_most(forward, config.tolerance))
-    yield claim("Under rotary positions no weight exceeds e^{2 xi} / (e^{2 xi} + t - 1).", bounded)
+    yield claim("With one token repeated, all hidden states of a layer are equal.", at_most(hidden, config.tolerance))
+    yield claim(
+        "With one token repeated and no positions (NoPE), every weight of query t is 1/t.", at_most(still, config.tolerance)
+    )
+    yield claim(
+        "With one token repeated, under rotary positions no weight of query t exceeds e^{2 xi} / (e^{2 xi} + t - 1).",
+        st.all_of(at_most(closed, EXACT), at_most(forward, config.tolerance)),
+    )
     yield claim(  # no identity: with few tokens the bound leaves room for a sink in many heads
-        "So no key is a sink.",
-        st.all_of(st.below(in_closed_form, NOTHING), st.below(in_the_forward, NOTHING)),
+        "With one token repeated, no key is a sink under rotary positions.",
+        st.all_of(
+            st.below(sinks(f"with {first} in closed form", "closed_received"), NOTHING),
+            st.below(sinks("in the forward pass", "received"), NOTHING),
+        ),
         also=(st.listed(first, EXCLUDED["norms"], f"the share of heads in which the bound excludes a sink with {first}", "%"),),
         paper="Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",
         kind="empirical",
     )
     yield claim(
-        "The same holds with ALiBi and with relative position biases.",
+        "With one token repeated, no key is a sink with ALiBi or with relative position biases.",
         st.never("the propositions hold with those positions"),
         given=st.never("the model has such positions; this one has rotary ones"),
     )
@@ -200,7 +205,9 @@ STUDY = st.Study(
         """xi bounds the size of a score: |q| |k| / sqrt(D) from the norms (the paper's), or the sum over rotary pairs of the
         products of their norms, over sqrt(D), which is never larger. The bound on the mean attention to a key averages the bounds
         of all queries.""",
-        f"A head sinks on key 0 at mean attention above {config.eps:g}; a bound of at most that excludes it.",
+        f"""A head sinks on a key at mean attention above {config.eps:g}; a bound of at most that excludes it for key 0. That no
+        key is a sink is judged in each prompt, a sample of its own, by the key on which most heads sink, of keys 0 to the middle,
+        which at least half of the queries see.""",
         f"""The propositions are judged up to rounding: {config.tolerance:g} of a hidden state's largest entry, and of a weight in
         the forward pass; {EXACT:g} of a weight in closed form. A proposition has no controls; it must also hold for the same
         model with random weights.""",

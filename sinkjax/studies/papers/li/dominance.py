@@ -208,7 +208,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
         paper="above 200 in shallow layers of Llama-2-7B (width 4096)",
     )
     yield st.Claim(
-        "RMSNorm keeps the dominance of the first token.",
+        "The norm keeps the dominance of one dim in the first token's hidden state.",
         st.all_of(st.above(after, before.times(0.5, "half of the ratio before it")), st.above_controls(after)),
         given=st.above_controls(before),
         source=f"{SOURCE}, Table 1",
@@ -216,20 +216,20 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
         paper="262.88 after the norm of the second layer of Llama-2-7B: |x| of dim 2533 is 1.2568, the mean 0.0048",
     )
     yield st.Claim(
-        "Then the key of the first token is, but for its length and sign, the dominant dim's row of W_K.",
+        "Where one dim dominates the first token's state, the token's key is, but for length and sign, that dim's row of W_K.",
         st.above(st.quantity(f"{ROW}, median over the key heads of these layers", own_row), SAME),
         given=prompts_with(f"a layer in which one dim holds at least {HELD} % of the squared norm", own_row),
         source=SOURCE,
     )
     yield st.Claim(
-        "The queries' first singular direction points along the first token's key (lock-in).",
+        "In most heads that sink on key 0, the queries' first singular direction points along that key (lock-in).",
         st.all_of(st.above(well, 50), st.above_controls(lock_in)),
         given=prompts_with("a head that sinks on key 0", lambda results: of_prompts(results)[SINKING, ALIGNED][:, 0]),
         source=SOURCE,
         also=(of_heads(SINKING, lambda heads: heads.sinks.sum()),),
     )
     yield st.Claim(
-        "In well-aligned heads, nearly all queries have a positive score with key 0.",
+        "In heads whose queries' first singular direction points along key 0, nearly all queries have a positive score with it.",
         st.all_of(st.above(positive, NEARLY_ALL), st.above_controls(positive)),
         given=prompts_with("a well-aligned head", lambda results: of_prompts(results)[IN_WELL, POSITIVE][:, 0]),
         source=SOURCE,

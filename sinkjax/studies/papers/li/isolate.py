@@ -83,18 +83,18 @@ def claims(config: Isolate, architecture: Any) -> Iterator[st.Claim]:
         also=(st.value(sinks, st.NO_EDIT),),
     )
     yield st.Claim(
-        "The reason is that its head outputs are no average.",
+        f"Token {config.position}, attending to itself alone, becomes a sink because its head outputs are no average.",
         st.all_of(st.above(other, half), st.below(even, half)),
         given=becomes,
         source=SOURCE,
     )
     yield st.Claim(
-        "It does more that the token sees itself alone than that it sees one other key alone.",
+        f"Token {config.position} is the sink of more heads where it sees itself alone than where it sees one other key alone.",
         st.above_controls(isolated),
         given=becomes,
     )
     yield st.Claim(
-        "A massive activation appears on it too.",
+        f"A massive activation appears on token {config.position} where it attends to itself alone.",
         st.all_of(st.above(st.effect(size, ALL)), st.above(grown, tenfold), st.above(grown, half_size)),
         source=SOURCE,
         also=(before,),

@@ -34,9 +34,9 @@ class Variance(st.StudyConfig):
     """The variance of the first block's head outputs by position, on random tokens."""
 
     prompts: int = 256
-    """sequences of random tokens"""
+    """sequences of random tokens, which no document limits"""
     permutations: int = 200
-    """random pairings of the dims of a head with the rows of W_O, the controls of the rank correlation"""
+    """random pairings of the dims with the rows of W_O, the controls of the rank correlation"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,11 +75,19 @@ def taus(data: xarray.Dataset, row_norm: NDArray) -> NDArray:
     return np.array([[intervals.kendall_tau(*pair) for pair in zip(std, row_norm, strict=True)] for std in data["std"].values])
 
 
-def shuffled_taus(config: Variance, data: xarray.Dataset) -> NDArray:
-    """Mean over heads of the same with the dims paired at random: float[attention, permutation]."""
+def shuffled_taus(config: Variance, data: xarray.Dataset, groups: int) -> NDArray:
+    """Mean over heads of the same with the dims paired at random: float[attention, permutation].
+
+    groups: of heads that share a key-value head. Their outputs are made of the same value dims, and rows of W_O that read one dim
+    are alike, so their taus are not independent: all heads of a group take one permutation.
+    """
     rng = intervals.generator(config.seed, "li/variance permutations")
-    drawn = [rng.permuted(data["row_norm"].values, axis=1) for _ in range(config.permutations)]
-    return np.stack([taus(data, row_norm).mean(axis=1) for row_norm in drawn], axis=1)
+    row_norm = data["row_norm"].values
+    by_group = row_norm.reshape(groups, -1, row_norm.shape[1])
+    dims = np.broadcast_to(np.arange(row_norm.shape[1]), (groups, row_norm.shape[1]))
+    orders = [rng.permuted(dims, axis=1)[:, None] for _ in range(config.permutations)]
+    drawn = [np.take_along_axis(by_group, order, axis=2).reshape(row_norm.shape) for order in orders]
+    return np.stack([taus(data, shuffled).mean(axis=1) for shuffled in drawn], axis=1)
 
 
 def rows(results: st.Results) -> Iterator[st.Row]:
@@ -87,7 +95,7 @@ def rows(results: st.Results) -> Iterator[st.Row]:
     data, config, series = results[STORE], results.config, "attention of the first block"
     heads, after = relative(data, "deviation"), relative(data, "after")
     last = heads.shape[-1] - 1
-    tau, shuffled = taus(data, data["row_norm"].values), shuffled_taus(config, data)
+    tau, shuffled = taus(data, data["row_norm"].values), shuffled_taus(config, data, results.architecture.kv_heads)
     for place, attention in enumerate((MODEL, EVEN)):
         found = {share_at(position): heads[place, :, position] for position in (0, 1, 7, last)}
         found |= {f"after W_O: {share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
@@ -128,30 +136,31 @@ def order(results: st.Results) -> float:
 
 
 def claims(config: Variance, architecture: Any) -> Iterator[st.Claim]:
+    what = "On random tokens, the variance of the first block's head outputs"
     steps = [st.below(after, before) for before, after in itertools.pairwise(octaves(config))]
     yield st.Claim(
-        "On random tokens, the variance of the first block's head outputs is largest at position 0 (variance discrepancy).",
+        f"{what} is largest at position 0 (variance discrepancy).",
         largest_first(config, "deviation", "variance"),
         source=SOURCE,
     )
     yield st.Claim(
-        "That variance decays monotonically with the position.",
+        f"{what} decays monotonically with the position.",
         st.every(steps, "doublings of the position", "the variance is lower after it, by the interval of the paired difference"),
         source=SOURCE,
         also=(st.number("Kendall's tau of position and variance", order),),
     )
     yield st.Claim(
-        "Position i averages i + 1 values, so its variance is 1 / (i + 1) of that of position 0.",
+        f"{what} at position i is 1 / (i + 1) of that at position 0, as for an average of i + 1 values.",
         st.within(st.listed(MODEL, EXPONENT), *LAW),
         also=(st.listed(EVEN, EXPONENT),),
     )
     yield st.Claim(
-        "W_O keeps the discrepancy: the attention output varies most at position 0.",
+        "On random tokens, the first block's attention output, behind W_O, varies most at position 0.",
         largest_first(config, "after", "variance behind W_O"),
         source=SOURCE,
     )
     yield st.Claim(
-        "The dims of a head that vary most meet the larger rows of W_O (mean Kendall tau).",
+        "In heads of the first block, dims that vary more are read by larger rows of W_O (mean Kendall tau).",
         st.above_controls(st.listed(MODEL, TAU, "Kendall's tau, mean over heads")),
         source=SOURCE,
         paper="0.32 (Llama-2-7B, mean over heads; which statistic of W_O is not known)",
@@ -247,6 +256,7 @@ STUDY = st.Study(
         the variance is then 1 / (i + 1) of that of position 0 is stated here, and not by the paper.""",
         f"""Kendall's tau-b is taken in each head, between two numbers for each dim: the standard deviation over prompts and
         positions, and the L2 norm of the row of W_O that reads the dim. Its controls are {config.permutations} random pairings of
-        the same numbers. Which statistic of W_O the paper took is not known.""",
+        the same numbers; heads that share a key-value head share the pairing, as their outputs are made of the same value dims.
+        Which statistic of W_O the paper took is not known.""",
     ),
 )
