@@ -38,7 +38,7 @@ def show_section(section: Section) -> None:
         compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
         lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
         show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
-    if section.rows:
+    if any(row.value.low is not None for row in section.rows):
         paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
         print(f"Means with 95 % intervals over {section.over}{paired}.\n")
     for finding in section.findings:

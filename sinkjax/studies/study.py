@@ -291,7 +291,7 @@ class Study:
         provenance: Results -> how the numbers were made, in place of the usual facts.
         status: Results -> sentences on runs that are missing or unfinished.
         over: What means and intervals are over. "documents" is said as it is found: documents, passages clustered by document, or
-            prompts that are no text (`Results.over`).
+            prompts that are no text (`Results.over`). "model" where all numbers are properties of its weights.
         subject: What a condition is.
     """
 

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from sinkjax.analysis.claims import Judgement
+from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Rank, Row
 from sinkjax.report.page import page
@@ -164,6 +165,8 @@ def test_the_summary_explains_only_what_its_cells_hold(section):
     text = page([dataclasses.replace(section, rows=alone)], "All")
     assert "In each cell: the mean and its 95 % interval over prompts." in text
     assert "Δ" not in text
+    exact = tuple(dataclasses.replace(row, value=constant(1.5)) for row in alone)
+    assert "In each cell: a number without an interval." in page([dataclasses.replace(section, rows=exact)], "All")
 
 
 def test_the_first_arm_has_no_effect(section):

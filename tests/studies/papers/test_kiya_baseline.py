@@ -77,14 +77,38 @@ def test_the_order_is_judged_by_the_definition_of_sun_et_al_and_the_other_stands
 
 def test_the_order_is_that_of_each_prompt_and_prompts_without_one_are_left_out():
     data = record(3, 2)
-    data["resid_max"][:, 4:, :, 0] = 1  # these have no massive activation
+    data["resid_max"][:, 3:, :, 0] = 1  # these have no massive activation
     data["resid_max"][:, 1, 1:, 0] = 2000  # and this one has it from the start
     found = results(data)
     *_, order = STUDY.claims(found.config, found.architecture)
     judged = judge(order, found)
-    gaps = judged.estimates[0].value
-    assert (gaps.mean, gaps.n, gaps.excluded) == (1.5, 4, 12)
-    assert (judged.verdict, judged.reason) == ("inconclusive", "4 independent samples decide nothing, 8 are the fewest")
+    share, gaps = (entry.value for entry in judged.estimates[:2])
+    assert (share.mean, share.n, share.excluded) == (pytest.approx(2 / 3), 3, 13)
+    assert (gaps.mean, gaps.n, gaps.excluded) == (pytest.approx(5 / 3), 3, 13)
+    assert judged.verdict == "not applicable"  # three of 16 prompts have both
+    assert "the share of prompts with a sink and a massive activation" in judged.reason
+
+
+@pytest.mark.parametrize(
+    ("leads", "verdict"),
+    [
+        ((1,) * 16, "supported"),
+        ((1,) * 13 + (0, 2, 2), "supported"),
+        ((1,) * 13 + (None,) * 3, "supported"),  # left out, not counted as another order
+        ((0, 2) * 8, "contradicted"),  # one layer on average, in no prompt
+        ((1,) * 10 + (2,) * 6, "inconclusive"),
+        ((1,) * 9 + (None,) * 7, "inconclusive"),  # too few more than half have both
+    ],
+)
+def test_the_activation_comes_one_layer_before_in_most_prompts_and_not_on_average(leads, verdict):
+    data = record(3, 2)
+    for prompt, layers in enumerate(leads):
+        data["resid_max"][:, prompt, 1:, 0] = 1
+        if layers is not None:
+            data["resid_max"][:, prompt, 1 + 3 - layers :, 0] = 2000
+    found = results(data)
+    *_, order = STUDY.claims(found.config, found.architecture)
+    assert judge(order, found).verdict == verdict
 
 
 def test_most_prompts_must_have_the_activation_somewhere_and_not_all_after_one_layer():
@@ -103,8 +127,8 @@ def test_without_sink_or_massive_activation_depth_and_order_are_no_question():
     ("bos", "expected"),
     [
         (record(3, 4), ["supported", "supported", "supported", "contradicted"]),
-        (record(6, 2), ["inconclusive", "supported", "not applicable", "supported"]),  # the order is judged where there is one
-        (record(3, 6), ["supported", "contradicted", "inconclusive", "supported"]),
+        (record(6, 2), ["inconclusive", "supported", "not applicable", "not applicable"]),  # nor is there an order
+        (record(3, 6), ["supported", "contradicted", "inconclusive", "not applicable"]),
         (record(0, 0), ["supported", "supported", "contradicted", "contradicted"]),
     ],
 )

@@ -16,7 +16,7 @@ from sinkjax.studies.papers.kiya.bos_swap import STUDY, BosSwap
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import ABSENT
 
-T, LAYERS, PROMPTS = 20, 4, 16
+T, LAYERS, PROMPTS = 30, 4, 16
 CONFIG = BosSwap(length=T, positions=(2, 5), shown=5)
 CONTROLS = list(bos_swap.other_tokens(CONFIG, None))
 
@@ -70,21 +70,23 @@ def verdicts(found: Results) -> str:
     return "".join(judge(claim, found).verdict[0] for claim in STUDY.claims(found.config, found.architecture))
 
 
-def test_conditions_swap_position_0_with_each_place_and_controls_never_touch_it():
+def test_conditions_swap_position_0_with_each_place_and_controls_another_token_with_each():
     none, *swaps = bos_swap.conditions(CONFIG, None)
     assert none.edit.terms == ()
     assert [entry.edit.terms[0].value.tolist() for entry in swaps] == [[0, 2], [0, 5]]
     assert [entry.at for entry in (none, *swaps)] == [(0,), (2,), (5,)]
-    drawn = list(bos_swap.other_tokens(dataclasses.replace(CONFIG, controls=120), None))
-    pairs = [entry.edit.terms[0].value.tolist() for entry in drawn]
-    assert len(drawn) == len(set(map(tuple, pairs))) == 120
-    assert all(i != j and 0 < i <= T - 8 and 0 < j <= T - 8 for i, j in pairs)
-    assert [entry.at for entry in drawn] == [(j,) for _, j in pairs]
-    assert {entry.budget for entry in (*swaps, *drawn)} == {1}
+    assert [entry.budget for entry in swaps] == [2, 5]
+    pairs = [tuple(entry.edit.terms[0].value.tolist()) for entry in CONTROLS]
+    assert [place for _, place in pairs] == [2, 5] * 20
+    assert len(set(pairs)) == 40
+    assert all(token != place and 0 < token <= T - 8 for token, place in pairs)
+    assert [(entry.budget, entry.at) for entry in CONTROLS] == [(place, (place,)) for _, place in pairs]
+    every = bos_swap.random_swaps(dataclasses.replace(CONFIG, controls=99))
+    assert len(set(every)) == len(every) == 2 * (T - 9)  # all other tokens at each place
 
 
 def test_effects_and_controls_are_compared_with_the_same_place_without_an_edit(rng):
-    data, random, drawn = record(), random_swaps().isel(prompt=slice(2)), CONTROLS
+    data, random, at = record(), random_swaps().isel(prompt=slice(2)), [entry.at for entry in CONTROLS]
     data["resid_max"][:] = 50 + rng.standard_normal(data["resid_max"].shape)
     random["resid_max"][:] = 50 + rng.standard_normal(random["resid_max"].shape)
     found = results(data, None, **{"plain-controls": random})
@@ -94,11 +96,27 @@ def test_effects_and_controls_are_compared_with_the_same_place_without_an_edit(r
     assert row.value.mean == pytest.approx(largest[2, :, 5].mean())
     assert row.effect.mean == pytest.approx((largest[2, :, 5] - largest[0, :, 5]).mean())
     effect = (largest[2, :2, 5] - largest[0, :2, 5]).mean()
-    random_effects = [(others[n, :, entry.at[0]] - largest[0, :2, entry.at[0]]).mean() for n, entry in enumerate(drawn)]
-    assert (row.rank.below, row.rank.controls) == ((np.array(random_effects) < effect).sum(), 20)
+    random_effects = [(others[n, :, place] - largest[0, :2, place]).mean() for n, (place,) in enumerate(at)]
+    assert (row.rank.below, row.rank.controls) == ((np.array(random_effects[1::2]) < effect).sum(), 20)  # those at position 5
     assert found.table["without BOS: no edit", "largest |h| at the moved token"].value.mean == pytest.approx(
         largest[0, :, 0].mean()
     )
+
+
+def test_a_mean_over_places_is_ranked_among_means_over_the_same_places(rng):
+    data, random = record(), random_swaps()
+    data["attention_received"][1:, :, :, :, [2, 5]] = 0.5 * (rng.random((2, PROMPTS, LAYERS, 2, 2)) < 0.5)
+    random["attention_received"][:, :, :, :, [2, 5]] = 0.5 * (rng.random((40, 8, LAYERS, 2, 2)) < 0.5)
+    look = bos_swap.rate(CONFIG, slice(None), "of all layers")
+    found = bos_swap.Run(CONFIG, bos_swap.WITHOUT, "token").gained(look)(results(data, None, **{"plain-controls": random}))
+
+    def sinks(store: xarray.Dataset, row: int, place: int) -> float:
+        return 100 * (store["attention_received"].values[row, :8, ..., place] > 0.3).mean()
+
+    effect = np.mean([sinks(data, 1, 2), sinks(data, 2, 5)])  # nothing sinks there without an edit
+    controls = [np.mean([sinks(random, 2 * n, 2), sinks(random, 2 * n + 1, 5)]) for n in range(20)]
+    assert (found.rank.below, found.rank.controls) == (sum(control < effect for control in controls), 20)
+    assert 0 < found.rank.below < 20
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import xarray
 
 from sinkjax.analysis.claims import judge
+from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import mask as study
 from sinkjax.studies.papers.kiya.mask import STUDY, Mask
 from sinkjax.studies.results import Results
@@ -31,11 +32,12 @@ QUIET: Numbers = (0.8, 0.0, 100.0, 5.0)
 
 
 def store(conditions: list[Condition], planted: dict[str, Numbers], sink_from: int, prompts: int) -> xarray.Dataset:
-    """Planted numbers, those of a label before those of its series; key 0 has its sink from one layer on."""
+    """Planted numbers, those of a label before those of its budget and of its series; key 0 has its sink from one layer on."""
     received = np.full((len(conditions), prompts, L, H, CONFIG.length), 0.01)
     sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
     for row, condition in enumerate(conditions):
-        first, second, *largest = planted.get(condition.label, planted.get(condition.series, QUIET))
+        drawn = f"{condition.series} in {condition.budget}"
+        first, second, *largest = planted.get(condition.label, planted.get(drawn, planted.get(condition.series, QUIET)))
         received[row, :, sink_from:, : round(first * H), 0] = 0.9
         received[row, :, :, : round(second * H), 1] = 0.9
         sizes[row, :, -1, :2] = largest
@@ -56,7 +58,7 @@ def results(planted: dict[str, Numbers] | None = None, sink_from: int = 1, promp
 
 
 def verdicts(found: Results) -> str:
-    """By their first letters: the sink in all layers, the activation, the first layer, the early layers."""
+    """By their first letters: the sink masked in all layers, the first layer, the early layers; the activation."""
     return "".join(judge(claim, found).verdict[0] for claim in STUDY.claims(CONFIG, MODEL))
 
 
@@ -65,15 +67,19 @@ def verdicts(found: Results) -> str:
     [
         ({}, 1, "ssss"),
         ({"all layers": (0.0, 0.2, 100, 60)}, 1, "csss"),  # less than half of what key 0 had, 60 %
-        ({"all layers": (0.0, 0.5, 100, 40)}, 1, "scss"),
-        ({"layer 0": (0.8, 0.2, 100, 5)}, 1, "sscs"),
-        ({"layers 0 to 1": (0.8, 0.2, 100, 5)}, 1, "sssc"),
-        ({"layer 0": (0.8, 0.3, 100, 5)}, 0, "sscc"),  # it forms in the first layer, and 30 % is less than half of 80 %
-        ({NO_EDIT: (0.0, 0.0, 100, 5)}, 1, "nsnn"),
-        ({NO_EDIT: (0.8, 0.0, 40, 5)}, 1, "snss"),  # key 0 has no massive activation
-        ({NO_EDIT: (0.4, 0.0, 100, 5)}, 1, "sssn"),  # in no layer do most heads sink
-        ({}, L - 1, "sssn"),  # there are no later layers
+        ({"all layers": (0.0, 0.5, 100, 40)}, 1, "sssc"),
+        ({"layer 0": (0.8, 0.2, 100, 5)}, 1, "scss"),
+        ({"layers 0 to 1": (0.8, 0.2, 100, 5)}, 1, "sscs"),
+        ({"layer 0": (0.8, 0.3, 100, 5)}, 0, "sccs"),  # it forms in the first layer, and 30 % is less than half of 80 %
+        ({NO_EDIT: (0.0, 0.0, 100, 5)}, 1, "nnns"),
+        ({NO_EDIT: (0.8, 0.0, 40, 5)}, 1, "sssn"),  # key 0 has no massive activation
+        ({NO_EDIT: (0.4, 0.0, 100, 5)}, 1, "ssns"),  # in no layer do most heads sink
+        ({}, L - 1, "ssns"),  # there are no later layers
         ({CONTROL: (0.8, 0.6, 100, 90)}, 1, "iiii"),  # masks of other keys do more
+        ({"control in all layers": (0.8, 0.6, 100, 90)}, 1, "issi"),  # in these layers
+        ({"control in layer 0": (0.8, 0.6, 100, 5)}, 1, "siss"),
+        ({"control in layer 1": (0.8, 0.6, 100, 5)}, 1, "ssss"),  # which no claim is about
+        ({"control in layers 0 to 1": (0.8, 0.6, 100, 5)}, 1, "ssis"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(planted, sink_from, expected):
@@ -87,19 +93,28 @@ def test_few_prompts_decide_nothing():
     assert verdicts(results(prompts=7)) == "iiii"  # not even whether there is a sink
 
 
-def test_sets_of_first_layers_are_ranked_among_masks_of_at_least_as_many_layers():
-    many = SimpleNamespace(layers=12, heads=H)
-    assert study.several(CONFIG, many) == [2, 4, 6]
-    budgets = {entry.x + 1: entry.budget for entry in study.conditions(CONFIG, many) if entry.series == study.FIRST}
-    assert budgets == {2: 2, 3: 4, 4: 4, 5: 6, 6: 6} | dict.fromkeys(range(7, 12), 12)
+def test_controls_differ_from_the_mask_in_the_key_alone():
+    _, *edited = study.conditions(CONFIG, MODEL)
+    (sweep,) = STUDY.controls
+    drawn = conditions_of(sweep, CONFIG, MODEL)
+    assert [entry.budget for entry in drawn] == [entry.label for entry in edited for _ in range(20)]
+    for entry in edited:
+        (mask,) = entry.edit.terms
+        others = [control.edit.terms[0] for control in drawn if control.budget == entry.budget]
+        assert len({term.keys for term in others}) == 20
+        assert not {(0,), (1,)} & {term.keys for term in others}  # the key itself, and where its sink is read
+        assert {dataclasses.replace(term, keys=mask.keys, value=None) for term in others} == {
+            dataclasses.replace(mask, value=None)
+        }
+
+
+def test_the_short_table_has_the_first_tenth_third_and_half_of_the_layers():
     assert study.compared(results()) == [NO_EDIT, "layer 0", "layers 0 to 1", "all layers"]
 
 
-def test_controls_are_different():
-    for sweep in STUDY.controls:
-        drawn = conditions_of(sweep, dataclasses.replace(CONFIG, controls=100), MODEL)
-        terms = [(entry.edit.terms[0].keys, entry.edit.terms[0].layers) for entry in drawn]
-        assert len(set(terms)) == len(terms)
+def test_a_prompt_without_another_key_is_refused():
+    with pytest.raises(SinkjaxError, match="length must be at least 4"):
+        Mask(length=3)
 
 
 def test_the_papers_readout_stands_beside_in_the_summary_and_the_findings():

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.claims import judge
+from sinkjax.analysis.claims import judge, judge_all
 from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import _first_block as first_block
@@ -138,6 +138,13 @@ def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_t
     assert (of_bos.value.mean, of_bos.rank, of_bos.effect.mean) == (5, Rank(40, 0, 40), 0)
     assert (of_mean.value.mean, of_mean.rank, of_mean.effect.mean) == (0, Rank(0, 40, 40), -5)
     assert [row.condition for row in rope.rows(found)] == [rope.BOS] * 3 + [rope.MEAN] * 3
+
+
+def test_means_over_heads_are_numbers_of_the_weights_without_an_interval():
+    found = results(5 + np.zeros((SIZE, SIZE)), np.zeros((SIZE, SIZE)))
+    assert {(row.value.low, row.value.samples is None) for row in rope.rows(found)} == {(None, True)}
+    first, _ = judge_all(STUDY.claims(CONFIG, found.architecture), found, found.over)
+    assert (first.unit, first.p) == ("model", pytest.approx(1 / 41))
 
 
 def test_too_few_indices_are_refused():

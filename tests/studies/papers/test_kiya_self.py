@@ -12,7 +12,7 @@ import xarray
 from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import self as study
-from sinkjax.studies.papers.kiya.self import ALL, FIRST, LINKS, OTHER, SINGLE, STUDY, SelfOnly
+from sinkjax.studies.papers.kiya.self import ALL, FIRST, OTHER, SINGLE, STUDY, SelfOnly
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition
@@ -28,18 +28,18 @@ CLAIMED: dict[str, tuple[float, float, float]] = {
     SINGLE: (0.0, 5.0, 0.8),
     FIRST: (0.4, 60.0, 0.3),
     ALL: (0.5, 60.0, 0.3),
-    CONTROL: (0.0, 5.0, 0.8),
-    LINKS: (0.1, 6.0, 0.7),
+    CONTROL: (0.1, 6.0, 0.7),
     OTHER: (0.2, 20.0, 0.5),
 }
 
 
 def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[float, float, float]]) -> xarray.Dataset:
-    """Planted numbers; those of a label come before those of its series."""
+    """Planted numbers; those of a label come before those of its budget, and these before those of its series."""
     heads = np.zeros((len(conditions), prompts, L, CONFIG.length))
     sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
     for row, condition in enumerate(conditions):
-        share, size, first = planted.get(condition.label, planted.get(condition.series, (0.0, 1.0, 0.0)))
+        drawn = (condition.series, condition.budget)
+        share, size, first = planted.get(condition.label, planted.get(drawn, planted.get(condition.series, (0.0, 1.0, 0.0))))
         heads[row, :, SINK_FROM if condition.label == NO_EDIT else 0 :, 0] = first
         heads[row][..., list(condition.at)] = share
         sizes[row][:, -1, list(condition.at)] = size
@@ -55,7 +55,7 @@ def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[fl
 def results(planted: dict[Any, tuple[float, float, float]]) -> Results:
     values = CLAIMED | planted
     sweep = store(list(study.conditions(CONFIG, MODEL)), CONFIG.prompts, values)
-    random = store(list(study.at_random(CONFIG, MODEL)), CONFIG.control_prompts, values)
+    random = store(list(study.random_links(CONFIG, MODEL)), CONFIG.control_prompts, values)
     return Results(STUDY, CONFIG, {SWEEP: sweep, CONTROLS: random})
 
 
@@ -75,8 +75,10 @@ def verdicts(found: Results) -> str:
         ({FIRST: (0.26, 60.0, 0.3)}, "ssscs"),
         ({OTHER: (0.25, 20.0, 0.5)}, "ssssi"),  # exactly half
         ({OTHER: (0.3, 20.0, 0.5)}, "ssssc"),
-        ({LINKS: (0.6, 6.0, 0.7)}, "isiis"),  # random links do more
-        ({LINKS: (0.1, 90.0, 0.7)}, "sisss"),
+        ({CONTROL: (0.6, 6.0, 0.7)}, "isiis"),  # random links do more
+        ({(CONTROL, ALL): (0.6, 6.0, 0.7)}, "isiss"),  # in all layers, which are no controls of the first ones
+        ({(CONTROL, "layers 0 to 1"): (0.6, 6.0, 0.7)}, "sssis"),
+        ({CONTROL: (0.1, 90.0, 0.7)}, "sisss"),
         ({"position 1 in all layers": (0.0, 5.0, 0.8), OTHER: (0.1, 5.0, 0.8)}, "cccss"),  # one of two positions is not most
         ({NO_EDIT: (0.6, 5.0, 0.8)}, "csscs"),  # the edit takes away
         ({NO_EDIT: (0.0, 5.0, 0.0)}, "nnnns"),  # no sink to move
@@ -89,33 +91,35 @@ def test_each_claim_needs_every_part_of_its_rule(planted, expected):
 
 
 def test_conditions_are_every_position_in_each_layer_in_first_layers_and_in_all():
-    none, *alone = study.conditions(CONFIG, MODEL)
+    none, *alone = (entry for entry in study.conditions(CONFIG, MODEL) if entry.series != OTHER)
     sets = [[layer] for layer in range(L)] + [[0, 1], [0, 1, 2]]
     assert none.edit.terms == ()
     assert none.at == CONFIG.positions
     assert [list(entry.edit.terms[0].layers) for entry in alone] == [entry for entry in sets for _ in CONFIG.positions]
     assert [entry.edit.terms[0].queries for entry in alone] == [(1,), (3,)] * len(sets)
     assert [entry.at for entry in alone] == [(1,), (3,)] * len(sets)
-    assert [entry.budget for entry in alone] == [1] * 2 * L + [None] * 2 + [L] * 2
+    names = ["layer 0", "layer 1", "layer 2", "layers 0 to 1", ALL]
+    assert [entry.budget for entry in alone] == [budget for where in names for budget in (None, where)]  # at position 3 alone
 
 
-def test_controls_remove_as_many_links_to_a_random_key():
-    drawn = [entry for entry in study.at_random(CONFIG, MODEL) if entry.budget is not None]
-    assert [entry.budget for entry in drawn] == [1] * 20 + [L] * 20
-    assert len({(entry.edit.terms[0].keys, entry.edit.terms[0].queries, entry.edit.terms[0].layers) for entry in drawn}) == 40
+def test_controls_remove_as_many_links_in_the_same_layers_and_are_read_at_the_shown_position():
+    edited = {entry.budget: entry for entry in study.conditions(CONFIG, MODEL) if entry.budget is not None}
+    drawn = list(study.random_links(CONFIG, MODEL))
+    assert [entry.budget for entry in drawn] == [budget for budget in edited for _ in range(20)]
+    assert len({(entry.edit.terms[0].keys, entry.edit.terms[0].queries, entry.budget) for entry in drawn}) == 100
     for entry in drawn:
-        (term,) = entry.edit.terms
-        (key,) = term.keys
-        assert len(term.queries) == len(set(term.queries)) == entry.at[0]
+        (term,), (key,) = entry.edit.terms, entry.edit.terms[0].keys
+        assert list(term.layers) == list(edited[entry.budget].edit.terms[0].layers)
+        assert len(term.queries) == len(set(term.queries)) == 3
         assert key < min(term.queries)
+        assert key != 3
         assert max(term.queries) < CONFIG.length
-        assert len(term.layers) == entry.budget
-    assert {entry.at for entry in drawn} == {(1,), (3,)}
+        assert entry.at == (3,)
 
 
-def test_the_query_sees_one_earlier_key_in_place_of_itself():
-    drawn = [entry for entry in study.at_random(CONFIG, MODEL) if entry.series == OTHER]
-    assert len(drawn) == 4  # all that there are of these two positions
+def test_at_every_position_the_query_sees_one_earlier_key_in_place_of_itself():
+    drawn = [entry for entry in study.conditions(CONFIG, MODEL) if entry.series == OTHER]
+    assert [entry.at for entry in drawn] == [(1,), (3,)]
     for entry in drawn:
         (term,), (place,) = entry.edit.terms, entry.at
         (seen,) = set(range(place + 1)) - set(term.keys)
@@ -124,16 +128,26 @@ def test_the_query_sees_one_earlier_key_in_place_of_itself():
         assert term.layers is None
 
 
-def test_the_summary_has_a_row_for_each_condition_and_the_other_keys_and_compares_at_the_same_position():
+def test_the_query_alone_and_the_one_with_another_key_are_compared_at_the_same_positions():
+    found = results({})
+    sinks, labels = found.data["sinking_heads"], found.labels()
+    for position, alone, other in ((1, 0.9, 0.3), (3, 0.1, 0.1)):
+        (seen,) = (name for name in labels if name.startswith(f"position {position} sees"))
+        sinks[labels.index(f"position {position} in {ALL}")][..., position] = alone
+        sinks[labels.index(seen)][..., position] = other
+    *_, cause = STUDY.claims(CONFIG, MODEL)
+    difference, other, *_ = judge(cause, found).estimates
+    assert (difference.mean, difference.value.n) == (pytest.approx(30), CONFIG.prompts)  # 60 and 0
+    assert other.mean == pytest.approx(20)
+
+
+def test_the_summary_has_a_row_for_each_condition_and_compares_at_the_same_position():
     found = results({"position 3 in layer 1": (0.0, 7.0, 0.8)})
     size = study.measures(CONFIG)[1]
     assert found.row(size, "position 3 in layer 1").effect.mean == 2
     assert found.row(size, "position 3 in layer 1").rank.controls == 20
-    assert found.row(size, "position 3 in layers 0 to 1").rank is None
-    assert len(found.table) == 4 * (1 + 2 * (L + 2))
-    assert STUDY.rows is not None
-    assert {row.series for row in STUDY.rows(found)} == {OTHER}
-    assert len(STUDY.rows(found)) == 2 * 4
+    assert found.row(size, "position 1 in layer 1").rank is None
+    assert len(found.table) == 4 * (1 + 2 * (L + 2) + 2)
 
 
 def test_findings_say_whether_sinks_and_activations_come_together():
@@ -144,12 +158,13 @@ def test_findings_say_whether_sinks_and_activations_come_together():
     assert found["Spearman correlation of the sink and that factor over runs"].mean > 0.5
 
 
-def test_the_mean_over_positions_is_ranked_among_controls_of_as_many_or_of_all_layers():
-    found = results({CONTROL: (0.45, 5.0, 0.8)})
+def test_the_effect_at_the_shown_position_is_ranked_among_controls_in_the_same_layers():
+    found = results({(CONTROL, "layer 0"): (0.45, 5.0, 0.8), "position 1 in all layers": (0.0, 5.0, 0.8)})
     sink = study.measures(CONFIG)[0]
-    for where, below in (("layer 0", 0), ("layers 0 to 1", 20), (ALL, 20)):
-        estimate = study.gain(CONFIG, sink, where)(found)
+    for where, below in (("layer 0", 0), ("layer 1", 0), ("layers 0 to 1", 20), (ALL, 20)):
+        (estimate,) = study.beyond_controls(CONFIG, where, sink)(found).estimates
         assert (estimate.rank.below, estimate.rank.controls) == (below, 20)
+    assert study.beyond_controls(CONFIG, study.early, sink)(found).holds
 
 
 def test_early_is_the_largest_set_up_to_the_layer_in_which_the_sink_forms():

@@ -140,11 +140,11 @@ def claims(config: AfterSoftmax, architecture: Any) -> Iterator[st.Claim]:
     """An output has collapsed if its loss is no lower than that of guessing, for either edit in all layers."""
     loss = measures(config)[0]
     guess = st.number("the loss of guessing evenly among all tokens", lambda results: math.log(architecture.vocab_size), "nats")
-    for way in (AFTER, RENORMALISED):
+    for way, rows in ((AFTER, "without"), (RENORMALISED, "with")):
         edited = {what: label(what, way) for what in config.edits}
         rises = (st.difference(loss, at, label(what, BEFORE), f"{what}, {way} minus logits") for what, at in edited.items())
         yield st.Claim(
-            f"Edits after the softmax collapse the output: {way}.",
+            f"Attention weights set to 0 after the softmax, {rows} renormalising their rows, make the output collapse.",
             st.any_of(*(st.at_least(st.value(loss, at), guess) for at in edited.values())),
             given=st.below(st.value(loss, st.NO_EDIT), guess),
             source="Kiya et al. 2026, footnote 8",

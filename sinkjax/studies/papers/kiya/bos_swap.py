@@ -1,6 +1,7 @@
 """kiya/bos-swap: the embedding of the first token changes places with that of a later one (Figs. 2 and 7).
 
-If sink and massive activation belong to the token, they move with it; if they belong to the position, they stay.
+If sink and massive activation belong to the token, they move with it; if they belong to the position, they stay. Controls move
+another token to the same position.
 """
 
 from __future__ import annotations
@@ -45,34 +46,31 @@ class BosSwap(st.ControlledSinks, st.Mapped):
 
 
 def conditions(config: BosSwap, architecture: Any) -> Iterator[st.Condition]:
-    """No edit, and a swap of position 0 with each of the others, read where the first token then is."""
+    """No edit, and a swap of position 0 with each of the others, read where the first token then is; a budget is that place."""
     yield st.no_edit(at=(0,))
     for place in config.positions:
         edit = sinkjax.swap_embeddings(0, place).named(moved_to(place))
-        yield st.Condition(edit, "swap", place, budget=1, at=(place,))
+        yield st.Condition(edit, "swap", place, budget=place, at=(place,))
 
 
 def moved_to(place: int) -> str:
     return f"first token to {place}"
 
 
-def random_pairs(config: BosSwap) -> list[tuple[int, int]]:
-    """Different pairs of positions, neither of them 0, that are swapped as controls."""
+def random_swaps(config: BosSwap) -> list[tuple[int, int]]:
+    """For each control and each of the positions, another token than the first that changes places with the one there."""
     rng = intervals.generator(config.seed, "kiya/bos-swap controls")
-    places = np.arange(1, config.length - MIN_QUERIES + 1)
-
-    def draw() -> tuple[int, int]:
-        i, j = rng.choice(places, 2, replace=False)
-        return int(i), int(j)
-
-    return st.without_replacement(config.controls, draw)
+    tokens = np.arange(1, config.length - MIN_QUERIES + 1)
+    drawn = [rng.permutation(tokens[tokens != place])[: config.controls].tolist() for place in config.positions]
+    return [pair for control in zip(*drawn, strict=True) for pair in zip(control, config.positions, strict=True)]
 
 
 def other_tokens(config: BosSwap, architecture: Any) -> Iterator[st.Condition]:
-    """Swaps of two random positions, neither of them 0, read at the second."""
-    for number, (i, j) in enumerate(random_pairs(config)):
-        edit = sinkjax.swap_embeddings(i, j).named(f"control {number}: token {i} to {j}")
-        yield st.Condition(edit, st.CONTROL, budget=1, at=(j,))
+    """The swaps of the controls, read where the conditions are: each control has one for every position."""
+    for number, (token, place) in enumerate(random_swaps(config)):
+        edit = sinkjax.swap_embeddings(token, place)
+        named = edit.named(f"control {number // len(config.positions)}: token {token} to {place}")
+        yield st.Condition(named, st.CONTROL, place, budget=place, at=(place,))
 
 
 def measures(config: BosSwap) -> tuple[st.Measure, ...]:
@@ -151,7 +149,7 @@ class Run:
         return self._of(name, lambda data: look.of(unedited(data, len(swaps(self.config))), swaps(self.config), 0), look.unit)
 
     def gained(self, look: Look) -> st.Quantity:
-        """The rise where the token comes to be, ranked among those where random other tokens do."""
+        """The rise where the token comes to be, ranked among those where random other tokens do, all means over places."""
 
         def effects(data: Any, base: Any, pairs: list[tuple[int, int]]) -> NDArray:
             return look.of(data, pairs, 1) - look.of(unedited(base, len(pairs)), pairs, 1)
@@ -160,8 +158,9 @@ class Run:
             data, random = results[STORES[self.name]], results[f"{STORES[self.name]}-controls"]
             found = effects(edited(data), data, swaps(self.config)).mean(axis=0)
             count = random.sizes["prompt"]
-            others = effects(random, data.isel(prompt=slice(count)), random_pairs(self.config)).mean(axis=1)
-            rank = st.Rank.among(found[:count].mean(), others)
+            others = effects(random, data.isel(prompt=slice(count)), random_swaps(self.config)).mean(axis=1)
+            controls = others.reshape(-1, len(self.config.positions)).mean(axis=1)
+            rank = st.Rank.among(found[:count].mean(), controls)
             return st.Estimate(f"{name} ({self.name})", results.interval(found), unit, True, rank)
 
         name = f"the rise of {look.name} the moved {self.token}"
@@ -196,7 +195,8 @@ def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
 
     separator = _bos.separates()
     yield st.Claim(
-        "In the first layer, sink and massive activation follow BOS, and the new first token has none.",
+        "When BOS changes places with another token, sink and massive activation in the first layer move with it, and the new"
+        " first token has neither.",
         st.all_of(
             st.above(bos.at(sink, True), bos.at(sink, False)),
             st.above(bos.at(massive, True), bos.at(massive, False)),
@@ -209,27 +209,29 @@ def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
         source="Kiya et al. 2026, Fig. 2a, d",
     )
     yield st.Claim(
-        "In the first layer neither the new first token nor the moved BOS has a sink; deeper, the new first token has it.",
+        "When BOS changes places with another token, neither of the two has a sink in the first layer, and the new first token"
+        " has sink and massive activation in deeper ones.",
         st.all_of(st.below(bos.at(sink, False), FEW), st.below(bos.at(sink, True), FEW), keeps(bos)),
         given=there(bos, separator),
         source="Kiya et al. 2026, Fig. 7",
         paper="so in Llama-2-7B",
     )
     yield st.Claim(
-        "In deeper layers the new first token has both sink and massive activation.",
+        "When BOS changes places with another token, the new first token has sink and massive activation in deeper layers.",
         keeps(bos),
         given=there(bos, separator),
         source="Kiya et al. 2026, Fig. 2c, f; Fig. 7",
         also=beside(bos),
     )
     yield st.Claim(
-        "Over all layers, the sink follows BOS to its new place instead of staying at position 0.",
+        "When BOS changes places with another token, the sink over all layers follows BOS instead of staying at position 0.",
         st.all_of(st.above(bos.at(any_sink, True), bos.at(any_sink, False)), st.above_controls(bos.gained(any_sink))),
         given=st.all_of(separator, st.above(bos.before(any_sink), SOME)),
         also=(bos.before(any_sink),),
     )
     yield st.Claim(
-        "The same holds of an ordinary first token: in deeper layers position 0 has both, whatever token is there.",
+        "When an ordinary first token changes places with another one, the new first token has sink and massive activation in"
+        " deeper layers.",
         keeps(ordinary),
         given=there(ordinary),
         also=beside(ordinary),
@@ -284,7 +286,8 @@ STUDY = st.Study(
     notes=lambda config, results: (
         *_bos.about(results),
         """Only the input embeddings are swapped; positions, masks and the targets of the loss stay, which by itself raises the
-        loss. At the moved token, an effect is the difference from the same position without an edit; a control is read at the new
-        position of the first of its two tokens.""",
+        loss. At the moved token, an effect is the difference from the same position without an edit. A control moves another
+        token to the same position. A mean over the positions is ranked among controls that are means over the same positions, one
+        swap at each.""",
     ),
 )

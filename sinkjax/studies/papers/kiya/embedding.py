@@ -113,14 +113,14 @@ def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
     words = """by every convention the cosine with k_bos is above that with k_avg, and among those of the ordinary tokens
         p = (1 + b) / (1 + m) is at most 0.05"""
     yield st.Claim(
-        "BOS attracts by direction: q_avg has a larger cosine with k_bos than with k_avg in the first layer.",
+        "BOS attracts by direction: in the first layer the mean query has a larger cosine with its key than with the mean key.",
         st.all_of(*special, words=" ".join(words.split())),
         given=_bos.separates(STORE),
         source="Kiya et al. 2026, section 3",
         paper=f"{cos_bos} against {cos_avg} (Llama-3.2-3B)",
     )
     yield st.Claim(
-        "BOS does not attract by size: its key is shorter than that of the mean embedding.",
+        "BOS does not attract by size: in the first layer its key is shorter than that of the mean embedding.",
         st.all_of(*(st.below(bos, mean) for bos, mean in norms), words="||k_bos|| is below ||k_avg||"),
         given=_bos.separates(STORE),
         source="Kiya et al. 2026, section 3",
@@ -218,4 +218,5 @@ STUDY = st.Study(
         ({", ".join(f"{name} {size}" for name, size in LLAMA_3B.items())}); its weights are not checked.""",
     ),
     provenance=_bos.provenance,
+    over="model",
 )

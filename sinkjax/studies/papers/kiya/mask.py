@@ -1,6 +1,6 @@
 """kiya/mask: mask the logits of all later queries towards the first key, in some layers or heads (Figs. 4 and 8).
 
-Controls mask another, random key in as many random layers, or the key in as many random heads.
+Controls mask another, random key in the same layers, or the key in as many random heads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.papers.kiya._masks import ALL, ONSET, SINGLE, SOME, first_layers, layer_sets, onset, zero_added
+from sinkjax.studies.papers.kiya._masks import ALL, ONSET, SOME, first_layers, layer_sets, onset, zero_added
 from sinkjax.studies.papers.kiya._readout import attention_to
 from sinkjax.studies.quantities import Label
 
@@ -37,36 +37,35 @@ class Mask(st.ControlledSinks, st.Mapped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, key=0, length=3)
+        at_least(self, key=0, length=4)
         wrong = not self.head_shares or not all(0 < part < 1 for part in self.head_shares)
         refuse(wrong, f"head_shares must hold at least one number, each between 0 and 1, not {list(self.head_shares)}")
         refuse(self.key + 2 > self.length, f"key must be below {self.length - 1}, not {self.key}: its sink moves to the next one")
 
 
+def edited_layers(architecture: Any) -> dict[str, dict[str, range]]:
+    """Every set of layers that is masked, by series."""
+    return layer_sets(architecture.layers, range(2, architecture.layers), FIRST)
+
+
 def conditions(config: Mask, architecture: Any) -> Iterator[st.Condition]:
-    """A budget is a number of layers: of those that have controls, the smallest that is no smaller than the edit's."""
-    L = architecture.layers
-    controlled = sorted({1, *several(config, architecture), L})
+    """No edit, and the key masked in each set of layers; a budget is such a set, so that controls differ in the key alone."""
     yield st.no_edit()
-    for series, sets in layer_sets(L, range(2, L), FIRST).items():
+    for series, sets in edited_layers(architecture).items():
         for where, layers in sets.items():
-            edit, count = sinkjax.mask_key(config.key, layers=layers).named(where), len(layers)
-            yield st.Condition(edit, series, layers[-1], min(budget for budget in controlled if budget >= count))
+            edit = sinkjax.mask_key(config.key, layers=layers).named(where)
+            yield st.Condition(edit, series, layers[-1], budget=where)
 
 
-def several(config: Mask, architecture: Any) -> list[int]:
-    """The numbers of first layers that have controls: a tenth, a third and half of all."""
-    L = architecture.layers
-    return sorted(count for count in {max(L // 10, 2), L // 3, L // 2} if 1 < count < L)
+def controlled(config: Mask, architecture: Any) -> dict[str, range]:
+    """The sets of layers that have controls: all of them, name -> layers."""
+    return {where: layers for sets in edited_layers(architecture).values() for where, layers in sets.items()}
 
 
-def another_key(rng: np.random.Generator, config: Mask, architecture: Any, budget: int) -> sinkjax.Edit:
-    """Mask another key, which some later query sees, in random layers."""
-    L = architecture.layers
-    key = int(rng.choice([key for key in range(config.length - 1) if key != config.key]))
-    layers = sorted(rng.choice(L, budget, replace=False).tolist())
-    where = {1: f"layer {layers[0]}", L: ALL}.get(budget, f"{budget} layers")
-    return sinkjax.mask_key(key, layers=layers).named(f"key {key} in {where}")
+def another_key(rng: np.random.Generator, config: Mask, architecture: Any, budget: str) -> sinkjax.Edit:
+    """Mask another key, which some later query sees and at which nothing is read, in the same layers."""
+    key = int(rng.choice([key for key in range(config.length - 1) if key not in (config.key, config.key + 1)]))
+    return sinkjax.mask_key(key, layers=controlled(config, architecture)[budget]).named(f"key {key} in {budget}")
 
 
 def in_heads(config: Mask, architecture: Any, heads: NDArray, label: str) -> sinkjax.Edit:
@@ -136,35 +135,25 @@ def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
         half = st.value(before, st.NO_EDIT).times(0.5, f"half of {before.name} without an edit")
         return st.all_of(st.above(changed), st.above_controls(changed), st.at_least(st.value(after, where), half))
 
-    def seen(where: Label) -> tuple[st.Quantity, ...]:
-        return st.value(seen_key, st.NO_EDIT), st.value(seen_next, where)
-
-    yield st.Claim(
-        "Masked in all layers, the sink moves to the next token.",
-        moved(ALL, at_key, at_next),
-        given=sink,
-        source="Kiya et al. 2026, Figs. 4a, 8a",
-        also=seen(ALL),
+    masking, seen = f"Masking the logits towards key {config.key} in", st.value(seen_key, st.NO_EDIT)
+    layers: tuple[tuple[str, Label, str], ...] = (
+        ("all layers", ALL, "Figs. 4a, 8a"),
+        ("the first layer alone", "layer 0", "Fig. 4b"),
+        ("the layers up to the one in which its sink forms", early, "conclusion"),
     )
+    for words, where, source in layers:
+        yield st.Claim(
+            f"{masking} {words} moves the attention sink to the next token.",
+            moved(where, at_key, at_next),
+            given=sink,
+            source=f"Kiya et al. 2026, {source}",
+            also=(seen, st.value(seen_next, where)),
+        )
     yield st.Claim(
-        "Masked in all layers, the next token gets a massive activation too.",
+        f"{masking} all layers gives the next token a massive activation.",
         moved(ALL, size_key, size_next),
         given=massive,
         source="Kiya et al. 2026, Figs. 4, 8",
-    )
-    yield st.Claim(
-        "Masked in the first layer alone, the sink moves as well.",
-        moved("layer 0", at_key, at_next),
-        given=sink,
-        source="Kiya et al. 2026, Fig. 4b",
-        also=seen("layer 0"),
-    )
-    yield st.Claim(
-        "An edit in early layers decides where later ones put the sink: in those up to the layer in which it forms.",
-        moved(early, at_key, at_next),
-        given=sink,
-        source="Kiya et al. 2026, conclusion",
-        also=seen(early),
     )
 
 
@@ -174,7 +163,7 @@ def findings(config: Mask, architecture: Any) -> Iterator[st.Quantity]:
     strongest = st.largest_effect(at_next, single, "the strongest layer")
     yield st.effect(at_next, strongest, "largest effect of a single layer's mask on heads that sink on the next key")
     rules = {layer: st.raised(at_next, layer) for layer in single}
-    yield st.number_of(rules, "single layers whose mask moves the sink, beyond every control")
+    yield st.number_of(rules, "single layers whose mask moves the sink, beyond every mask of another key there")
     yield st.number("smallest l for which a mask of layers 0 to l moves the most attended key on, in most prompts", enough)
     for label in (st.NO_EDIT, ALL, *single[:2]):  # Figs. 4 and 8
         yield from (st.value(measure, label) for measure in seen)
@@ -188,9 +177,10 @@ def enough(results: st.Results) -> float:
 
 
 def compared(results: st.Results) -> list[str]:
-    """No edit, layer 0, and the sets of several layers that have controls of their own size."""
-    found = results.conditions()
-    return [entry.label for entry in found if not entry.x or (entry.series != SINGLE and entry.budget == entry.x + 1)]
+    """No edit, layer 0, the first tenth, third and half of the layers, and all."""
+    L = results.architecture.layers
+    several = sorted(count for count in {max(L // 10, 2), L // 3, L // 2} if 1 < count < L)
+    return [st.NO_EDIT, *map(first_layers, (1, *several)), ALL]
 
 
 def masked(label: str) -> str:
@@ -236,7 +226,6 @@ def figures(config: Mask, architecture: Any) -> Iterator[st.Figure]:
     )
 
 
-KEYS = "kiya/mask controls"
 STUDY = st.Study(
     name="kiya/mask",
     config=Mask,
@@ -246,12 +235,7 @@ STUDY = st.Study(
         layers put them.""",
     probe=probe,
     conditions=conditions,
-    controls=(
-        st.random_edits(KEYS, another_key, lambda config, model: sorted({1, model.layers})),
-        st.random_edits(
-            f"{KEYS} of first layers", another_key, several, name="first-controls", when=lambda *given: bool(several(*given))
-        ),
-    ),
+    controls=(st.random_edits("kiya/mask controls", another_key, controlled),),
     measures=measures,
     more=lambda config, model: (
         st.Sweep(
@@ -274,6 +258,6 @@ STUDY = st.Study(
         """In a masked layer no head can sink on the masked key. The query of the key itself is not masked, as it would have no
         key left to attend to.""",
         f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on the key without an edit, mean
-        over prompts. Masks of layers 0 to l are ranked among masks of another key in at least as many random layers.""",
+        over prompts. A control masks another key, at which nothing is read, in the same layers.""",
     ),
 )

@@ -79,17 +79,18 @@ def compute(config: Rope, model: Model, batch: st.Batch) -> xarray.Dataset:
 
 def rows(results: st.Results) -> list[st.Row]:
     """Both keys, as means over heads ranked among random ordinary tokens; the mean key is compared with that of BOS."""
-    data, seed = results[GRID], results.config.seed
+    data, found = results[GRID], []
     numbers: dict[str, Callable[[str], NDArray]] = {
         SCORE: lambda of: data[f"{of}mean_score"].values,
         RECEIVED: lambda of: 100 * data[f"{of}received"].values[..., 0],
         SINKS: lambda of: 100.0 * (data[f"{of}received"].values[..., 0] > results.config.eps),
     }
-    columns = [
-        st.own_rows((BOS, MEAN), "key", name, of(""), seed, np.stack([of("control_").T] * 2), compared=True)
-        for name, of in numbers.items()
-    ]
-    return [row for key in zip(*columns, strict=True) for row in key]
+    for number, key in enumerate((BOS, MEAN)):
+        for name, of in numbers.items():
+            means, others = of("").mean(axis=1), of("control_").mean(axis=1)
+            value, effect = st.constant(float(means[number])), st.constant(float(means[number] - means[0]))
+            found.append(st.Row(key, "key", name, value, effect, st.Rank.among(means[number], others)))
+    return found
 
 
 def uniform(size: int) -> NDArray:
@@ -109,22 +110,23 @@ def drift(results: st.Results) -> float:
 
 
 def claims(config: Rope, architecture: Any) -> Iterator[st.Claim]:
+    listed = partial(st.listed, exact=True)  # means over the heads of the model: numbers of its weights
     name = "the share of pairs with key <= query in which BOS scores above a mean key"
     share = st.number(name, lambda results: np.greater(*pairs(results[GRID])).mean())
     yield st.Claim(
-        "In the first layer the score of BOS's key is high at all rotary indices.",
-        st.all_of(st.at_least(share, MOST), st.above_controls(st.listed(BOS, SCORE))),
+        "In the first layer the mean query's score with the key of BOS is high at all rotary indices.",
+        st.all_of(st.at_least(share, MOST), st.above_controls(listed(BOS, SCORE))),
         given=_bos.separates(GRID),
         source="Kiya et al. 2026, Fig. 3a",
-        also=(st.listed(MEAN, SCORE),),
+        also=(listed(MEAN, SCORE),),
     )
     moved = st.number("the largest change of a score when both indices move by one", drift, "millionths of the largest score")
     yield st.Claim(
-        "A key's score depends on the distance of the two rotary indices alone, so that index 0 is no cause by itself.",
+        "A first-layer score depends on the distance of the two rotary indices alone, so that index 0 is no cause by itself.",
         st.at_most(moved, ROUNDING),
         source="Kiya et al. 2026, Fig. 3b",
         kind="identity",
-        also=(st.listed(MEAN, SINKS), st.listed(MEAN, RECEIVED)),
+        also=(listed(MEAN, SINKS), listed(MEAN, RECEIVED)),
     )
 
 
@@ -206,13 +208,14 @@ STUDY = st.Study(
         f"""The mean embedding is {"with" if config.special else "without"} special tokens other than the BOS. Each query head is
         scored with the key-value head that it reads. Scores are divided by the square root of the head width; the paper does not
         say whether its own are.""",
-        f"""Values are means over heads with bootstrap 95 % intervals over heads (BCa, {intervals.RESAMPLES:,} resamples). The
-        percentiles are among {results.size("control", GRID)} random ordinary tokens in the place of BOS. Nothing is edited.""",
+        f"""The numbers come from the parameters alone, as means over all heads of the layer, so they have no intervals; bands in
+        the figures show how heads differ. Percentiles are among {results.size("control", GRID)} random ordinary tokens in the
+        place of BOS. Nothing is edited.""",
         "Scores depend only on the distance of the two indices, so what distinguishes index 0 is that no key precedes it.",
         f"""What an index would receive: the softmax over the keys up to the query, all of which but one are mean keys, averaged
         over the queries from that index to {config.indices - 1}; ratios are over the indices that at least {MIN_QUERIES} queries
         see.""",
     ),
     provenance=_bos.provenance,
-    over="heads",
+    over="model",
 )

@@ -1,6 +1,7 @@
 """kiya/self: a query attends to itself alone, at various positions and in various layers (Figs. 5 and 9).
 
-Controls remove as many links at random. Whether the query must see itself is tested by one random other key in its place.
+Controls remove as many links at random in the same layers. Whether the query must see itself is tested by one random other key
+in its place.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from sinkjax.analysis.intervals import generator
 from sinkjax.config_files.checks import MIN_QUERIES, at_least, positions_seen, refuse
 from sinkjax.studies.papers.kiya._masks import ALL, FIRST, ONSET, SINGLE, SOME, layer_sets, onset, placed_measures, zero_added
 from sinkjax.studies.papers.kiya._readout import FIRST_LAYERS, attention_there, mean_attention, received
-from sinkjax.studies.quantities import Label, chosen
+from sinkjax.studies.quantities import Label
 from sinkjax.studies.specs import CONTROLS, SWEEP
 
-LINKS, OTHER = "random links, all layers", "another key, all layers"
+OTHER = "another key, all layers"
 MANY, GROWN = 10, 10  # per cent of heads that count as a sink; times its unedited size from which an activation is massive
 
 
@@ -37,7 +38,7 @@ class SelfOnly(st.ControlledSinks, st.Mapped):
     first_layers: tuple[int, ...] = (2, 3, 6, 10, 12, 15)
     """numbers n of first layers that are edited together; those that a model has no more of than n are left out"""
     shown: int = 8
-    """the position of which attention maps are drawn"""
+    """the one of these positions whose maps are drawn, and whose effects are ranked among random controls"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,41 +58,38 @@ def everywhere(config: SelfOnly, where: str) -> list[str]:
 
 
 def conditions(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
-    """No edit, then for each set of layers every position; a budget is a number of layers."""
+    """No edit; for each set of layers every position; and at every position one random earlier key in place of the query itself.
+
+    A budget is a set of layers, at the position that has controls.
+    """
     yield st.no_edit(at=config.positions)
     for series, sets in layer_sets(architecture.layers, config.first_layers).items():
         for where, layers in sets.items():
             for place in config.positions:
                 edit = sinkjax.attend_self(place, layers=layers).named(label(place, where))
-                yield st.Condition(edit, series, place, None if series == FIRST else len(layers), at=(place,))
-
-
-def at_random(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
-    """Random links removed, as many as a query loses, and queries that see one random earlier key instead of themselves."""
-    L, rng = architecture.layers, generator(config.seed, "kiya/self controls")
-    yield st.no_edit(at=config.positions)
-
-    def links(budget: int) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
-        place = int(rng.choice(config.positions))
-        key = int(rng.integers(config.length - place))
-        queries = sorted(rng.choice(np.arange(key + 1, config.length), place, replace=False).tolist())
-        return place, key, tuple(queries), tuple(sorted(rng.choice(L, budget, replace=False).tolist()))
-
-    for budget in sorted({1, L}):
-        drawn = st.without_replacement(config.controls, partial(links, budget))
-        for draw, (place, key, queries, layers) in enumerate(drawn):
-            edit = sinkjax.edit("logits", "set", -np.inf, queries=queries, keys=key, layers=layers, relation="others")
-            name = f"control {draw}: {place} links to key {key} in {ALL if budget == L else f'layer {layers[0]}'}"
-            yield st.Condition(edit.named(name), LINKS if budget == L else st.CONTROL, budget=budget, at=(place,))
-    others = generator(config.seed, "kiya/self other keys")
-
-    def other() -> tuple[int, int]:
-        place = int(others.choice(config.positions))
-        return place, int(others.integers(place))
-
-    for draw, (place, seen) in enumerate(st.without_replacement(config.controls, other)):
+                yield st.Condition(edit, series, place, where if place == config.shown else None, at=(place,))
+    rng = generator(config.seed, "kiya/self other keys")
+    for place in config.positions:
+        seen = int(rng.integers(place))
         edit = sinkjax.edit("logits", "set", -np.inf, queries=place, keys=[key for key in range(place + 1) if key != seen])
-        yield st.Condition(edit.named(f"draw {draw}: position {place} sees key {seen} in {ALL}"), OTHER, at=(place,))
+        yield st.Condition(edit.named(f"position {place} sees key {seen} in {ALL}"), OTHER, place, at=(place,))
+
+
+def random_links(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
+    """In each set of layers, as many links removed as the query at the shown position loses: later queries to another key."""
+    rng, place = generator(config.seed, "kiya/self controls"), config.shown
+    keys = [key for key in range(config.length - place) if key != place]
+
+    def links() -> tuple[int, tuple[int, ...]]:
+        key = int(rng.choice(keys))
+        return key, tuple(sorted(rng.choice(np.arange(key + 1, config.length), place, replace=False).tolist()))
+
+    for sets in layer_sets(architecture.layers, config.first_layers).values():
+        for where, layers in sets.items():
+            for draw, (key, queries) in enumerate(st.without_replacement(config.controls, links)):
+                edit = sinkjax.edit("logits", "set", -np.inf, queries=queries, keys=key, layers=layers, relation="others")
+                named = edit.named(f"control {draw}: {place} links to key {key} in {where}")
+                yield st.Condition(named, st.CONTROL, place, budget=where, at=(place,))
 
 
 def probe(config: SelfOnly) -> sinkjax.Probe:
@@ -112,39 +110,30 @@ def over_positions(config: SelfOnly, measure: st.Measure, where: str) -> st.Quan
     return st.average(measure, st.Pool(f"alone in {where}, mean over positions", lambda condition: condition.label in labels))
 
 
-def gain(config: SelfOnly, measure: st.Measure, where: Label) -> st.Quantity:
-    """The mean effect over the positions, ranked among the controls of a single layer or, of more, of all layers."""
+def alone_at(place: int, where: Label) -> Label:
+    """The query at one position alone in a set of layers, which may be found from the results."""
+    return label(place, where) if isinstance(where, str) else lambda results: label(place, where(results))
 
-    def of(results: st.Results) -> st.Estimate:
-        found = chosen(where, results)
-        rows = [results.labels().index(at) for at in everywhere(config, found)]
-        effects = (results.values(measure) - results.baseline(measure))[rows].mean(axis=0)
-        random = results.values(measure, CONTROLS) - results.baseline(measure, CONTROLS)
-        budget = 1 if found in layer_sets(results.architecture.layers, ())[SINGLE] else results.architecture.layers
-        drawn = [entry.budget == budget for entry in results.conditions(CONTROLS)]
-        rank = st.Rank.among(effects[: random.shape[1]].mean(), random[drawn].mean(axis=1))
-        return st.Estimate(f"effect on {measure.name} (alone in {found})", results.interval(effects), measure.unit, True, rank)
 
-    return st.Quantity(f"the mean effect over positions on {measure.name}", of)
+def beyond_controls(config: SelfOnly, where: Label, measure: st.Measure) -> st.Rule:
+    """The effect at the shown position, which the config states beforehand, is larger than those of its controls."""
+    name = f"effect on {measure.name} at position {config.shown}"
+    return st.above_controls(st.effect(measure, alone_at(config.shown, where), name))
 
 
 def at_most_positions(config: SelfOnly, where: Label, rule: Callable[[Label], st.Rule], words: str) -> st.Rule:
     """A rule on each position holds at more than half of them."""
-
-    def at(place: int) -> Label:
-        return label(place, where) if isinstance(where, str) else lambda results: label(place, where(results))
-
-    return st.most_of([rule(at(place)) for place in config.positions], "positions", words)
+    return st.most_of([rule(alone_at(place, where)) for place in config.positions], "positions", words)
 
 
 def placed(config: SelfOnly, where: Label, measure: st.Measure, least: st.Quantity) -> st.Rule:
-    """The edit raises a measure to a least size at most positions, and on their mean by more than every control does."""
+    """The edit raises a measure to a least size at most positions, and at the shown one by more than every control does."""
     words = f"the interval of the effect on {measure.name} lies above 0, and that of its value above {least.name}, in pairs"
 
     def there(at: Label) -> st.Rule:
         return st.all_of(st.above(st.effect(measure, at)), st.at_least(st.value(measure, at), least))
 
-    return st.all_of(at_most_positions(config, where, there, words), st.above_controls(gain(config, measure, where)))
+    return st.all_of(at_most_positions(config, where, there, words), beyond_controls(config, where, measure))
 
 
 def early(results: st.Results) -> str:
@@ -156,7 +145,7 @@ def early(results: st.Results) -> str:
 
 
 def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
-    """A statement holds if it holds at more than half of the positions, and for their mean beyond every control."""
+    """A statement holds if it holds at more than half of the positions, and at the shown one beyond every control."""
     sink, size, on_first, seen = measures(config)
     some = st.above(st.value(on_first, st.NO_EDIT), SOME)
     half = st.value(on_first, st.NO_EDIT).times(0.5, "half of the heads that sink on key 0 without an edit (%)")
@@ -166,14 +155,14 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
         return over_positions(config, measure, ALL), st.value(measure, st.NO_EDIT), least
 
     yield st.Claim(
-        "Alone in all layers, a query gets a sink.",
+        "A query that attends to itself alone in all layers gets an attention sink.",
         placed(config, ALL, sink, half),
         given=some,
         source="Kiya et al. 2026, Fig. 5",
         also=(*beside(sink, half), over_positions(config, seen, ALL)),
     )
     yield st.Claim(
-        "The massive activation comes with it.",
+        "A query that attends to itself alone in all layers gets a massive activation.",
         placed(config, ALL, size, grown),
         given=some,
         source="Kiya et al. 2026, Fig. 5",
@@ -182,23 +171,23 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
     words = "more heads sink on the position than on key 0, by the interval of the paired difference"
     more = at_most_positions(config, ALL, lambda at: st.above(st.value(sink, at), st.value(on_first, at)), words)
     yield st.Claim(
-        "The sink moves there, away from the first token.",
-        st.all_of(more, st.above_controls(gain(config, sink, ALL))),
+        "The attention sink moves from the first token to a query that attends to itself alone in all layers.",
+        st.all_of(more, beyond_controls(config, ALL, sink)),
         given=some,
         source="Kiya et al. 2026, Fig. 5",
         also=(*(over_positions(config, measure, ALL) for measure in (sink, on_first)), st.value(on_first, st.NO_EDIT)),
     )
     yield st.Claim(
-        "An edit in the early layers is enough: in those up to the layer in which the sink forms.",
+        "A query that attends to itself alone in the layers up to the one in which the sink forms gets an attention sink.",
         placed(config, early, sink, half),
         given=some,
         source="Kiya et al. 2026, Fig. 9, conclusion",
         also=(half,),
     )
-    alone, other, _ = compared(config)
+    alone, other = in_pairs(config)
     twice = st.average(sink, alone).times(0.5, "half of that for the query alone with itself")
     yield st.Claim(
-        "The cause is that the token attends to itself: one other key in its place does less than half.",
+        "A query gets its sink from attending to itself: one that attends to a single other key gets less than half of it.",
         st.all_of(st.above(st.contrast(sink, alone, other, "difference of the two")), st.below(st.average(sink, other), twice)),
         given=st.above(st.average(sink, alone), SOME),
         source="Kiya et al. 2026, property 3",
@@ -206,12 +195,11 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
     )
 
 
-def compared(config: SelfOnly) -> tuple[st.Pool, ...]:
-    """In all layers and on the prompts of the controls: the query alone, with one other key instead, and random links removed."""
+def in_pairs(config: SelfOnly) -> tuple[st.Pool, st.Pool]:
+    """In all layers: the query alone with itself, and with one other key instead, each once at every position."""
     return (
-        st.Pool("alone with itself, prompts of the controls", lambda entry: entry.series == ALL, SWEEP, config.control_prompts),
-        st.Pool("alone with one random other key", lambda entry: entry.series == OTHER, CONTROLS),
-        st.Pool("as many random links removed", lambda entry: entry.series == LINKS, CONTROLS),
+        st.Pool(f"alone with itself in {ALL}, mean over positions", lambda entry: entry.series == ALL),
+        st.Pool(f"alone with one random other key in {ALL}, mean over the same positions", lambda entry: entry.series == OTHER),
     )
 
 
@@ -226,12 +214,14 @@ def findings(config: SelfOnly, architecture: Any) -> Iterator[st.Quantity]:
 
     def raised(where: str) -> st.Rule:
         rule = at_most_positions(config, where, lambda at: st.above(st.effect(sink, at)), "the effect lies above 0")
-        return st.all_of(rule, st.above_controls(gain(config, sink, where)))
+        return st.all_of(rule, beyond_controls(config, where, sink))
 
     rules = {where: raised(where) for where in sets[SINGLE]}
-    yield st.number_of(rules, "single layers that place a sink at most positions, above every control")
+    name = f"single layers that place a sink at most positions, at position {config.shown} above their controls"
+    yield st.number_of(rules, name)
     yield from together(sink, size)
-    _, other, links = compared(config)
+    _, other = in_pairs(config)
+    links = st.Pool(f"as many random links removed in {ALL}", lambda entry: entry.budget == ALL, CONTROLS)
     yield from (st.average(size, other), st.average(sink, links))
     yield from (over_positions(config, seen, where) for where in (ALL, "layer 0"))  # Fig. 5
     for layer in range(1, min(FIRST_LAYERS, architecture.layers)):  # Fig. 9
@@ -246,12 +236,13 @@ def in_layer(layer: int, results: st.Results) -> NDArray:
 
 
 def together(sink: st.Measure, size: st.Measure) -> Iterator[st.Quantity]:
-    """Whether sinks and massive activations come together, over all runs: an edit on a prompt."""
+    """Whether sinks and massive activations come together, over all runs of a query alone with itself: an edit on a prompt."""
 
     def number(which: int, results: st.Results) -> float:
         from scipy.stats import spearmanr
 
-        found, growth = results.values(sink)[1:].ravel(), (results.values(size) / results.baseline(size))[1:].ravel()
+        alone = [entry.series in (SINGLE, FIRST, ALL) for entry in results.conditions()]
+        found, growth = results.values(sink)[alone].ravel(), (results.values(size) / results.baseline(size))[alone].ravel()
         many, massive = found >= MANY, growth >= GROWN
         shares = (100 * massive[runs].sum() / (runs.sum() or np.nan) for runs in (many, ~many))
         return (many.sum(), *shares, spearmanr(found, growth).statistic if np.ptp(found) else np.nan)[which]
@@ -300,7 +291,7 @@ def figures(config: SelfOnly, architecture: Any) -> Iterator[st.Figure]:
         "sink-against-activation",
         sink,
         size,
-        {series: (SWEEP, series) for series in (SINGLE, FIRST, ALL)} | {f"one other key, {ALL}": (CONTROLS, OTHER)},
+        {series: (SWEEP, series) for series in (SINGLE, FIRST, ALL)} | {f"one other key, {ALL}": (SWEEP, OTHER)},
         """Each edit: heads that sink on the position whose query sees only itself, or only one random other key, against the
         largest |h| there, means over prompts.""",
         log_y=True,
@@ -338,9 +329,8 @@ STUDY = st.Study(
         the sink and the massive activation move to that position (Figs. 5 and 9).""",
     probe=probe,
     conditions=conditions,
-    controls=(st.Sweep(CONTROLS, at_random, lambda config: measures(config)[:2], prompts=st.control_prompts),),
+    controls=(st.Sweep(CONTROLS, random_links, prompts=st.control_prompts),),
     measures=measures,
-    rows=lambda results: [row for row in results.table_of(CONTROLS).values() if row.series == OTHER],
     claims=claims,
     findings=findings,
     featured=lambda results: [st.NO_EDIT, *(label(results.config.shown, where) for where in drawn_sets(results))],
@@ -348,9 +338,9 @@ STUDY = st.Study(
     noop=lambda config, model: zero_added(f"of query {config.shown} towards other keys", queries=config.shown),
     shown=shown,
     notes=lambda config, results: (
-        """A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. A control
-        removes as many links as a query at a random position loses, from one random key to random later queries, and is read at
-        that position. The controls of an edit of several layers remove the links in all layers.""",
+        f"""A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. Edits at
+        position {config.shown}, which stands for all, are ranked among controls: each removes as many links in the same layers,
+        from random later queries to one random key other than that position, and is read there too.""",
         f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on key 0 without an edit, mean over
         prompts.""",
     ),
