@@ -30,7 +30,7 @@ class Compression(Position, st.ControlledSinks):
 
 
 def conditions(config: Compression, architecture: Any, grows: int) -> Iterator[st.Condition]:
-    """No edit, the MLP output dropped where the norm grows most, in all layers, and in each. A budget is the layers of an edit."""
+    """No edit, the MLP output dropped where the norm grows most, in all layers, and in each. A budget is the edited layers."""
     yield st.no_edit()
     for budget, layers in budgets(architecture, grows).items():
         yield st.Condition(sinkjax.drop_mlp(config.position, layers=layers).named(budget), budget, budget=budget)
@@ -258,7 +258,7 @@ STUDY = st.Study(
     notes=lambda config, results: (
         f"""The layer of emergence, {emerges(results)}, is the one in which the norm of the position grows most without an edit
         on the first {results.size("prompt", "controls")} prompts; no effect of an edit decides it. Controls drop the MLP output
-        of another position in the same layers. Correlations are over layers, between the changes from each layer to the next, in each prompt, and their
-        intervals over prompts; a layer's sink is paired with the stream that enters it.""",
+        of another position in the same layers. Correlations are over layers, between the changes from each layer to the next, in
+        each prompt, and their intervals over prompts; a layer's sink is paired with the stream that enters it.""",
     ),
 )

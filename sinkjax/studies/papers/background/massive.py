@@ -183,8 +183,8 @@ def claims(config: Massive, architecture: Any) -> Iterator[st.Claim]:
         ),
     )
     yield st.Claim(
-        "The massive activation of the first token appears in the first quarter of the layers and changes less than twofold while "
-        "it lasts, without a gap in most prompts.",
+        "The massive activation of the first token appears in the first quarter of the layers and changes less than twofold while"
+        " it lasts, without a gap in most prompts.",
         st.all_of(st.below(first, architecture.layers / 4), st.above(whole, MOST), st.below(spread, 2)),
         given=present,
         source="Sun et al. 2024, section 3",
