@@ -197,7 +197,7 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     keys = most(sinks, everywhere(KEYS), "the keys'")
     stream = f"the stream's (after layer {early(architecture)}, fixed beforehand)"
     yield st.Claim(
-        "What the first quarter of the layers writes into the stream brings most of the sink with it.",
+        "What the first quarter of the layers writes into the stream brings most of a moved sink with it.",
         most(sinks, single(RESID, early(architecture)), stream),
         given=moved,
         source="Kiya et al. 2026, section 4",
