@@ -87,6 +87,7 @@ def measure(case: Case, skip_transformerlens: bool) -> Measured:
     product_gflop = 2 * MATMUL["size"] ** 3 * MATMUL["repeats"] / 1e9
     whole = {"forward": LAYERS, "sweep": LAYERS * len(case.layers)}
     return Measured(
+        model=chosen["model"],
         prompts=case.prompts,
         length=case.length,
         edits=len(case.layers),

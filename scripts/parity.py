@@ -29,6 +29,7 @@ import torch  # noqa: E402
 import sinkjax  # noqa: E402
 from sinkjax import Capture, Probe, Site  # noqa: E402
 from sinkjax.analysis.metrics import sink_rate, undecided_heads  # noqa: E402
+from sinkjax.checkpoints.presets import named  # noqa: E402
 from tests.model import reference  # noqa: E402
 from tests.model.prose import PASSAGES  # noqa: E402
 from tests.model.reference import LENGTHS, VOCABULARY, Kind  # noqa: E402
@@ -96,10 +97,12 @@ def largest_difference(ours: Seen, model: torch.nn.Module, tokens: np.ndarray) -
     return largest
 
 
-def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float, float, float, float]]]:
-    """Pairs of runs on SmolLM2 to compare; per dtype the sink rate, undecided heads, largest residual and mean loss."""
+def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float, float, float, float]], str]:
+    """Pairs of runs on SmolLM2 to compare; per dtype the sink rate, undecided heads, largest residual, mean loss; its name."""
     preset, runs, records = "smollm2-135m", {}, {}
-    tokens = np.asarray(sinkjax.encode(sinkjax.load(preset), PASSAGES, bos="none", length=TOKENS)[0])
+    model = sinkjax.load(preset)
+    name, tokens = named(model.source), np.asarray(sinkjax.encode(model, PASSAGES, bos="none", length=TOKENS)[0])
+    del model
     for dtype in ("float64", "float32", "bfloat16"):
         with jax.enable_x64(dtype == "float64"):
             runs["sinkjax", dtype], records[dtype] = observe(sinkjax.load(preset, dtype=dtype), tokens)
@@ -121,11 +124,11 @@ def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float,
         )
         for dtype, record in records.items()
     ]
-    return [(" ".join(a), " ".join(b), runs[a], runs[b]) for a, b in pairs], ladder
+    return [(" ".join(a), " ".join(b), runs[a], runs[b]) for a, b in pairs], ladder, name
 
 
-def page(random: list[tuple[Kind, list[dict[str, float]]]], pairs: list, ladder: list) -> str:
-    """The page, from measured numbers alone."""
+def page(random: list[tuple[Kind, list[dict[str, float]]]], pairs: list, ladder: list, model: str) -> str:
+    """The page, from measured numbers alone. model: the name of the one of `pairs` and `ladder`."""
     worst = [max(max(differences[i].values()) for _, differences in random) for i in range(3)]
     return f"""# Parity with transformers
 
@@ -148,7 +151,7 @@ Each cell: logits / hidden states of every layer.
 
 {table(("model", "without casts, float64", "as it is, float64", "as it is, float32"), map(random_row, random))}
 
-## SmolLM2-135M
+## {model}
 
 {len(PASSAGES)} passages of English, {TOKENS} tokens each. Hidden states: the largest difference at any depth relative to the
 largest value of all depths, and of the worst depth relative to the largest value of that depth. Float64 is transformers without

@@ -20,14 +20,15 @@ GOALS = {("forward", "transformers"): 2.0, ("sweep", "transformers"): 3.5, ("swe
 class Measured:
     """All that one run of `bench_sweep.py` measured.
 
-    prompts, length, edits: sizes. text: where the prompts come from. date, cpu, cores, load: the machine, and its load average
-    before the start. versions: side -> package -> version. seconds: task -> side -> one entry a round; the entries of one round
-    stand at one place. matmul: library -> GFLOP/s, one entry a round. block_flops: of one block on all prompts. passes: task ->
-    side -> blocks computed. differences: side -> statistic -> the largest difference from sinkjax, over all runs.
-    first_calls: cache -> task -> seconds of a process's first call. compiled: layers -> the reply of sinkjax's `compile`.
-    model_layers: those of the model.
+    model: its name. prompts, length, edits: sizes. text: where the prompts come from. date, cpu, cores, load: the machine, and
+    its load average before the start. versions: side -> package -> version. seconds: task -> side -> one entry a round; the
+    entries of one round stand at one place. matmul: library -> GFLOP/s, one entry a round. block_flops: of one block on all
+    prompts. passes: task -> side -> blocks computed. differences: side -> statistic -> the largest difference from sinkjax, over
+    all runs. first_calls: cache -> task -> seconds of a process's first call. compiled: layers -> the reply of sinkjax's
+    `compile`. model_layers: those of the model.
     """
 
+    model: str
     prompts: int
     length: int
     edits: int
@@ -59,7 +60,7 @@ def setting(m: Measured) -> str:
     rounds = {task: len(m.seconds[task][OURS]) for task in TASKS}
     return (
         "## A sweep, against transformers and TransformerLens\n\n"
-        f"SmolLM2-135M in float32, {m.prompts} prompts of {m.length} tokens ({m.text}), no BOS. Every side returns "
+        f"{m.model} in float32, {m.prompts} prompts of {m.length} tokens ({m.text}), no BOS. Every side returns "
         "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax` of every layer, and nothing is unembedded. "
         f"The sweep has {m.edits} edits: no query but query 0 sees key 0, in one layer each. Each library runs in a process of "
         f"its own with all cores; after a warm-up, {rounds['forward']} rounds of the forward and {rounds['sweep']} of the sweep "

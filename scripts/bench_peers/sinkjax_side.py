@@ -15,6 +15,7 @@ import numpy as np
 
 import sinkjax
 from bench_peers.worker import serve, versions
+from sinkjax.checkpoints.presets import named
 from sinkjax.data.corpora import passages
 from sinkjax.edits.edit import resolve
 from sinkjax.model import params
@@ -37,12 +38,13 @@ class Side:
         self.stores = 0
 
     def choose(self, prompts: int, length: int) -> dict[str, Any]:
-        """Take prompts from the packaged text and write them to the folder; where they come from, and the versions."""
+        """Take prompts from the packaged text and write them to the folder: the model, where they come from, and the versions."""
         encode = self.model.tokenizer.encode
         chosen = passages("packaged", prompts, length=length, size=lambda text: len(encode(text)))
         self.tokens, _ = sinkjax.encode(self.model, chosen.texts, bos="none", length=length)
         np.save(self.folder / "tokens.npy", self.tokens)
-        return {"text": chosen.source, "versions": {"sinkjax": sinkjax.__version__} | versions("jax", "jaxlib")}
+        used = {"sinkjax": sinkjax.__version__} | versions("jax", "jaxlib")
+        return {"model": named(self.model.source), "text": chosen.source, "versions": used}
 
     def forward(self) -> dict[str, np.ndarray]:
         """The record of one forward."""

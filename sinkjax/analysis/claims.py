@@ -77,6 +77,7 @@ class Judgement:
         p_holm: The same, corrected by Holm (1979) for all claims of the study that were tested; no verdict uses it.
         against: Of the opposite, by which a claim is contradicted; None as for `p`.
         reason: Why it is inconclusive or not applicable, or "".
+        ranked: Whether p rests on a rank among controls.
     """
 
     statement: str
@@ -91,6 +92,7 @@ class Judgement:
     p: float | None = None
     p_holm: float | None = None
     against: float | None = None
+    ranked: bool = False
 
     @property
     def parts(self) -> tuple[str, str, str]:
@@ -150,7 +152,7 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
     verdict: Verdict = "supported" if found.holds else "contradicted" if found.refuted else "inconclusive"
     tested = not found.exact and not found.why
     p, against = (found.p, found.against) if tested else (None, None)
-    return dataclasses.replace(said, verdict=verdict, p=p, against=against, reason=found.why)
+    return dataclasses.replace(said, verdict=verdict, p=p, against=against, reason=found.why, ranked=found.ranked)
 
 
 def judge_all(claims: Iterable[Claim], results: Any, unit: str = "") -> tuple[Judgement, ...]:
@@ -167,6 +169,19 @@ def judge_all(claims: Iterable[Claim], results: Any, unit: str = "") -> tuple[Ju
 def expected_false(judgements: Sequence[Judgement]) -> float:
     """How many of these claims would be supported by chance on average if each were just not so: at most this number."""
     return LEVEL * sum(one.p is not None and one.verdict in JUDGED for one in judgements)
+
+
+def limits_of_ranks(judgements: Sequence[Judgement]) -> str:
+    """What the number of controls rules out, in a sentence; "" where no tested claim rests on a rank."""
+    k = sum(one.ranked and one.p is not None and one.kind == "empirical" for one in judgements)
+    if not k:
+        return ""
+    many = f"the {k} claims that rest on ranks" if k > 1 else "the claim that rests on a rank"
+    least = [round(count / LEVEL) - 1 for count in (k, 2)]
+    return (
+        f"With m controls no rank has a p below 1 / (m + 1), so that {many} cannot reach {100 * LEVEL:g} % by Holm with m below"
+        f" {least[0]}, and a rule of two ranks alone cannot be contradicted with m below {least[1]}."
+    )
 
 
 def claims_csv(study: str, judgements: Sequence[Judgement], model: str = "", split: str = "") -> str:

@@ -104,8 +104,9 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
 
     Args:
         name: what it is.
-        of: results -> float[prompt], whose mean is taken with its interval, or an `Interval`, a `Row` (its value) or a number. No
-            rule judges a plain number; one without sampling error is a `number`.
+        of: results -> float[prompt], whose mean is taken with its interval, by the documents of the first sweep's prompts, or an
+            `Interval` (`results.interval(values, store)` for other prompts), a `Row` (its value) or a number. No rule judges a
+            plain number; one without sampling error is a `number`.
         unit: of the number.
         signed: whether it is a difference.
     """

@@ -32,12 +32,14 @@ class Outcome:
         against: Of the hypothesis that it is so.
         estimates: What was looked at.
         why: Why nothing can be decided, or "".
+        ranked: Whether p cannot fall below that of a rank among controls, however clear the rest is.
     """
 
     p: float
     against: float
     estimates: tuple[Estimate, ...] = ()
     why: str = ""
+    ranked: bool = False
 
     @property
     def holds(self) -> bool:
@@ -242,7 +244,8 @@ def _ranked(quantity: Quantity, side: str, values: Callable[[Any], tuple[float, 
             return undecided(f"{found.name} has no controls", found)
         p, against = values(found.rank)
         few = 1 / (1 + found.rank.controls) > LEVEL
-        return Outcome(p, against, (found,), f"{found.rank.controls} controls decide nothing, 19 are the fewest" if few else "")
+        why = f"{found.rank.controls} controls decide nothing, 19 are the fewest" if few else ""
+        return Outcome(p, against, (found,), why, ranked=True)
 
     return Rule(f"{quantity.name} lies {side} those of its random controls (p = (1 + b) / (1 + m))", test)
 
@@ -260,7 +263,7 @@ def _counted(count: int, rules: Sequence[Rule], what: str, words: str) -> Rule:
         found = [rule(results) for rule in rules]
         held = Estimate(f"{what} at which it holds", constant(float(sum(one.holds for one in found))), f"of {len(rules)}")
         joined = _conjunction(count, found)
-        return Outcome(joined.p, joined.against, (held,), joined.why)
+        return Outcome(joined.p, joined.against, (held,), joined.why, joined.ranked)
 
     return Rule(words, test)
 
@@ -271,7 +274,8 @@ def _conjunction(count: int, found: Sequence[Outcome]) -> Outcome:
     p = min(1.0, (K - count + 1) * sorted(one.p for one in found)[count - 1])
     against = min(1.0, count * sorted(one.against for one in found)[K - count])
     why = "" if min(p, against) <= LEVEL else _first(one.why for one in found)
-    return Outcome(p, against, tuple(estimate for one in found for estimate in one.estimates), why)
+    ranked = sum(one.ranked for one in found) > K - count  # more than those that need not hold
+    return Outcome(p, against, tuple(estimate for one in found for estimate in one.estimates), why, ranked)
 
 
 def _first(texts: Iterable[str]) -> str:

@@ -36,11 +36,17 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 class Dumper(yaml.SafeDumper):
-    """Safe YAML in which every text reads back as itself: a line break that is not ASCII is escaped, as a reader folds it."""
+    """Safe YAML in which every text reads back as itself, by YAML 1.1 and 1.2.
+
+    What a reader might take for a number, a truth value or nothing is quoted; a line break that is not ASCII is escaped, as a
+    reader folds it.
+    """
 
 
 def _text(dumper: Dumper, text: str) -> yaml.ScalarNode:
@@ -48,6 +54,13 @@ def _text(dumper: Dumper, text: str) -> yaml.ScalarNode:
 
 
 Dumper.add_representer(str, _text)
+# Beside what PyYAML takes for them: `y` of YAML 1.1, exponents without a dot or a sign (`0E0`, also `Loader`) and `0o7` of 1.2.
+Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), list("yYnN"))
+Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(0o[0-7]+|[0-9_]*(\.[0-9._]*)?([eE][-+]?[0-9]+)?)$"),
+    list("-+.0123456789"),
+)
 
 
 def dump(values: Mapping[str, Any]) -> str:

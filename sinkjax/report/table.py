@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.analysis.claims import JUDGED, expected_false
+from sinkjax.analysis.claims import JUDGED, expected_false, limits_of_ranks
 from sinkjax.analysis.estimates import in_digits
 from sinkjax.analysis.estimates import in_digits as number
 from sinkjax.analysis.estimates import in_words as interval
@@ -74,5 +74,5 @@ def chance(claims: Sequence[Judgement]) -> str:
         return f"{level}; none of these was tested."
     return (
         f"{level}: of the {tested} tested, {in_digits(expected_false(claims))} would be supported if none held, at most, on"
-        " average and by chance. Holm's corrected p stands beside."
-    )
+        f" average and by chance. Holm's corrected p stands beside. {limits_of_ranks(claims)}"
+    ).rstrip()

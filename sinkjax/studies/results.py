@@ -162,20 +162,21 @@ class Results:
         """The labels of the conditions."""
         return [str(label) for label in self.stores[store]["edit"].values]
 
-    def interval(self, values: ArrayLike) -> Interval:
-        """The mean of float[prompt] and its interval, by the study's seed."""
+    def interval(self, values: ArrayLike, store: str = "") -> Interval:
+        """The mean of float[prompt] and its interval, by the study's seed. store: as for `clusters`."""
         values = np.asarray(values)
-        return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values)))
+        return intervals.interval(values, seed=self.config.seed, clusters=self.clusters(len(values), store))
 
     def clusters(self, count: int, store: str = "") -> NDArray | None:
-        """The document of each of the first prompts, int[count], where several are from one; else None. store: by default any."""
+        """The document of each of the first prompts of a store, int[count], where several are from one; else None.
+
+        store: where the numbers come from; "": the first sweep, or any other store of the same prompts.
+        """
         if self.study.over != DOCUMENTS:
             return None
-        for data in [self.stores[store]] if store else self.stores.values():
-            documents = data.attrs.get("study", {}).get("documents", ())
-            if len(documents) >= count and len(set(documents[:count])) < count:
-                return np.asarray(documents[:count])
-        return None
+        first = next((sweep.name for sweep in self.mains), next(iter(self.stores)))
+        documents = self.stores[store or first].attrs.get("study", {}).get("documents", ())[:count]
+        return np.asarray(documents) if len(set(documents)) < count == len(documents) else None
 
     def genres(self, count: int) -> NDArray | None:
         """The genre of each of the first prompts, str[count]; None where the text has none or a store's prompts are no text."""
@@ -256,9 +257,9 @@ class Results:
         home, _ = self.place(label)
         return self.table_of(home).get((baseline, measure.name)) or self.row(measure, baseline)
 
-    def curve(self, name: str, x: Sequence[float], values: NDArray) -> Line:
-        """float[prompt, x] as a line with its intervals over prompts."""
-        clusters = self.clusters(len(values))
+    def curve(self, name: str, x: Sequence[float], values: NDArray, store: str = "") -> Line:
+        """float[prompt, x] as a line with its intervals over prompts. store: as for `clusters`."""
+        clusters = self.clusters(len(values), store)
         return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters).tolist())
 
     def _beside(self, measure: Measure, label: str) -> Row:

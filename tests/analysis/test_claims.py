@@ -11,10 +11,21 @@ import numpy as np
 import pytest
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.claims import COLUMNS, Claim, Judgement, claims_csv, claims_json, expected_false, judge, judge_all
+from sinkjax.analysis.claims import (
+    COLUMNS,
+    Claim,
+    Judgement,
+    claims_csv,
+    claims_json,
+    expected_false,
+    judge,
+    judge_all,
+    limits_of_ranks,
+)
 from sinkjax.analysis.estimates import Absent, Estimate, Quantity, number, quantity
-from sinkjax.analysis.rules import Outcome, Rule, above, above_controls, all_of, at_most, below, never
+from sinkjax.analysis.rules import Outcome, Rule, above, above_controls, all_of, any_of, at_most, below, below_controls, never
 from sinkjax.analysis.summary import Rank
+from sinkjax.report.table import chance
 
 RESULTS = SimpleNamespace(config=SimpleNamespace(seed=0), interval=lambda values: intervals.interval(values, seed=0))
 SPREAD = np.array([-1, -0.7, -0.4, -0.1, 0.1, 0.4, 0.7, 1])
@@ -105,6 +116,25 @@ def test_holm_corrects_what_was_tested_and_changes_no_verdict():
     ]
     assert [one.verdict for one in found] == ["supported", "supported", "supported", "inconclusive", "supported"]
     assert expected_false(found) == pytest.approx(0.2)
+
+
+def test_what_ranks_can_reach_is_said_where_a_tested_claim_rests_on_one():
+    clear, rank = above(effect(9)), above_controls(effect(9, controls=20))
+    plain, ranked = Claim("s", clear), Claim("r", all_of(clear, rank))
+    assert limits_of_ranks(judge_all([plain, Claim("e", any_of(clear, rank)), Claim("n", rank, never("so"))], RESULTS)) == ""
+    one, two = (judge_all([plain, *[ranked] * count], RESULTS) for count in (1, 2))
+    assert limits_of_ranks(one) == (
+        "With m controls no rank has a p below 1 / (m + 1), so that the claim that rests on a rank cannot reach 5 % by Holm with"
+        " m below 19, and a rule of two ranks alone cannot be contradicted with m below 39."
+    )
+    assert "the 2 claims that rest on ranks cannot reach 5 % by Holm with m below 39," in limits_of_ranks(two)
+    assert one[1].p_holm <= 0.05 < two[1].p_holm == two[2].p_holm  # with 20 controls
+    enough = Claim("r", all_of(clear, above_controls(effect(9, controls=39))))
+    assert judge_all([plain, enough, enough], RESULTS)[2].p_holm <= 0.05
+    low = all_of(*(below_controls(effect(9, controls=38)),) * 2), all_of(*(below_controls(effect(9, controls=39)),) * 2)
+    assert [judge(Claim("two ranks", rule), RESULTS).verdict for rule in low] == ["inconclusive", "contradicted"]
+    assert limits_of_ranks(two) in chance(two)
+    assert chance(judge_all([plain], RESULTS)).endswith("Holm's corrected p stands beside.")
 
 
 def test_a_claim_as_csv_and_json():

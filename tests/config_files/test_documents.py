@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 import yaml
@@ -98,6 +99,48 @@ def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str)
 def test_a_written_config_reads_back_as_itself(prompts, text, bos, eps, layers):
     config = Mask(prompts=prompts, text=text, bos=bos, eps=eps, map_layers=tuple(layers))
     assert read(documents.write("kiya/mask", config), "file") == Chosen("kiya/mask", config)
+
+
+class Reader11(yaml.SafeLoader):
+    """A reader of YAML 1.1 that takes `y` for true, which PyYAML does not, and exponents without a dot or sign for numbers."""
+
+
+class Reader12(yaml.SafeLoader):
+    """A reader of YAML 1.2 (its core schema)."""
+
+    yaml_implicit_resolvers: ClassVar[dict] = {}
+
+
+for reader, tag, pattern in (
+    (Reader11, "bool", "[yYnN]"),
+    (Reader11, "float", r"[-+]?([0-9][0-9_]*)?(\.[0-9.]*)?([eE][-+]?[0-9]+)?"),
+    (Reader12, "null", "null|Null|NULL|~|"),
+    (Reader12, "bool", "true|True|TRUE|false|False|FALSE"),
+    (Reader12, "int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
+    (Reader12, "float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+):
+    reader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"({pattern})$"), None)
+
+like_other_things = st.text(alphabet="0123456789+-._:eExobyntfaN~=<", max_size=6) | st.sampled_from(
+    ["0E0", "1e5", "0o7", "1_0", "1:30", "2001-01-01", "y", "N", "on", "Off", "yes", "True", "null", "~", "=", "<<", ".inf", "-"]
+)
+
+
+@given(st.text() | like_other_things)
+@example("0E0")
+@example("y")
+def test_every_text_reads_back_as_itself_by_yaml_1_1_and_1_2(text):
+    document = {"value": text, "list": [text], "mapping": {text: {"more": text}}}
+    written = documents.dump(document)
+    assert documents.parse(written, "file") == document
+    for reader in (yaml.SafeLoader, Reader11, Reader12):
+        assert yaml.load(written, reader) == document
+
+
+def test_numbers_truth_values_and_nothing_are_not_quoted():
+    document = {"a": 1, "b": 1e-05, "c": True, "d": -0.5, "e": None, "f": [1e300, 10], "g": False}
+    assert documents.parse(documents.dump(document), "file") == document
+    assert not {*documents.dump(document)} & {"'", '"'}
 
 
 def test_a_written_sweep_keeps_its_edits():

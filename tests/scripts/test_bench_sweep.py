@@ -28,6 +28,7 @@ def measured(script):
     program = {"trace": 0.1, "compile": 1.0, "arguments": 4_000_000, "results": 10_000, "temporaries": 1_000_000}
     reply = {"planned": {"parameters": 4_000_000, "one call": 900_000}, "programs": {"forward": program}}
     return script("bench_peers.report").Measured(
+        model="tiny (quantised to Q4_1)",
         prompts=16,
         length=64,
         edits=30,
@@ -79,6 +80,7 @@ def test_the_rate_counts_the_blocks_that_are_computed(script, measured) -> None:
 
 def test_every_table_of_the_section_is_whole(script, measured) -> None:
     section = script("bench_peers.report").section(measured)
+    assert "tiny (quantised to Q4_1) in float32, 16 prompts" in section
     for block in section.split("\n\n"):
         if block.startswith("|"):
             assert len({line.count("|") for line in block.splitlines()}) == 1

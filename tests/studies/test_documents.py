@@ -142,6 +142,20 @@ def test_text_beside_other_prompts_is_called_prompts_and_a_study_may_say_what_it
     assert results(over="heads", **text(each=3)).clusters(12) is None
 
 
+def test_numbers_are_clustered_by_the_documents_of_their_own_store():
+    random, shared = store([[0] * 12, [1] * 12]), text(each=3)
+    found = results(stores={"random": random, "more": store([[0] * 12, [1] * 12], **text(each=2))}, **shared)
+    assert found.clusters(12).tolist() == found.clusters(12, SWEEP).tolist() == shared["documents"]
+    assert found.clusters(12, "more").tolist() == text(each=2)["documents"]
+    assert found.clusters(12, "random") is None
+    values = np.repeat(np.arange(4.0), 3)
+    assert (found.interval(values).method, found.interval(values, "random").method) == ("clustered t", "t")
+    other = results(stores={"more": store([[0] * 12, [1] * 12], **shared)})  # the first sweep has no documents
+    assert other.clusters(12) is None
+    curves = [found.curve("a line", [0], values[:, None], where).values[0] for where in ("", "random")]
+    assert [one.method for one in curves] == ["clustered t", "t"]
+
+
 def test_passages_of_one_document_widen_the_interval():
     alone, shared = (results(**text(each)).table["edit", "size (m)"].effect for each in (1, 3))
     assert (alone.method, shared.method) == ("t", "clustered t")

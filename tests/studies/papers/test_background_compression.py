@@ -10,7 +10,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.probes.statistics import View
 from sinkjax.studies.papers.background import compression
 from sinkjax.studies.papers.background._spectra import bound_by, correlation, matrix_entropy, spectrum
-from sinkjax.studies.papers.background.compression import STUDY, Compression
+from sinkjax.studies.papers.background.compression import ALL, STUDY, WHERE_IT_GROWS, Compression
 from sinkjax.studies.specs import specs
 from sinkjax.studies.study import NO_EDIT
 from tests.studies.planted import Planted, row
@@ -47,12 +47,24 @@ def test_entropy_is_in_bits_and_correlation_is_pearsons(rng):
     assert np.isnan(correlation(x, np.ones_like(x))).all()
 
 
+def test_an_edit_and_its_controls_differ_in_the_position_alone():
+    shape, config = Planted(STUDY, architecture={"layers": 5}).architecture, Compression(length=40)
+    edits = {entry.budget: entry.edit for entry in compression.conditions(config, shape, 3) if entry.budget is not None}
+    drawn = list(compression.random_positions(config, shape, 3))
+    assert {entry.budget for entry in drawn} == {*edits} == {WHERE_IT_GROWS, ALL}
+    for entry in drawn:
+        (control,), (own,) = entry.edit.terms, edits[entry.budget].terms
+        assert (control.site, control.op, control.layers) == (own.site, own.op, own.layers)
+        assert control.queries != own.queries == (0,)
+
+
 def test_controls_drop_another_position_within_reach():
     shape = Planted(STUDY, architecture={"layers": 5}).architecture
-    drawn = list(STUDY.controls[0].conditions(Compression(length=12), shape))
-    assert [entry.budget for entry in drawn] == [1] * 15 + [5] * 3  # all that there are
-    assert {entry.edit.terms[0].queries[0] for entry in drawn} <= {1, 2, 3}
-    assert {len(entry.edit.terms[0].layers) for entry in drawn[15:]} == {5}
+    drawn = list(STUDY.controls[0].conditions(Compression(length=12), shape, 3))
+    assert [entry.budget for entry in drawn] == [WHERE_IT_GROWS] * 3 + [ALL] * 3  # all that there are
+    for start in (0, 3):
+        assert sorted(entry.edit.terms[0].queries[0] for entry in drawn[start : start + 3]) == [1, 2, 3]
+    assert [list(entry.edit.terms[0].layers) for entry in drawn] == [[3]] * 3 + [[0, 1, 2, 3, 4]] * 3
     assert compression.middle(31) == slice(6, 26)
 
 
@@ -64,7 +76,7 @@ def test_a_model_of_few_layers_and_a_late_position_are_refused(tiny_config):
 
 
 def judged(shares=(0.5, 0.5, 0.99, 0.99, 0.99, 0.99, 0.99, 0.5, 0.5), slack=0.0, **options) -> list[str]:
-    """shares: p_1 by depth. norms: of position 0 by depth. sinking: share of heads by layer. freed, sinks: of layer 1."""
+    """shares: p_1 by depth. norms: of position 0 by depth. sinking: share of heads by layer. freed, sinks: where it grows."""
     p = np.array(shares)
     norms = np.array(options.get("norms", 100.0 * (p > 0.9)))
     sinking = np.array(options.get("sinking", p[:L] > 0.9), float)
@@ -84,8 +96,8 @@ def judged(shares=(0.5, 0.5, 0.99, 0.99, 0.99, 0.99, 0.99, 0.5, 0.5), slack=0.0,
     freed, rank = options.get("freed", (1.1, 100))
     left, below, plain = options.get("sinks", (30, 0, 70))
     rows = {
-        ("layer 1", entropy): row("layer 1", entropy, 2.0, freed, rank),
-        ("layer 1", sinks): row("layer 1", sinks, left, left - plain, below),
+        (WHERE_IT_GROWS, entropy): row(WHERE_IT_GROWS, entropy, 2.0, freed, rank),
+        (WHERE_IT_GROWS, sinks): row(WHERE_IT_GROWS, sinks, left, left - plain, below),
         (NO_EDIT, sinks): row(NO_EDIT, sinks, plain),
     }
     return Planted(STUDY, architecture={"layers": L}, rows=rows, stores={"sweep": data}).verdicts()

@@ -71,14 +71,15 @@ def test_controls_are_different_ones_or_all_that_there_are(model, batch):
     assert len({donor[RESID].tobytes() for donor in found}) == 6
 
 
-def test_every_site_has_as_many_controls_in_one_layer_and_in_all(tiny_config):
+def test_an_edit_and_its_controls_differ_in_the_position_alone(tiny_config):
     main, controls, *_ = specs(STUDY, CONFIG, tiny_config)
-    budgets = {condition.budget for condition in main.conditions} - {None}
-    assert Counter(condition.budget for condition in controls.conditions) == dict.fromkeys(budgets, CONFIG.controls)
+    edits = {condition.budget: condition.edit for condition in main.conditions if condition.budget is not None}
+    assert Counter(condition.budget for condition in controls.conditions) == dict.fromkeys(edits, CONFIG.controls)
+    assert {*edits} == {(RESID, 0), *((patch.MLP, layer) for layer in range(3)), *((site, patch.ALL) for site in SITES)}
     for condition in controls.conditions:
-        site, where = condition.budget
-        assert condition.edit.terms[0].site == site
-        assert len(condition.edit.terms[0].layers) == (1 if where == patch.SINGLE else tiny_config.layers)
+        (control,), (own,) = condition.edit.terms, edits[condition.budget].terms
+        assert (control.site, control.op, control.layers) == (own.site, own.op, own.layers)
+        assert (control.queries, control.keys) == (own.queries, own.keys)
 
 
 def test_places_and_configs():

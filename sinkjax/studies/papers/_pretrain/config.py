@@ -82,8 +82,9 @@ class Statement:
     """A claim of a paper: a measure is larger in the row `more` than in the row `less`, in its direction and not in ours.
 
     Either may be a number instead. within: the two differ by less than this, in the unit of the measure, whichever is larger.
-    sinks: a row that must have a sink (`SINK`) for the claim to apply. source: table, figure or section, after the study's
-    `source`. paper: the paper's own numbers, in words.
+    sinks: a row that must have a sink (`SINK`) for the claim to apply. half: a row of which `less` must have less than half, seed
+    by seed, beside what else is said. source: table, figure or section, after the study's `source`. paper: the paper's own
+    numbers, in words.
     """
 
     statement: str
@@ -92,6 +93,7 @@ class Statement:
     measure: str = "sink"
     within: float | None = None
     sinks: str = ""
+    half: str = ""
     source: str = ""
     paper: str = ""
 
@@ -101,6 +103,8 @@ class Statement:
             above(self, within=0)
         if not isinstance(self.more, str) and not isinstance(self.less, str):
             raise SinkjaxError("a claim compares two rows, or a row and a number")
+        if self.half and not isinstance(self.less, str):
+            raise SinkjaxError(f"less must be a row where it has less than half of {self.half}, not {self.less}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +160,7 @@ class Ablation(Trains):
             if name not in [row.name for row in self.here]:
                 raise unknown("row", name, [row.name for row in self.here])
         for statement in self.statements:
-            for row in (statement.more, statement.less, statement.sinks or names[0]):
+            for row in (statement.more, statement.less, *filter(None, (statement.sinks, statement.half))):
                 if isinstance(row, str) and row not in names:
                     raise unknown("row", row, names)
 

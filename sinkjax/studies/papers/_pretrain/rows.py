@@ -123,8 +123,11 @@ def steps_in_words(results: st.Results, spec: RowSpec) -> Interval:
     return alone(f"{in_digits(reached.mean())} in {len(reached)} of {len(known)}, else never" if len(reached) else "never")
 
 
-def difference(results: st.Results, more: str | float, less: str | float, measure: str) -> Interval:
-    """How much larger a measure is in one row than in another (or than a number), over the seeds that finished in both."""
+def difference(results: st.Results, more: str | float, less: str | float, measure: str, part: float = 1.0) -> Interval:
+    """How much larger a measure is in one row than in another (or than a number), over the seeds that finished in both.
+
+    part: of the first row's measure that is taken.
+    """
     columns = {
         side: dict(zip(results[side]["run"].values, values(results, side, measure), strict=True))
         for side in (more, less)
@@ -135,7 +138,7 @@ def difference(results: st.Results, more: str | float, less: str | float, measur
     one, two = (
         np.array([columns[side][seed] if isinstance(side, str) else side for seed in seeds], float) for side in (more, less)
     )
-    return intervals.paired_differences(one[None], two, seed=results.config.seed)[0]
+    return intervals.paired_differences(part * one[None], two, seed=results.config.seed)[0]
 
 
 def alone(value: float | str | None) -> Interval:
@@ -186,27 +189,30 @@ def claims(config: Ablation) -> Iterator[st.Claim]:
     """What the paper says of two rows, by their difference over seeds."""
     titles = {spec.name: spec.title for spec in config.row_specs}
 
-    def gap(more: str | float, less: str | float, measure: str) -> st.Quantity:
-        sides = (f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (more, less))
-        return _gap(more, less, measure, f"{MEASURES[measure]}, {' less '.join(sides)}")
+    def gap(more: str | float, less: str | float, measure: str, part: float = 1.0) -> st.Quantity:
+        one, two = (f'"{titles[side]}"' if isinstance(side, str) else f"{side:g}" for side in (more, less))
+        taken = "" if part == 1 else f"{part:g} times "
+        return _gap(more, less, measure, f"{MEASURES[measure]}, {taken}{one} less {two}", part)
 
     for said in config.statements:
         found = gap(said.more, said.less, said.measure)
         rule = st.above(found) if said.within is None else st.within(found, -said.within, said.within)
+        if said.half:
+            rule = st.all_of(rule, st.above(gap(said.half, said.less, said.measure, 0.5)))
         given = st.above(gap(said.sinks, SINK, "sink")) if said.sinks else None
         source = ", ".join(filter(None, (config.source, said.source)))
         yield st.Claim(said.statement, rule, given=given, source=source, paper=said.paper)
 
 
-def _gap(more: str | float, less: str | float, measure: str, name: str) -> st.Quantity:
-    """How much larger a measure is in one row than in another, or than a number, seed by seed."""
+def _gap(more: str | float, less: str | float, measure: str, name: str, part: float) -> st.Quantity:
+    """How much larger a measure is in one row than in another, or than a number, seed by seed. part: as for `difference`."""
 
     def of(results: st.Results) -> Interval:
         titles = {spec.name: spec.title for spec in results.config.row_specs}
         for row in (more, less):
             if isinstance(row, str) and row not in results:
                 raise st.Absent(f"there are no trained runs of {titles[row]}")
-        found = difference(results, more, less, measure)
+        found = difference(results, more, less, measure, part)
         if not found.n:
             raise st.Absent("no seed is finished for which this was measured")
         return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis import metrics
+from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import refuse
 from sinkjax.studies.papers.background._position import Position, growth, kept_mlp, layer_of_growth
 from sinkjax.studies.papers.background._spectra import correlation, matrix_entropy, statistics
@@ -29,25 +29,27 @@ class Compression(Position, st.ControlledSinks):
     """Entropy of the hidden states by depth, with and without the first token's MLP output (Queipo-de-Llano et al. 2026)."""
 
 
-def conditions(config: Compression, architecture: Any) -> Iterator[st.Condition]:
+def conditions(config: Compression, architecture: Any, grows: int) -> Iterator[st.Condition]:
+    """No edit, the MLP output dropped where the norm grows most, in all layers, and in each. A budget is the edited layers."""
     yield st.no_edit()
-    for layer in range(architecture.layers):
-        edit = sinkjax.drop_mlp(config.position, layers=layer).named(f"layer {layer}")
-        yield st.Condition(edit, "one layer", layer, budget=1)
-    yield st.Condition(sinkjax.drop_mlp(config.position).named(ALL), ALL, budget=architecture.layers)
+    for budget, layers in budgets(architecture, grows).items():
+        yield st.Condition(sinkjax.drop_mlp(config.position, layers=layers).named(budget), budget, budget=budget)
+    for layer, label in enumerate(single(architecture)):
+        yield st.Condition(sinkjax.drop_mlp(config.position, layers=layer).named(label), "one layer", layer)
 
 
-def draw(rng: np.random.Generator, config: Compression, architecture: Any, layers: int) -> sinkjax.Edit:
-    """The MLP output of a random other position, dropped in one random layer or in all."""
-    position, layer = config.another(rng), int(rng.integers(architecture.layers))
-    where, dropped = (f"layer {layer}", [layer]) if layers == 1 else (ALL, range(layers))
-    return sinkjax.drop_mlp(position, layers=dropped).named(f"position {position} in {where}")
+def budgets(architecture: Any, grows: int) -> dict[str, range]:
+    """The layers whose edit has controls."""
+    return {WHERE_IT_GROWS: range(grows, grows + 1), ALL: range(architecture.layers)}
 
 
-def shown(config: Compression, architecture: Any, layer: int) -> Iterator[st.Condition]:
-    yield st.no_edit()
-    yield st.Condition(sinkjax.drop_mlp(config.position, layers=layer).named(WHERE_IT_GROWS), "one layer")
-    yield st.Condition(sinkjax.drop_mlp(config.position).named(ALL), ALL)
+def random_positions(config: Compression, architecture: Any, grows: int) -> Iterator[st.Condition]:
+    """The MLP output of random other positions, dropped in the same layers."""
+    rng = intervals.generator(config.seed, "background/compression controls")
+    for budget, layers in budgets(architecture, grows).items():
+        for number, position in enumerate(config.others(rng)):
+            edit = sinkjax.drop_mlp(position, layers=layers).named(f"control {number}: position {position}, {budget}")
+            yield st.Condition(edit, st.CONTROL, budget=budget)
 
 
 def middle(depths: int) -> slice:
@@ -89,9 +91,9 @@ def measures(config: Compression) -> tuple[st.Measure, ...]:
     )
 
 
-def emerges(results: st.Results) -> str:
-    """The layer in which the norm grows most without an edit."""
-    return f"layer {growth(results.data['resid_norm'].values[0], results.config.position)}"
+def emerges(results: st.Results) -> int:
+    """The layer in which the norm grows most without an edit, as the edits take it: on the prompts of the controls."""
+    return growth(results.data["resid_norm"].values[0, : results.size("prompt", "controls")], results.config.position)
 
 
 def single(architecture: Any) -> list[str]:
@@ -126,7 +128,7 @@ def changing_with(what: str, of: Callable[[Any, Compression], NDArray]) -> st.Qu
 
 def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
     entropy, sinks, *_ = measures(config)
-    freed, removed, plain = st.effect(entropy, emerges), st.effect(sinks, emerges), st.value(sinks, st.NO_EDIT)
+    freed, removed, plain = st.effect(entropy, WHERE_IT_GROWS), st.effect(sinks, WHERE_IT_GROWS), st.value(sinks, st.NO_EDIT)
     norm_entropy = changing_with("entropy", lambda run, config: matrix_entropy(run["spectrum"]))
     norm_sinks = changing_with("sinks", sinks_by_layer)
 
@@ -138,41 +140,41 @@ def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
     )
     above_bound = "p_1 above its bound in the middle depths, without an edit"
     yield st.Claim(
-        "Hidden states are compressed in the middle layers.",
+        "Hidden states of the middle depths have a lower matrix entropy than those of early and of late ones.",
         st.all_of(st.below(compared("early")), st.below(compared("late"))),
         source=f"{PAPER}, Fig. 1",
         paper="LLaMA3-8B: 0.02 bits in the middle layers",
     )
     yield st.Claim(
-        "The first token's norm and the entropy change against each other.",
+        "Over layers the first token's norm and the matrix entropy of the hidden states change against each other.",
         st.below(norm_entropy, STRONG),
         given=st.defined(norm_entropy),
         source=f"{PAPER}, section 3",
         paper="six models: -0.9 +- 0.18",
     )
     yield st.Claim(
-        "The first token's norm and the sink change together.",
+        "Over layers the first token's norm and the heads that sink on it change together.",
         st.above(norm_sinks),
         given=st.defined(norm_sinks),
         source=f"{PAPER}, section 3",
         paper="six models: 0.58 +- 0.25",
     )
     yield st.Claim(
-        "Dropping the first token's MLP in the layer of emergence lessens the compression.",
+        "Dropping the first token's MLP output where its norm grows most raises the matrix entropy of the middle depths.",
         st.all_of(st.above(freed), st.above_controls(freed)),
         source=f"{PAPER}, section 4",
         paper="LLaMA3-8B, layer 0: 0.4 to 0.5 bits instead of 0.02",
     )
     half = plain.times(0.5, "half of that without an edit")
     yield st.Claim(
-        "Dropping the first token's MLP in the layer of emergence removes most of the sink.",
-        st.all_of(st.below(st.value(sinks, emerges), half), st.below_controls(removed)),
+        "Dropping the first token's MLP output where its norm grows most removes more than half of the sink.",
+        st.all_of(st.below(st.value(sinks, WHERE_IT_GROWS), half), st.below_controls(removed)),
         given=st.above(plain, SINK),
         source=f"{PAPER}, section 4",
         paper="LLaMA3-8B, layer 0: sink rate 0 instead of 0.85 to 1",
     )
     yield st.Claim(
-        "The largest share of the spectrum is bounded below by the token's norm and alignment.",
+        "The largest share of the spectrum of the hidden states is bounded below by the first token's norm and alignment.",
         st.below(shortfall, SLACK),
         source=f"{PAPER}, Theorem 1",
         kind="identity",
@@ -192,7 +194,8 @@ def figures(config: Compression, architecture: Any) -> Iterator[st.Figure]:
     sinking = f"heads that sink\non key {config.position} (%)"
 
     def by_depth(results: st.Results) -> list[list[Any]]:
-        names = {st.NO_EDIT: st.NO_EDIT, emerges(results): f"MLP dropped in {emerges(results)}", ALL: "MLP dropped in all layers"}
+        where = f"MLP dropped in layer {emerges(results)}"
+        names = {st.NO_EDIT: st.NO_EDIT, WHERE_IT_GROWS: where, ALL: "MLP dropped in all layers"}
         runs = results.data.sel(edit=list(names))
         panels = {
             "matrix entropy (bits)": matrix_entropy(runs["spectrum"]),
@@ -225,6 +228,7 @@ def figures(config: Compression, architecture: Any) -> Iterator[st.Figure]:
     )
 
 
+LAYER = layer_of_growth("resid_norm")
 STUDY = st.Study(
     name="background/compression",
     config=Compression,
@@ -236,26 +240,25 @@ STUDY = st.Study(
         attention_received=True, row_entropy=True, resid_norm=True, nll=True, extra=statistics(config.position)
     ),
     conditions=conditions,
-    controls=(st.random_edits("background/compression controls", draw, lambda config, architecture: (1, architecture.layers)),),
+    values=LAYER,
+    controls=(st.Sweep("controls", random_positions, prompts=st.control_prompts, values=LAYER),),
     measures=measures,
     claims=claims,
     findings=findings,
-    featured=lambda results: (st.NO_EDIT, emerges(results), ALL),
+    featured=lambda results: (st.NO_EDIT, WHERE_IT_GROWS, ALL),
     figures=figures,
-    noop=lambda config, architecture: kept_mlp(config),
+    noop=lambda config, architecture, layer: kept_mlp(config),
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, WHERE_IT_GROWS, ALL),
-        start=config.position + 1,
-        prompts=config.control_prompts,
-        sweeps=(st.Sweep("shown", shown, values=layer_of_growth("resid_norm")),),
+        (st.NO_EDIT, WHERE_IT_GROWS, ALL), start=config.position + 1, prompts=config.control_prompts
     ),
     check=lambda config, architecture: refuse(
         architecture.layers < 4,
         f"background/compression compares early, middle and late layers, and this model has {architecture.layers}",
     ),
     notes=lambda config, results: (
-        """The layer of emergence is the one in which the norm of the position grows most without an edit; no effect of an edit
-        decides it. Correlations are over layers, between the changes from each layer to the next, in each prompt, and their
-        intervals over prompts; a layer's sink is paired with the stream that enters it.""",
+        f"""The layer of emergence, {emerges(results)}, is the one in which the norm of the position grows most without an edit
+        on the first {results.size("prompt", "controls")} prompts; no effect of an edit decides it. Controls drop the MLP output
+        of another position in the same layers. Correlations are over layers, between the changes from each layer to the next, in
+        each prompt, and their intervals over prompts; a layer's sink is paired with the stream that enters it.""",
     ),
 )

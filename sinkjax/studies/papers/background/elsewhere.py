@@ -197,7 +197,7 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
         st.all_of(st.above_controls(effect), st.above(st.value(share, there(token)), SINK)) for token, effect in effects.items()
     ]
     yield st.Claim(
-        "Massive activations also appear on the first full stop or line break.",
+        f"A full stop or a line break put at position {config.place} gets a massive activation in most prompts.",
         st.any_of(*(st.above(obeying(token), MOST) for token in stops or config.delimiters)),
         given=None if stops else missing,
         source="Sun et al. 2024, section 2.2",
@@ -206,7 +206,7 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
     )
     words = "more than 1 % of heads sink on it, and more than with every random token put there"
     yield st.Claim(
-        "Delimiters are sinks too.",
+        f"One or more of the delimiters put at position {config.place} are sinks there.",
         st.some_of(sinks_there, "delimiters", words),
         source="Sun et al. 2024, section 4",
         also=tuple(effects.values()),

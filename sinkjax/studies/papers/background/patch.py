@@ -37,7 +37,7 @@ class Patch(st.ControlledSinks):
     prompts: int = 16
     """passages of text; each has its own donor"""
     control_prompts: int = 4
-    """prompts on which the controls are measured, the first of all; there are ten kinds of controls"""
+    """prompts on which the controls are measured, the first of all; there are controls for more than thirty sites and layers"""
     key: int = 0
     """the key that is masked in the donor run; values are patched at key + 1, where its sink is then"""
 
@@ -71,30 +71,36 @@ def of_position(site: str, place: int) -> str:
     return f"{SITES[site]} of position {place}, all layers"
 
 
+def budgets(architecture: Any) -> dict[tuple[str, Any], Sequence[int]]:
+    """What has controls, a site and its layers: the stream where claims read it, the MLP output in each layer, all in all."""
+    L = architecture.layers
+    of_layers = {(RESID, early(architecture)): [early(architecture)]} | {(MLP, layer): [layer] for layer in range(L)}
+    return of_layers | {(site, ALL): range(L) for site in SITES}
+
+
 def conditions(config: Patch, architecture: Any, donors: Sequence[Donor]) -> Iterator[st.Condition]:
-    """No edit, the donor run, each site in one layer, each site in all layers. A budget is a site, and one layer or all."""
+    """No edit, the donor run, each site in one layer, each site in all layers."""
     layers, target, (donor,) = range(architecture.layers), config.key + 1, donors
+    controlled = budgets(architecture)
     yield st.no_edit()
     yield st.Condition(sinkjax.mask_key(config.key).named(DONOR), DONOR)
     for site, name in SITES.items():
         for layer in layers:
             edit = put(target, site, donor, [layer]).named(single(site, layer))
-            yield st.Condition(edit, f"{name}, {SINGLE}", layer, budget=(site, SINGLE))
+            budget = (site, layer) if (site, layer) in controlled else None
+            yield st.Condition(edit, f"{name}, {SINGLE}", layer, budget=budget)
     for site in SITES:
         edit = put(target, site, donor, layers).named(everywhere(site))
         yield st.Condition(edit, everywhere(site), budget=(site, ALL))
 
 
 def random_positions(config: Patch, architecture: Any, donors: Sequence[Donor]) -> Iterator[st.Condition]:
-    """Each site of a random position of the donor run, in one random layer and in all."""
-    rng, L = intervals.generator(config.seed, "background/patch control layers"), architecture.layers
+    """The values of a random position of the donor run, at the same site of the same layers."""
     for draw, donor in enumerate(donors):
-        for site, name in SITES.items():
-            layer = int(rng.integers(L))
-            for budget, where, layers in ((SINGLE, f"layer {layer}", [layer]), (ALL, ALL, range(L))):
-                label = f"control {draw}: {name} of a random position, {where}"
-                edit = put(config.key + 1, site, donor, layers).named(label)
-                yield st.Condition(edit, st.CONTROL, budget=(site, budget))
+        for (site, where), layers in budgets(architecture).items():
+            said = ALL if where == ALL else f"layer {where}"
+            label = f"control {draw}: {SITES[site]} of a random position, {said}"
+            yield st.Condition(put(config.key + 1, site, donor, layers).named(label), st.CONTROL, budget=(site, where))
 
 
 def single_positions(config: Patch, architecture: Any, donors: Sequence[Donor]) -> Iterator[st.Condition]:
@@ -191,20 +197,20 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     keys = most(sinks, everywhere(KEYS), "the keys'")
     stream = f"the stream's (after layer {early(architecture)}, fixed beforehand)"
     yield st.Claim(
-        "What early layers write decides where later layers put the sink.",
+        "What the first quarter of the layers writes into the stream brings most of a moved sink with it.",
         most(sinks, single(RESID, early(architecture)), stream),
         given=moved,
         source="Kiya et al. 2026, section 4",
     )
     yield st.Claim(
-        "The key makes the sink, not the value.",
+        "The keys of a moved sink bring most of it with them, its values hardly any of it.",
         st.all_of(keys, hardly(sinks, everywhere(VALUES), "the values'")),
         given=moved,
         source="Gu et al. 2025, section 7",
         also=(st.effect(sinks, everywhere(VALUES)),),
     )
     yield st.Claim(
-        "The sink needs no massive activation once the keys are given.",
+        "The keys of a moved sink bring most of it with them without its massive activation.",
         st.all_of(keys, hardly(activation, everywhere(KEYS), "the keys'")),
         given=activated,
         source="after Gu et al. 2025, section 4: angles, not norms",
@@ -217,7 +223,7 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     none = "in every layer the attention output's part of both wholes' effects on the activation lies between -0.5 and 0.5"
     largest = st.largest_effect(activation, [single(ATTENTION, layer) for layer in range(architecture.layers)], "the best layer")
     yield st.Claim(
-        "The MLP, not attention, writes the massive activation.",
+        "The MLP output of one layer brings most of the massive activation, and the attention output of no layer does.",
         st.all_of(most(activation, writer, "the MLP output's"), st.all_of(*attention, words=none)),
         given=activated,
         source="Queipo-de-Llano et al. 2026; Li et al. 2026",
@@ -302,7 +308,8 @@ STUDY = st.Study(
     notes=lambda config, results: (
         f"""The donor is the same prompt with the logits towards key {config.key} at -inf in all layers. Keys are patched before
         the rotation, the residual stream after its layer, everything else within it. Controls patch the donor run's values at a
-        random later position, drawn for each prompt.""",
+        random later position, drawn for each prompt, at the same site of the same layers: of the stream and the MLP output in
+        single layers, and of each site in all layers.""",
         f"""In the unedited run key {config.key} stays visible and keeps a part of the sink. After a first look at SmolLM2, parts
         were therefore taken of the whole stream's effect instead of the donor run's; since a second reading a verdict needs both.
         The same look led to comparing MLP and attention in single layers: in all layers the attention output rebuilds the whole

@@ -118,7 +118,7 @@ def claims(config: Quantise, architecture: Any) -> Iterator[st.Claim]:
     saved = st.quantity("what one scale a token saves", saved_by_tokens, "percentage points", signed=True)
     plain, massive = st.value(tensor, st.NO_EDIT), st.above(size, MASSIVE)
     yield st.Claim(
-        "The massive activation is what makes one scale a tensor fail.",
+        "Removing the massive activation more than halves the error with one scale a tensor.",
         st.all_of(
             st.below(st.value(tensor, REMOVED), plain.times(0.5, "half of that without an edit")),
             st.above(gone, saved.times(0.5, "half of what one scale a token saves")),
@@ -129,13 +129,13 @@ def claims(config: Quantise, architecture: Any) -> Iterator[st.Claim]:
         also=(plain,),
     )
     yield st.Claim(
-        "One scale a token saves the other tokens' precision.",
+        "One scale a token instead of one a tensor more than halves the error.",
         st.above(saved, plain.times(0.5, "half of the error with one scale a tensor")),
         given=massive,
         also=(st.value(token, st.NO_EDIT),),
     )
     yield st.Claim(
-        "Masking the sink's key, which moves the sink, does not help.",
+        f"Masking the key of the sink saves less than {100 * NO_HELP:g} % of the error with one scale a tensor.",
         st.above(st.effect(tensor, MASKED), plain.times(-NO_HELP, "minus a tenth of the error without an edit")),
         given=massive,
         also=(st.value(tensor, MASKED), st.value(activation, MASKED)),

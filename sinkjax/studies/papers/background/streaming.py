@@ -13,6 +13,7 @@ import sinkjax.studies as st
 from sinkjax.config_files.checks import at_least, refuse, without_repeats
 
 DAMAGE, RECOVERED = 0.5, 0.9  # nats per token that count as damage; the part of it that must be undone for a recovery
+AS_BEFORE = 0.05  # nats per token by which a loss may differ that is as with all keys: what background/massive counts as none
 ALL_KEYS, LOST = "all keys", "loss above that\nwith all keys (nats)"
 BIN = 8  # positions that share a point of a curve
 
@@ -85,27 +86,33 @@ def claims(config: Streaming, architecture: Any) -> Iterator[st.Claim]:
         return st.recovered(loss, label(cache, 0), label(cache, first), ALL_KEYS, name)
 
     yield st.Claim(
-        "A window of the last keys alone fails.",
+        f"A window of the last {config.cache} keys alone raises the loss by more than {DAMAGE:g} nats a token.",
         damaged,
         source="Xiao et al. 2024, Fig. 3 and Table 1",
         paper="Llama-2-13B: perplexity 5,158 with a window of 1,024",
     )
     yield st.Claim(
-        f"With the first {best} tokens kept it predicts as with all keys.",
-        st.above(undone(best, config.cache), RECOVERED),
+        f"With the first {best} tokens kept the loss is within {AS_BEFORE:g} nats of that with all keys.",
+        st.within(st.effect(loss, kept), -AS_BEFORE, AS_BEFORE),
         given=damaged,
         source="Xiao et al. 2024, Table 1",
-        also=(st.effect(loss, kept), *(undone(best, cache) for cache in config.caches if cache != config.cache)),
         paper="Llama-2-13B: perplexity 5.40 with 4 + 1,020",
     )
     yield st.Claim(
-        "It is the first tokens that matter, not that some early ones stay.",
+        f"Keeping the first {best} tokens undoes more than {100 * RECOVERED:g} % of the damage of such a window.",
+        st.above(undone(best, config.cache), RECOVERED),
+        given=damaged,
+        source="after Xiao et al. 2024, Table 1",
+        also=tuple(undone(best, cache) for cache in config.caches if cache != config.cache),
+    )
+    yield st.Claim(
+        f"Keeping the first {best} tokens leaves a lower loss than keeping random early ones in their place.",
         st.below_controls(st.effect(loss, kept)),
         given=damaged,
         source="Xiao et al. 2024, section 3.1",
     )
     yield st.Claim(
-        f"The first {best} tokens are better than the first {config.first[1]} alone.",
+        f"Keeping the first {best} tokens leaves a lower loss than keeping the first {config.first[1]} alone.",
         st.above(st.difference(loss, kept_one, kept, f"loss with {config.first[1]} kept minus that with {best}")),
         given=damaged,
         source="Xiao et al. 2024, Table 2",
@@ -164,6 +171,8 @@ STUDY = st.Study(
         part of the damage undone is a ratio of means; its interval is that of its jackknife pseudo-values. Positions are those of
         the whole text, whereas StreamingLLM counts them inside its cache.""",
         """The claims were first to be judged with 16 keys; after a first look at SmolLM2 the largest cache was chosen, as the
-        closest to the paper's 1,024 keys and more. The rules are frozen since, and judged on the confirm split only.""",
+        closest to the paper's 1,024 keys and more. That the loss is as with all keys was first judged by the part of the damage
+        undone, and is since a second reading an equivalence, with the margin of background/massive. The rules are frozen since,
+        and judged on the confirm split only.""",
     ),
 )

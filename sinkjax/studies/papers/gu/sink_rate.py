@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,18 +143,24 @@ def figures(config: SinkRate, architecture: Any) -> Iterator[st.Figure]:
                 columns[f"{kind}\neps {eps:g}"] = [here, *papers]
         return columns
 
+    def lines(results: st.Results, of: Callable[[str], NDArray], x: Sequence[float] | None = None) -> dict[str, Any]:
+        """A line for each kind of input, its intervals by the documents of its own store. of: store -> float[prompt, x]."""
+        values = {store: of(store) for store in KINDS}
+        return {KINDS[store]: results.curve(KINDS[store], x or range(y.shape[-1]), y, store) for store, y in values.items()}
+
     def by_layer(results: st.Results, eps: float) -> Any:
-        curves = {kind: rate(results, store, eps, per="layer") for store, kind in KINDS.items()}
-        return results.panel(f"eps {eps:g}", RATE, curves)
+        return results.panel(f"eps {eps:g}", RATE, lines(results, lambda store: rate(results, store, eps, per="layer")))
 
     def along_keys(results: st.Results, store: str) -> Any:
         curves = {f"eps {eps:g}": by_key(results, store, eps, keys) for eps in ascending}
-        return results.panel(KINDS[store], "heads that sink on the key (%)", curves)
+        found = {name: results.curve(name, keys, values, store) for name, values in curves.items()}
+        return results.panel(KINDS[store], "heads that sink on the key (%)", found)
 
     def by_threshold(results: st.Results) -> Any:
-        every = {kind: [rate(results, store, eps) for eps in THRESHOLDS] for store, kind in KINDS.items()}
-        curves = {kind: np.stack(rates, axis=-1) for kind, rates in every.items()}
-        return results.panel("all layers and heads", RATE, curves, THRESHOLDS.round(2).tolist())
+        def of(store: str) -> NDArray:
+            return np.stack([rate(results, store, eps) for eps in THRESHOLDS], axis=-1)
+
+        return results.panel("all layers and heads", RATE, lines(results, of, THRESHOLDS.round(2).tolist()))
 
     yield st.points(
         "sink-rate-beside-papers",

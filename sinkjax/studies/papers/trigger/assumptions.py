@@ -88,37 +88,62 @@ def rows(results: st.Results) -> list[st.Row]:
 
 MOST, FEW = "more", "less"  # than half of the runs of a model
 SCALE_FREE = (FILLING, WRITING)  # by which attention that is not normalised is judged
-CLAIMS = (  # statement, source, how many runs, what they do, in which models
-    ("A softmax layer that solves the task sinks on BOS.", "Ran-Milo 2026, Theorem 1", MOST, (SINKING,), ["paper"]),
-    ("Without BOS a softmax layer does not solve the task.", "", FEW, (SOLVING,), ["no-bos"]),
-    ("A gated softmax layer, which the theorem leaves out, solves it without BOS.", "", MOST, (SOLVING,), ["gate-no-bos"]),
+CLAIMS = (  # statement, source, how many runs, what they do, in which models, the model that has to solve the task
+    ("Most softmax layers sink on BOS.", "Ran-Milo 2026, Theorem 1", MOST, (SINKING,), ["paper"], "paper"),
+    ("Without BOS most softmax layers do not solve the task.", "", FEW, (SOLVING,), ["no-bos"], ""),
     (
-        "So does one whose rows may leave weight on no key, by a sink logit or off by one.",
+        "Without BOS most gated softmax layers, which the theorem leaves out, solve the task.",
+        "",
+        MOST,
+        (SOLVING,),
+        ["gate-no-bos"],
+        "",
+    ),
+    (
+        "Without BOS most softmax layers with a sink logit solve the task, and most with softmax off by one.",
         "",
         MOST,
         (SOLVING,),
         ["sink-logit-no-bos", "off-by-one-no-bos"],
+        "",
     ),
-    ("With a BOS, those layers that could do without have no sink.", "", FEW, (SINKING,), ["gate", "sink-logit", "off-by-one"]),
-    ("ReLU / max(i, 1) solves the task.", "Ran-Milo 2026, Theorem 3", MOST, (SOLVING,), ["relu-index"]),
-    ("It does so without a sink.", "Ran-Milo 2026, Theorem 3", FEW, SCALE_FREE, ["relu-index"]),
-    ("Nor has another ReLU layer a sink, whether it solves the task or not.", "", FEW, SCALE_FREE, ["relu-none", "relu-count"]),
-    ("Without its divisor ReLU does not solve the task.", "", FEW, (SOLVING,), ["relu-none"]),
+    (
+        "With a BOS most gated softmax layers have no sink on it, nor most with a sink logit, nor most with softmax off by one.",
+        "",
+        FEW,
+        (SINKING,),
+        ["gate", "sink-logit", "off-by-one"],
+        "",
+    ),
+    ("Most layers of ReLU / max(i, 1) solve the task.", "Ran-Milo 2026, Theorem 3", MOST, (SOLVING,), ["relu-index"], ""),
+    (
+        "Most layers of ReLU / max(i, 1) have no sink on BOS.",
+        "Ran-Milo 2026, Theorem 3",
+        FEW,
+        SCALE_FREE,
+        ["relu-index"],
+        "relu-index",
+    ),
+    (
+        "Most layers of ReLU, and most of ReLU / (i + 1), have no sink on BOS, whether they solve the task or not.",
+        "",
+        FEW,
+        SCALE_FREE,
+        ["relu-none", "relu-count"],
+        "",
+    ),
+    ("Most layers of ReLU without a divisor do not solve the task.", "", FEW, (SOLVING,), ["relu-none"], ""),
 )
-GIVEN = {  # statements about layers that solve the task -> the model that has to
-    "A softmax layer that solves the task sinks on BOS.": "paper",
-    "It does so without a sink.": "relu-index",
-}
 
 
 def claims(config: Assumptions, architecture: Any) -> Iterator[st.Claim]:
     def share(name: str, measure: str) -> st.Quantity:
         return st.listed(LABELS[name], measure, f"{LABELS[name]}: {measure}")
 
-    for statement, source, runs, measures, names in CLAIMS:
+    for statement, source, runs, measures, names, solver in CLAIMS:
         side = st.above if runs == MOST else st.below
         rules = (side(share(name, measure), MAJORITY) for name in names for measure in measures)
-        solves = st.above(share(GIVEN[statement], SOLVING), MAJORITY) if statement in GIVEN else None
+        solves = st.above(share(solver, SOLVING), MAJORITY) if solver else None
         yield st.Claim(statement, st.all_of(*rules), given=solves, source=source)
 
 

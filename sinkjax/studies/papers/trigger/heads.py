@@ -135,7 +135,7 @@ def claims(config: Heads, architecture: Any) -> Iterator[st.Claim]:
         good, idle = (st.at_least(solving(name, labels[name]), 1) for name in (soft, relu))
         many = sinking(soft, label, "share")
         yield st.Claim(
-            f"A softmax model of {size} heads that solves the task has a head that sinks.",
+            f"Most softmax models of {size} heads that solve the task have one or more heads that sink.",
             st.above(with_a_sink(soft, label), MAJORITY),
             given=good,
             source="Ran-Milo 2026, Theorem 2",
@@ -144,14 +144,14 @@ def claims(config: Heads, architecture: Any) -> Iterator[st.Claim]:
         if size in PUBLISHED:
             wanted, total = PUBLISHED[size], int(np.prod(shape(size)))
             yield st.Claim(
-                f"About {wanted} of {total} heads of the softmax model of {size} heads sink.",
+                f"In softmax models of {size} heads that solve the task about {wanted} of {total} heads sink on average.",
                 st.within(many, wanted - NEAR, wanted + NEAR),
                 given=good,
                 source="Ran-Milo 2026, Figs. 4, 6, 7",
                 paper=f"{wanted}, read off one example",
             )
         yield st.Claim(
-            f"In a ReLU model of {size} heads none sinks.",
+            f"In ReLU models of {size} heads that solve the task fewer than {NONE:g} heads sink on average.",
             st.all_of(*(st.below(sinking(relu, of_relu, kind), NONE) for kind in FREE_OF_SCALE)),
             given=idle,
             source="Ran-Milo 2026, Figs. 5, 8",

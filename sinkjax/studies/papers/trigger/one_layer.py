@@ -60,7 +60,7 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
 
     bos, uneven = (lab.measured(SOFTMAX, measure) for measure in (lab.BOS, lab.UNEVEN))
     yield st.Claim(
-        "A softmax layer that solves the task puts nearly all attention of every other row on BOS.",
+        f"Softmax layers put more than {100 * SINK:g} % of the attention of rows other than the trigger's on BOS.",
         st.above(bos, SINK),
         given=solves(SOFTMAX),
         source="Ran-Milo 2026, Theorem 1, Fig. 3",
@@ -68,13 +68,13 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
         also=(st.number("smallest of any run", lambda results: np.nanmin(lab.values(results[SOFTMAX], lab.BOS))),),
     )
     yield st.Claim(
-        "Its trigger row is uniform on tokens 2 to j, counted from 1.",
+        "The trigger row of softmax layers is nearly uniform on tokens 2 to j, counted from 1.",
         st.below(uneven, EVEN),
         given=solves(SOFTMAX),
         source="Ran-Milo 2026, Fig. 3",
     )
     yield st.Claim(
-        "A ReLU layer that solves the task has no sink: only the trigger's row is active.",
+        "ReLU layers have no sink: next to no attention of rows other than the trigger's is on BOS or on another token.",
         st.all_of(
             *(st.below(lab.measured(RELU, measure), NONE) for measure in (lab.PART, lab.PART_ELSEWHERE)),
             st.below(lab.measured(RELU, lab.WRITTEN), SILENT),
@@ -88,7 +88,7 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
     later = st.quantity("its mean weight on the tokens after it", lambda results: relu_rows(results)[:, 1:].mean(axis=1))
     spread = st.quantity("largest distance of one of these from their mean", lambda results: distances(relu_rows(results)[:, 1:]))
     yield st.Claim(
-        "Its trigger row puts about 0.45 on tokens 2 to 8 each and 0.2 on BOS.",
+        "The trigger row of ReLU layers puts about 0.45 on each of tokens 2 to 8, counted from 1, and 0.2 on BOS.",
         st.all_of(
             st.within(first, PAPER_BOS - NEAR, PAPER_BOS + NEAR),
             st.within(later, PAPER_EACH - NEAR, PAPER_EACH + NEAR),
@@ -99,13 +99,13 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
         paper="0.45 and 0.2, one seed, read off the image",
     )
     yield st.Claim(
-        "Attention does not depend on the sequence: its standard deviation is about 0.",
+        "Attention of softmax and of ReLU layers hardly depends on the sequence: its standard deviation is about 0.",
         st.all_of(*(st.below(largest_std(name), SPREAD) for name in LABELS)),
         source="Ran-Milo 2026, Fig. 3",
         paper="about 0",
     )
     yield st.Claim(
-        f"Both learn the task to a largest error below {config.tolerance:g}.",
+        f"Most softmax and most ReLU layers learn the task to a largest error below {config.tolerance:g}.",
         st.all_of(*(solves(name) for name in LABELS), words="more than half of the runs of both meet the stopping rule"),
         source="Ran-Milo 2026, its code",
     )

@@ -66,6 +66,8 @@ def test_another_task_has_its_own_fields():
         ([{"name": "a"}], {"claims": [{"statement": "s", "more": "a", "less": "x"}]}, "unknown row 'x'"),
         ([{"name": "a"}], {"claims": [{"statement": "s", "more": 1, "less": 2}]}, "compares two rows"),
         ([{"name": "a"}], {"claims": [{"statement": "s", "more": "a", "less": 2, "sinks": "x"}]}, "unknown row 'x'"),
+        ([{"name": "a"}], {"claims": [{"statement": "s", "more": 2, "less": "a", "half": "x"}]}, "unknown row 'x'"),
+        ([{"name": "a"}], {"claims": [{"statement": "s", "more": "a", "less": 2, "half": "a"}]}, "less must be a row"),
         ([{"name": "a"}], {"claims": [{"statement": "s", "more": "a", "less": 2, "within": 0}]}, "within must be above 0"),
         ([{"name": "a"}], {"measures": ["x"]}, "unknown measures 'x'"),
         ([{"name": "a"}], {"steps": 0}, "steps must be at least 1"),

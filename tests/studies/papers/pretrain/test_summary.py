@@ -199,6 +199,15 @@ def test_a_claim_on_what_prevents_a_sink_applies_only_where_there_is_one(eight):
     assert "7 independent samples decide nothing" in found.reason
 
 
+def test_what_prevents_a_sink_leaves_less_than_half_of_it_seed_by_seed(eight):
+    assert judged(eight, more=10, less="d", sinks="a", half="a").verdict == "supported"
+    assert judged(eight, more=60, less="a", sinks="a").verdict == "supported"
+    found = judged(eight, more=60, less="a", sinks="a", half="a")
+    assert found.verdict == "contradicted"
+    assert 'Sink_1 (%), 0.5 times "row a" less "row a" lies above 0' in found.rule
+    assert judged(eight, more=1, less="d", sinks="a", half="a").verdict == "contradicted"
+
+
 def test_a_claim_names_its_source(eight):
     assert judged(eight, more="a", less="d", source="Table 2").source == "Gu et al. 2025, Table 2"
     assert judged(eight, more="a", less="d").source == "Gu et al. 2025"
