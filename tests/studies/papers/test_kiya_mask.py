@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import xarray
 
+import sinkjax
 from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import mask as study
-from sinkjax.studies.papers.kiya.mask import STUDY, Mask
+from sinkjax.studies.papers.kiya.mask import STUDY, UP_TO_SINK, Mask
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import SWEEP, conditions_of
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition
@@ -25,7 +26,7 @@ Numbers = tuple[float, float, float, float]  # shares of heads on key 0 and on k
 CLAIMED: dict[str, Numbers] = {
     NO_EDIT: (0.8, 0.0, 100.0, 5.0),
     "layer 0": (0.8, 0.4, 100.0, 5.0),
-    "layers 0 to 1": (0.3, 0.4, 100.0, 5.0),
+    UP_TO_SINK: (0.3, 0.4, 100.0, 5.0),
     "all layers": (0.0, 0.5, 100.0, 60.0),
 }
 QUIET: Numbers = (0.8, 0.0, 100.0, 5.0)
@@ -51,9 +52,9 @@ def store(conditions: list[Condition], planted: dict[str, Numbers], sink_from: i
 
 def results(planted: dict[str, Numbers] | None = None, sink_from: int = 1, prompts: int = 8) -> Results:
     values = CLAIMED | (planted or {})
-    stores = {SWEEP: store(list(study.conditions(CONFIG, MODEL)), values, sink_from, prompts)}
+    stores = {SWEEP: store(list(study.conditions(CONFIG, MODEL, 1)), values, sink_from, prompts)}
     for sweep in STUDY.controls:
-        stores[sweep.name] = store(list(conditions_of(sweep, CONFIG, MODEL)), values, sink_from, prompts)
+        stores[sweep.name] = store(list(conditions_of(sweep, CONFIG, MODEL, 1)), values, sink_from, prompts)
     return Results(STUDY, CONFIG, stores)
 
 
@@ -69,8 +70,8 @@ def verdicts(found: Results) -> str:
         ({"all layers": (0.0, 0.2, 100, 60)}, 1, "csss"),  # less than half of what key 0 had, 60 %
         ({"all layers": (0.0, 0.5, 100, 40)}, 1, "sssc"),
         ({"layer 0": (0.8, 0.2, 100, 5)}, 1, "scss"),
-        ({"layers 0 to 1": (0.8, 0.2, 100, 5)}, 1, "sscs"),
-        ({"layer 0": (0.8, 0.3, 100, 5)}, 0, "sccs"),  # it forms in the first layer, and 30 % is less than half of 80 %
+        ({UP_TO_SINK: (0.8, 0.2, 100, 5)}, 1, "sscs"),
+        ({"layer 0": (0.8, 0.3, 100, 5), UP_TO_SINK: (0.8, 0.3, 100, 5)}, 0, "sccs"),  # 30 % is less than half of 80 %
         ({NO_EDIT: (0.0, 0.0, 100, 5)}, 1, "nnns"),
         ({NO_EDIT: (0.8, 0.0, 40, 5)}, 1, "sssn"),  # key 0 has no massive activation
         ({NO_EDIT: (0.4, 0.0, 100, 5)}, 1, "ssns"),  # in no layer do most heads sink
@@ -78,15 +79,20 @@ def verdicts(found: Results) -> str:
         ({CONTROL: (0.8, 0.6, 100, 90)}, 1, "iiii"),  # masks of other keys do more
         ({"control in all layers": (0.8, 0.6, 100, 90)}, 1, "issi"),  # in these layers
         ({"control in layer 0": (0.8, 0.6, 100, 5)}, 1, "siss"),
-        ({"control in layer 1": (0.8, 0.6, 100, 5)}, 1, "ssss"),  # which no claim is about
-        ({"control in layers 0 to 1": (0.8, 0.6, 100, 5)}, 1, "ssis"),
+        ({f"control in {UP_TO_SINK}": (0.8, 0.6, 100, 5)}, 1, "ssis"),
     ],
 )
 def test_each_claim_needs_every_part_of_its_rule(planted, sink_from, expected):
     found = results(planted, sink_from)
-    if sink_from == 0:
-        assert study.early(found) == "layer 0"
     assert verdicts(found) == expected
+
+
+@pytest.mark.parametrize(("sink_from", "expected"), [(0, 0), (2, 2), (L, L - 1)])
+def test_the_layer_in_which_the_sink_forms_is_read_from_the_unedited_run(monkeypatch, sink_from, expected):
+    data = store([Condition(sinkjax.compose().named(NO_EDIT), NO_EDIT)], CLAIMED, sink_from, 8)
+    monkeypatch.setattr(sinkjax, "sweep", lambda model, tokens, *args, **kwargs: data.isel(prompt=slice(len(tokens))))
+    batch = SimpleNamespace(tokens=np.zeros((20, 24), int), lengths=np.full(20, 24))
+    assert study.sink_forms(CONFIG, SimpleNamespace(config=MODEL), batch) == expected
 
 
 def test_few_prompts_decide_nothing():
@@ -94,11 +100,13 @@ def test_few_prompts_decide_nothing():
 
 
 def test_controls_differ_from_the_mask_in_the_key_alone():
-    _, *edited = study.conditions(CONFIG, MODEL)
+    _, *edited = study.conditions(CONFIG, MODEL, 1)
     (sweep,) = STUDY.controls
-    drawn = conditions_of(sweep, CONFIG, MODEL)
-    assert [entry.budget for entry in drawn] == [entry.label for entry in edited for _ in range(20)]
-    for entry in edited:
+    drawn = conditions_of(sweep, CONFIG, MODEL, 1)
+    controlled = [entry for entry in edited if entry.budget is not None]
+    assert [entry.label for entry in controlled] == ["layer 0", "all layers", UP_TO_SINK]
+    assert sorted(entry.budget for entry in drawn) == sorted(entry.label for entry in controlled for _ in range(20))
+    for entry in controlled:
         (mask,) = entry.edit.terms
         others = [control.edit.terms[0] for control in drawn if control.budget == entry.budget]
         assert len({term.keys for term in others}) == 20

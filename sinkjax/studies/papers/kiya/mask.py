@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis import metrics
+from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.studies.papers.kiya._masks import ALL, ONSET, SOME, first_layers, layer_sets, onset, zero_added
 from sinkjax.studies.papers.kiya._readout import attention_to
 from sinkjax.studies.quantities import Label
 
+UP_TO_SINK = "layers 0 to the one in which the sink forms"
 LARGE = 10  # times the next token's |h|: a masked key with less has no massive activation of its own
 FIRST, MOST, EARLY, SETS = "layers 0 to l", "heads that sink most", "heads of the first layers", "heads"
 
@@ -48,24 +49,42 @@ def edited_layers(architecture: Any) -> dict[str, dict[str, range]]:
     return layer_sets(architecture.layers, range(2, architecture.layers), FIRST)
 
 
-def conditions(config: Mask, architecture: Any) -> Iterator[st.Condition]:
-    """No edit, and the key masked in each set of layers; a budget is such a set, so that controls differ in the key alone."""
+def conditions(config: Mask, architecture: Any, forms: int) -> Iterator[st.Condition]:
+    """No edit, and the key masked in each set of layers; a budget is such a set. forms: the layer in which the sink forms."""
     yield st.no_edit()
+    controlled = budgets(architecture, forms)
     for series, sets in edited_layers(architecture).items():
         for where, layers in sets.items():
             edit = sinkjax.mask_key(config.key, layers=layers).named(where)
-            yield st.Condition(edit, series, layers[-1], budget=where)
+            yield st.Condition(edit, series, layers[-1], budget=where if where in controlled else None)
+    edit = sinkjax.mask_key(config.key, layers=controlled[UP_TO_SINK]).named(UP_TO_SINK)
+    yield st.Condition(edit, UP_TO_SINK, budget=UP_TO_SINK)
 
 
-def controlled(config: Mask, architecture: Any) -> dict[str, range]:
-    """The sets of layers that have controls: all of them, name -> layers."""
-    return {where: layers for sets in edited_layers(architecture).values() for where, layers in sets.items()}
+def budgets(architecture: Any, forms: int) -> dict[str, range]:
+    """The sets of layers that claims are about, name -> layers: they have controls."""
+    return {"layer 0": range(1), UP_TO_SINK: range(forms + 1), ALL: range(architecture.layers)}
 
 
-def another_key(rng: np.random.Generator, config: Mask, architecture: Any, budget: str) -> sinkjax.Edit:
-    """Mask another key, which some later query sees and at which nothing is read, in the same layers."""
-    key = int(rng.choice([key for key in range(config.length - 1) if key not in (config.key, config.key + 1)]))
-    return sinkjax.mask_key(key, layers=controlled(config, architecture)[budget]).named(f"key {key} in {budget}")
+def other_keys(config: Mask, architecture: Any, forms: int) -> Iterator[st.Condition]:
+    """Masks of other keys in the same layers: keys that some later query sees and at which nothing is read."""
+    rng = intervals.generator(config.seed, "kiya/mask controls")
+    keys = [key for key in range(config.length - 1) if key not in (config.key, config.key + 1)]
+    for where, layers in budgets(architecture, forms).items():
+        for number, key in enumerate(rng.permutation(keys)[: config.controls].tolist()):
+            edit = sinkjax.mask_key(key, layers=layers).named(f"control {number}: key {key} in {where}")
+            yield st.Condition(edit, st.CONTROL, budget=where)
+
+
+def sink_forms(config: Mask, model: Any, batch: st.Batch) -> int:
+    """The layer in which the sink forms without an edit, on the prompts of the controls; the last one if it never does."""
+    few = slice(st.control_prompts(config))
+    asked, tokens, lengths = sinkjax.Probe(attention_received=True), batch.tokens[few], batch.lengths[few]
+    data = sinkjax.sweep(model, tokens, [sinkjax.compose()], probe=asked, lengths=lengths, progress=False)
+    try:
+        return onset(metrics.sink_rate(data, config.key, config.eps, per="layer")[0], config.key)
+    except st.Absent:
+        return int(model.config.layers) - 1
 
 
 def in_heads(config: Mask, architecture: Any, heads: NDArray, label: str) -> sinkjax.Edit:
@@ -115,12 +134,14 @@ def measures(config: Mask) -> tuple[st.Measure, ...]:
 
 
 def early(results: st.Results) -> str:
-    """The layers up to that in which the sink forms."""
-    key, L = results.config.key, results.architecture.layers
-    last = onset(metrics.sink_rate(results.data, key, results.config.eps, per="layer")[0], key)
-    if last == L - 1:
+    """The mask of the layers up to that in which the sink forms. Errors (Absent): it forms in none, or in the last one."""
+    key, few = results.config.key, results.size("prompt", "controls")
+    if (
+        onset(metrics.sink_rate(results.data, key, results.config.eps, per="layer")[0, :few], key)
+        == results.architecture.layers - 1
+    ):
         raise st.Absent("the sink forms in the last layer alone, so that there are no later ones")
-    return first_layers(last + 1)
+    return UP_TO_SINK
 
 
 def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
@@ -162,8 +183,8 @@ def findings(config: Mask, architecture: Any) -> Iterator[st.Quantity]:
     single = [f"layer {layer}" for layer in range(architecture.layers)]
     strongest = st.largest_effect(at_next, single, "the strongest layer")
     yield st.effect(at_next, strongest, "largest effect of a single layer's mask on heads that sink on the next key")
-    rules = {layer: st.raised(at_next, layer) for layer in single}
-    yield st.number_of(rules, "single layers whose mask moves the sink, beyond every mask of another key there")
+    rules = {layer: st.above(st.effect(at_next, layer), SOME) for layer in single}
+    yield st.number_of(rules, f"single layers whose mask makes more than {SOME:g} % of heads sink on the next key")
     yield st.number("smallest l for which a mask of layers 0 to l moves the most attended key on, in most prompts", enough)
     for label in (st.NO_EDIT, ALL, *single[:2]):  # Figs. 4 and 8
         yield from (st.value(measure, label) for measure in seen)
@@ -226,6 +247,7 @@ def figures(config: Mask, architecture: Any) -> Iterator[st.Figure]:
     )
 
 
+FORMS = st.Values(lambda config, architecture, prompts: architecture.layers - 1, sink_forms)
 STUDY = st.Study(
     name="kiya/mask",
     config=Mask,
@@ -235,7 +257,8 @@ STUDY = st.Study(
         layers put them.""",
     probe=probe,
     conditions=conditions,
-    controls=(st.random_edits("kiya/mask controls", another_key, controlled),),
+    values=FORMS,
+    controls=(st.Sweep("controls", other_keys, prompts=st.control_prompts, values=FORMS),),
     measures=measures,
     more=lambda config, model: (
         st.Sweep(
@@ -250,7 +273,7 @@ STUDY = st.Study(
     findings=findings,
     featured=lambda results: [*compared(results), *results.labels(SETS)[1:]],
     figures=figures,
-    noop=lambda config, model: zero_added(f"towards key {config.key}", keys=config.key),
+    noop=lambda config, model, forms: zero_added(f"towards key {config.key}", keys=config.key),
     shown=lambda config, model: st.Shown(
         (st.NO_EDIT, first_layers(max(model.layers // 10, 2)), ALL), tuple(range(model.layers)), start=config.key + 1
     ),
@@ -258,6 +281,7 @@ STUDY = st.Study(
         """In a masked layer no head can sink on the masked key. The query of the key itself is not masked, as it would have no
         key left to attend to.""",
         f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on the key without an edit, mean
-        over prompts. A control masks another key, at which nothing is read, in the same layers.""",
+        over the first {results.size("prompt", "controls")} prompts; no effect of an edit decides it. A control masks another key,
+        at which nothing is read, in the same layers; layers that no claim is about have none.""",
     ),
 )
