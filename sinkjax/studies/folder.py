@@ -11,7 +11,6 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import Chosen, read
-from sinkjax.sweeps.store import DONE, IDENTITY, Store, check_metadata, described
 
 if TYPE_CHECKING:
     import xarray
@@ -43,6 +42,8 @@ def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
     finished, one whose sweep was interrupted.
     """
     import xarray
+
+    from sinkjax.sweeps.store import DONE, IDENTITY, Store, check_metadata, described
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
