@@ -79,7 +79,8 @@ class Claims:
         except NotImplementedError:  # a file system without locks: a call may be computed twice, to the same bits
             lock = None
         self.locks[name] = lock
-        self._owner(name).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        with contextlib.suppress(FileNotFoundError):
+            self._owner(name).write_text(f"process {os.getpid()} on {socket.gethostname()}")
         return True
 
     def drop(self, name: str) -> None:
@@ -88,6 +89,10 @@ class Claims:
             file.unlink(missing_ok=True)
         if (lock := self.locks.pop(name)) is not None:
             lock.release()
+
+    def clear(self) -> None:
+        """Remove what killed processes left, once all calls are done."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def owner(self, name: str) -> str:
         """Who has claimed a call, in words."""

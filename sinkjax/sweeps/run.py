@@ -151,6 +151,7 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
                     say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
                     told = True
                 time.sleep(PAUSE)
+        claims.clear()
 
 
 def name_of(block: int, chunk: Chunk) -> str:

@@ -113,9 +113,12 @@ class Store:
         return Claims(self.path / ".claims")
 
     def restore(self, fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> None:
-        """Write again those of the arrays known beforehand that were lost. fixed: as for `create`. Errors: OSError."""
-        for name in {file.partition("/")[0] for file in self.lost} & fixed.keys():
-            self.arrays[name].write((), fixed[name][1])
+        """Write again those of the arrays known beforehand that were lost. fixed: as for `create`. Errors: no room."""
+        try:
+            for name in {file.partition("/")[0] for file in self.lost} & fixed.keys():
+                self.arrays[name].write((), fixed[name][1])
+        except OSError as error:
+            raise SinkjaxError(f"cannot write to {self.path}: {error.strerror or error}") from error
         self.lost = check_metadata(self.path)
 
     def has(self, attributes: Mapping[str, Any]) -> bool:
