@@ -41,6 +41,11 @@ def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int,
         yield advance
 
 
+def say(line: str) -> None:
+    """Print a line that a user must see, on the error stream."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def duration(seconds: float) -> str:
     """Seconds in words: 40 s, 3 min, 2.5 h."""
     if seconds < 100:

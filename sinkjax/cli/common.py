@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +76,6 @@ def over(options: Any, chosen: Chosen) -> Any:
 def default_folder(name: str) -> Path:
     """Where the results of a config go."""
     return Path("results") / (name if name in configs() else Path(name).stem)
-
-
-def say(line: str) -> None:
-    """Print a line of progress to standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def memory_bytes(gigabytes: float | None) -> int | None:

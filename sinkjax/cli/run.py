@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import PlannedOptions, default_folder, memory_bytes, over, say, split_config, studies
+from sinkjax.cli.common import PlannedOptions, default_folder, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
+from sinkjax.progress import say
 from sinkjax.studies.registry import Chosen, choose, trains
 
 C = TypeVar("C")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import Options, default_folder, say, split_config
+from sinkjax.cli.common import Options, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import shipped
+from sinkjax.progress import say
 from sinkjax.tasks import registry
 from sinkjax.train.config import KIND
 

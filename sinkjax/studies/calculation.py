@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.model import Model
-from sinkjax.errors import SinkjaxError
+from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
+from sinkjax.sweeps.chunks import codecs, seal
+from sinkjax.sweeps.claims import making
 from sinkjax.sweeps.job import description, digest
-from sinkjax.sweeps.store import IDENTITY, refuse_other
+from sinkjax.sweeps.store import IDENTITY, check_metadata, described, refuse_other
 
 if TYPE_CHECKING:
     import xarray
@@ -28,20 +29,34 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Path) 
             "sha256": digest(batch.tokens, batch.lengths),
         },
     }
-    if path.exists():
-        refuse_other(path, identity)
+    if holds(path, identity):
         return
     write_whole(calculation.compute(model, batch), path, identity, dict(batch.study))
 
 
+def holds(path: Path, identity: Mapping[str, Any]) -> bool:
+    """Whether the store `path` is there and whole; one with files missing or changed is to be written again, which is said.
+
+    Errors: the store of other numbers; damaged metadata.
+    """
+    if not path.exists():
+        return False
+    refuse_other(path, identity)
+    if damage := described(check_metadata(path)):
+        say(f"{path}: {damage}; computing it again")
+    return not damage
+
+
 def write_whole(dataset: xarray.Dataset, path: Path, identity: Mapping[str, Any], study: Mapping[str, Any]) -> None:
-    """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made."""
+    """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made.
+
+    A sound store that another process was faster to write stays. Errors: it holds other numbers; no permission or no room.
+    """
     dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, "study": study})))
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        shutil.rmtree(scratch, ignore_errors=True)
-        dataset.to_zarr(scratch, mode="w", zarr_format=2, consolidated=True)
-        scratch.rename(path)
-    except OSError as error:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise SinkjaxError(f"cannot make the store {path}: {error.strerror or error}") from error
+    encoding = {name: codecs() for name in dataset.variables}
+    with making(path, replace=True) as scratch:
+        if scratch is None:
+            refuse_other(path, identity)
+        else:
+            dataset.drop_encoding().to_zarr(scratch, mode="w", zarr_format=2, consolidated=True, encoding=encoding)
+            seal(scratch)

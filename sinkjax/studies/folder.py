@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sinkjax.checkpoints.presets import named
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder
@@ -38,22 +36,32 @@ def store_path(folder: Path, job: str) -> Path:
 
 
 def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
-    """The store of a sweep. Errors: none there, not a store, or (if it must be finished) one whose sweep was interrupted."""
+    """The store of a sweep or a calculation.
+
+    Errors: none there, not a store, or damaged metadata; files missing or changed; if it must be
+    finished, one whose sweep was interrupted.
+    """
     import xarray
-    import zarr
+
+    from sinkjax.sweeps.store import DONE, IDENTITY, Store, check_metadata, described
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
+    if lost := described(check_metadata(path)):
+        raise _damaged(path, lost)
     try:
-        dataset = xarray.open_zarr(path, chunks=None)
-        if "calculation" in dataset.attrs["sweep"]:  # written whole or not at all
-            return dataset
-        done = np.asarray(zarr.open_group(path, mode="r")["done"])  # xarray takes a False that was never written for missing
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        dataset = xarray.open_zarr(path, chunks=None, consolidated=True)
+        whole = "calculation" in dataset.attrs[IDENTITY]  # written whole or not at all
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
-    if finished and not done.all():
-        raise SinkjaxError(f"the sweep in {path} is not finished ({done.mean():.0%} done); the command that began it resumes it")
-    return dataset.drop_vars("done")
+    if finished and not whole:
+        store = Store(path)
+        if damage := store.damage():
+            raise _damaged(path, damage)
+        if not store.done.all():
+            share = f"{store.done.mean():.0%} done"
+            raise SinkjaxError(f"the sweep in {path} is not finished ({share}); the command that began it resumes it")
+    return dataset.drop_vars(DONE, errors="ignore")
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
@@ -93,6 +101,10 @@ def _split(study: Mapping[str, Any]) -> str:
     documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
     read = f"{documents} document{'s' * (documents != 1)}" + (f" in {genres} genre{'s' * (genres != 1)}" if genres else "")
     return ", ".join(filter(None, (study.get("split"), read)))
+
+
+def _damaged(path: Path, what: str) -> SinkjaxError:
+    return SinkjaxError(f"the store {path} is damaged ({what}); the command that began it computes that again")
 
 
 def _differences(have: Chosen, want: Chosen) -> list[str]:

@@ -15,10 +15,9 @@ from sinkjax import __version__
 from sinkjax.config_files import documents
 from sinkjax.progress import duration
 from sinkjax.studies import folder as results
-from sinkjax.studies.calculation import write_whole
+from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import TrainingSpec
-from sinkjax.sweeps.store import refuse_other
 from sinkjax.tasks import registry, train
 from sinkjax.train.log import LOG, read
 from sinkjax.train.loop import SUMMARY
@@ -84,8 +83,7 @@ def train_one(spec: TrainingSpec, chosen: Chosen, out: Path, log: Callable[[str]
     Errors: a training or a store of other numbers; no permission, no room.
     """
     store, identity = results.store_path(out, spec.name), description(spec)
-    if store.exists():
-        refuse_other(store, identity)
+    if holds(store, identity):
         return
     log(f"{spec.name}: training")
     found = train(spec.training, out / spec.name, log)

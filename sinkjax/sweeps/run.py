@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.progress import bar
+from sinkjax.progress import bar, say
+from sinkjax.sweeps.claims import Claims
 from sinkjax.sweeps.job import CELLS, SweepJob
 from sinkjax.sweeps.schedule import Chunk, Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+
+PAUSE = 0.2  # seconds between two looks at what other processes have done
 
 
 def sweep(
@@ -58,7 +61,7 @@ def sweep(
         lengths: int [B], by default T for all.
         labels: Dimension -> labels; edits are labelled by `edit.label` by default.
         out: A zarr store, written chunk by chunk; the same call resumes it, and after a kill gives the values of an undisturbed
-            run bit for bit. None keeps the result in memory.
+            run bit for bit. Calls in several processes at once share the work. None keeps the result in memory.
         memory: Bytes of each device to plan with, by default what it has.
         precision: Of matrix products, as for `sinkjax.forward`.
         attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
@@ -85,6 +88,10 @@ def sweep(
             schedule = job.schedule(memory)
             variables, fixed = job.layout(labels)
             store = create(path, job.identity(labels), schedule, attributes or {}, variables, fixed)
+        if damage := store.damage():
+            say(f"{path}: {damage}; computing only that again")
+        if store.lost:
+            store.restore(job.layout(labels)[1])
         fill(store, job, progress)
         dataset = store.dataset()
         _refuse_untouched(dataset, resolved)
@@ -106,37 +113,69 @@ def finished(
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     identity = SweepJob(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
     store = resume(out, identity, but=("edits", "sha256"))
-    return bool(store.done.all()) and store.has(attributes)
+    return bool(store.done.all()) and not store.lost and store.has(attributes)
 
 
 def fill(store: Store, job: SweepJob, progress: bool) -> None:
-    """Compute and write every chunk that the store does not have. One call is under way while the last one is written."""
-    schedule = store.schedule
-    todo = [
-        (block, chunk)
-        for block in range(store.done.shape[1])
-        for chunk in schedule.chunks
-        if not store.done[list(chunk.edits), block].all()
-    ]
-    begun, written = time.monotonic(), 0
-    with bar("sweep", progress, store.done.size, int(store.done.sum())) as advance:
+    """Compute and write every chunk that the store does not have, beside other processes that do the same.
+
+    One call is under way while the last one is written. What others compute is waited for, and taken over if they end.
+    """
+    begun, written, told = time.monotonic(), 0, False
+    with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance, store.claims() as claims:
 
         def write(block: int, chunk: Chunk, record: Record) -> None:
             nonlocal written
-            count = _write(store, job, block, chunk, record)
-            written += count
-            advance(count, f"{written / (time.monotonic() - begun):.2f} edits/s")
+            written += _write(store, job, block, chunk, record)
+            claims.drop(name_of(block, chunk))
+            show()
 
-        waiting = None
-        for block, chunk, record in compute(job, schedule, todo):
+        def show() -> None:
+            nonlocal shown
+            now = int(store.done.sum())
+            advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
+            shown = now
+
+        while calls := store.left():
+            waiting = None
+            for block, chunk, record in compute(job, store.schedule, _unclaimed(store, claims, calls)):
+                if waiting:
+                    write(*waiting)
+                waiting = block, chunk, record
             if waiting:
                 write(*waiting)
-            waiting = block, chunk, record
-        if waiting:
-            write(*waiting)
+                continue
+            show()
+            if (left := store.left()) == calls:
+                if progress and not told:
+                    say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
+                    told = True
+                time.sleep(PAUSE)
+        claims.clear()
 
 
-def compute(job: SweepJob, schedule: Schedule, todo: list[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:
+def name_of(block: int, chunk: Chunk) -> str:
+    """What a call is called when processes claim calls: chunks of edits share none, so the first one tells them apart."""
+    return f"{block}.{chunk.edits[0]}"
+
+
+def _unclaimed(store: Store, claims: Claims, calls: Iterable[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk]]:
+    """Those calls that this process could claim, each claimed when it is asked for, and that no other has done by then."""
+    for block, chunk in calls:
+        try:
+            mine = claims.take(name_of(block, chunk))
+        except OSError as error:
+            raise SinkjaxError(f"cannot write to {store.path}: {error.strerror or error}") from error
+        if not mine:
+            continue
+        store.look(chunk.edits, block)
+        if store.done[list(chunk.edits), block].all():
+            claims.drop(name_of(block, chunk))
+        else:
+            yield block, chunk
+
+
+def compute(job: SweepJob, schedule: Schedule, todo: Iterable[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:
     """The record of each chunk of edits, with a leading axis over edits, and block of prompts; a base is run once a block."""
     for block, chunks in itertools.groupby(todo, key=lambda entry: entry[0]):
         prompts = np.arange(block * schedule.prompt_block, (block + 1) * schedule.prompt_block)

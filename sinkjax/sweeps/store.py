@@ -1,15 +1,15 @@
 """The store of a sweep: a zarr group that is filled chunk by chunk and survives a kill at any moment.
 
-It is made whole (shapes, labels, provenance, the chunk plan) in a scratch folder and renamed into place. A chunk's values are
-written first, its mark in `done` after them, so a mark vouches for its values; whatever has no mark is computed again. One zarr
-chunk holds one edit and one block of prompts, so no two writes ever touch the same file. Zarr format 2: its fixed-width text is
-part of the specification, and every reader has it.
+It is made whole (shapes, labels, provenance, the chunk plan, a manifest of all that) in a scratch folder and renamed into place,
+by one process; any number may fill it, each call being claimed by one of them. A chunk's values are written first, its mark in
+`done` after them, so a mark vouches for its values: it holds their checksums, and whatever has no mark, or lacks what its mark
+says, is computed again. One zarr chunk holds one edit and one block of prompts, so no two calls ever write the same file. Zarr
+format 2: its fixed-width text is part of the specification, and every reader has it.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,55 +17,133 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.schedule import Schedule
+from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, Chunks, codecs, faults, is_metadata, seal
+from sinkjax.sweeps.claims import Claims, making
+from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
     import xarray
 
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
 DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
+DONE = "done"  # [edit, prompt_block, variable]: the checksum of each chunk, 0 where it is not written
 
 
 class Store:
-    """An open store: `mark`ed chunks are complete, `write` adds one."""
+    """An open store, all of it checked: `done` [edit, prompt_block] says which chunks are complete, `write` adds some.
+
+    damaged: (edit, prompt_block) -> the variable and what is wrong with it, for chunks that were complete. lost: file -> what is
+    wrong with it, of arrays that are known before the sweep.
+    Errors: no store of a sweep, or metadata that are missing or changed.
+    """
 
     def __init__(self, path: Path):
-        import zarr
-
-        group = zarr.open_group(path, mode="r+", zarr_format=2)
-        attributes: dict[str, Any] = group.attrs.asdict()
-        self.path, self.arrays, self.attributes = path, dict(group.arrays()), attributes
+        self.path, self.lost = path, check_metadata(path)
         try:
-            self.schedule = Schedule.from_json(attributes[SCHEDULE])
+            files = json.loads((path / METADATA).read_bytes())["metadata"]
+            self.attributes: dict[str, Any] = files[".zattrs"]
+            names = sorted(name.removesuffix("/.zarray") for name in files if name.endswith("/.zarray"))
+            self.arrays = {name: Chunks.of(path / name, files[f"{name}/.zarray"]) for name in names}
+            swept = [name for name in names if files[f"{name}/.zattrs"][DIMS][:2] == ["edit", "prompt"]]
+            self.swept, self.marks = {name: self.arrays[name] for name in swept}, self.arrays[DONE]
+            E, blocks, *columns = self.marks.shape
+            absent = next((name for name in names if not (path / name / ".zarray").is_file()), None)
+            if absent or columns not in ([], [len(swept)]):
+                raise ValueError(f"{absent}/.zarray {MISSING}" if absent else f"{DONE} has marks of {columns} variables")
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(path, f"its metadata are incomplete: {_words(error)}") from None
+        try:
+            self.schedule = Schedule.from_json(self.attributes[SCHEDULE])
         except (KeyError, TypeError, ValueError):
             raise SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it") from None
-        self.done = np.asarray(self.arrays["done"])
+        self.done = np.zeros((E, blocks), bool)
+        self.damaged: dict[tuple[int, int], tuple[str, str]] = {}
+        for block in range(blocks):
+            self.look(range(E), block)
+
+    def look(self, edits: Sequence[int], block: int) -> None:
+        """Read from the disk which of these chunks are complete."""
+        for edit in edits:
+            if self.done[edit, block]:
+                continue
+            try:
+                marks = np.ravel(self.marks.read((edit, block)))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError):
+                self.damaged[edit, block] = DONE, CHANGED
+                continue
+            if not marks.all():
+                continue
+            expected = marks.tolist() if self.marks.dtype != bool else [None] * len(self.swept)
+            every = zip(self.swept.items(), expected, strict=True)
+            found = ((name, array.fault((edit, block), value)) for (name, array), value in every)
+            if fault := next(filter(lambda entry: entry[1], found), None):
+                self.damaged[edit, block] = fault
+            else:
+                self.damaged.pop((edit, block), None)
+                self.done[edit, block] = True
 
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Write the values [len(edits), prompts of the block, ...] of some edits for one block of prompts, then mark them."""
-        size = self.schedule.prompt_block
-        prompts = slice(block * size, (block + 1) * size)
+        """Write the values [len(edits), prompts of the block, ...] of those edits that lack them, and then their marks."""
         try:
-            for name, array in values.items():
-                for row, edit in enumerate(edits):
-                    self.arrays[name][edit, prompts] = array[row]
-            for edit in edits:
-                self.arrays["done"][edit, block] = True
+            for row, edit in enumerate(edits):
+                if not self.done[edit, block]:
+                    sums = [array.write((edit, block), values[name][row : row + 1]) for name, array in self.swept.items()]
+                    marks = np.array(sums if self.marks.dtype != bool else True, self.marks.dtype)
+                    self.marks.write((edit, block), marks.reshape(self.marks.size))
+                    self.done[edit, block] = True
+                    self.damaged.pop((edit, block), None)
         except OSError as error:
             raise SinkjaxError(
                 f"cannot write to {self.path}: {error.strerror or error}; what is done is kept, the same command resumes"
             ) from error
-        self.done[list(edits), block] = True
+
+    def left(self) -> list[tuple[int, Chunk]]:
+        """The calls that are not done: (block of prompts, chunk of edits)."""
+        return [
+            (block, chunk)
+            for block in range(self.done.shape[1])
+            for chunk in self.schedule.chunks
+            if not self.done[list(chunk.edits), block].all()
+        ]
+
+    def claims(self) -> Claims:
+        """Who computes which of its calls."""
+        return Claims(self.path / ".claims")
+
+    def restore(self, fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> None:
+        """Write again those of the arrays known beforehand that were lost. fixed: as for `create`. Errors: no room."""
+        try:
+            for name in {file.partition("/")[0] for file in self.lost} & fixed.keys():
+                self.arrays[name].write((), fixed[name][1])
+        except OSError as error:
+            raise SinkjaxError(f"cannot write to {self.path}: {error.strerror or error}") from error
+        self.lost = check_metadata(self.path)
 
     def has(self, attributes: Mapping[str, Any]) -> bool:
         """Whether the store was made with these attributes."""
         return all(self.attributes.get(name) == value for name, value in _as_json(attributes).items())
 
+    def damage(self) -> str:
+        """What is wrong with the store, in words; "" for nothing."""
+        found = dict(self.lost)
+        for (edit, block), (name, fault) in sorted(self.damaged.items()):
+            prompts = f", prompt block {block}," if self.done.shape[1] > 1 else ""
+            found[f"{name} of edit {self._label(edit)}{prompts}"] = fault
+        return described(found)
+
     def dataset(self) -> xarray.Dataset:
         """The store as a dataset; values are read when they are used."""
         import xarray
 
-        return xarray.open_zarr(self.path, chunks=None).drop_vars("done")
+        return xarray.open_zarr(self.path, chunks=None, consolidated=True).drop_vars(DONE)
+
+    def _label(self, edit: int) -> str:
+        try:
+            return f"{edit} ({self.arrays['edit'].read(())[edit]})"
+        except (OSError, ValueError, KeyError):
+            return str(edit)
 
 
 def exists(path: Path) -> bool:
@@ -80,7 +158,7 @@ def resume(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None 
     """The store that an earlier call with this identity made.
 
     identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. but: an entry that may differ.
-    Errors: a path that is no store of a sweep, or the store of another one (each difference is named).
+    Errors: a path that is no store of a sweep, or the store of another one (each difference is named); metadata that are damaged.
     """
     refuse_other(path, identity, but)
     return Store(path)
@@ -105,40 +183,66 @@ def create(
     variables: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]],
     fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]],
 ) -> Store:
-    """A new, empty store, whole or not at all.
+    """A new, empty store, whole or not at all; or that which another process was faster to make, if it is of this sweep.
 
     variables: name -> (dims, shape, dtype) of what will be written; the first two dims are edit and prompt. fixed: name -> (dims,
     values), coordinates and whatever else is known beforehand. attributes: provenance, as JSON.
-    Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses.
+    Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses; the store of
+    another sweep, made meanwhile.
     """
     import zarr
 
     attributes = _as_json(attributes)
-    scratch = path.with_name(f".{path.name}.new")
+    with making(path) as scratch:
+        if scratch is not None:
+            group = zarr.open_group(scratch, mode="w", zarr_format=2)
+            for name, (dims, shape, dtype) in variables.items():
+                fill = np.nan if np.issubdtype(dtype, np.floating) else None  # readers take a fill value for "missing"
+                size = (1, schedule.prompt_block, *shape[2:])
+                array = group.create_array(name, shape=shape, chunks=size, dtype=dtype, fill_value=fill, **codecs())
+                array.attrs[DIMS] = list(dims)
+            edits, prompts = next(iter(variables.values()))[1][:2]
+            blocks, count = -(-prompts // schedule.prompt_block), len(variables)
+            done = group.create_array(
+                DONE, shape=(edits, blocks, count), chunks=(1, 1, count), dtype="uint32", fill_value=None, **codecs()
+            )
+            done.attrs[DIMS] = ["edit", "prompt_block", "variable"]
+            for name, (dims, values) in fixed.items():
+                array = group.create_array(
+                    name, shape=values.shape, chunks=values.shape, dtype=values.dtype, fill_value=None, **codecs()
+                )
+                array.attrs[DIMS] = list(dims)
+                array[...] = values
+            group.attrs.update({**attributes, IDENTITY: json.loads(json.dumps(identity)), SCHEDULE: schedule.to_json()})
+            zarr.consolidate_metadata(scratch, zarr_format=2)
+            seal(scratch)
+    return resume(path, identity)
+
+
+def described(found: Mapping[str, str]) -> str:
+    """What is wrong with parts of a store, in words; "" for nothing."""
+    shown = [f"{part} {fault}" for part, fault in found.items()]
+    return "; ".join(shown[:3]) + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")
+
+
+def check_metadata(path: Path) -> dict[str, str]:
+    """What is wrong with the files with which a store was made: file -> fault. Errors: metadata that are missing or changed."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(scratch, ignore_errors=True)
-        group = zarr.open_group(scratch, mode="w", zarr_format=2)
-        for name, (dims, shape, dtype) in variables.items():
-            fill = np.nan if np.issubdtype(dtype, np.floating) else None  # readers take a fill value for "missing"
-            chunks = (1, schedule.prompt_block, *shape[2:])
-            group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=fill).attrs[DIMS] = list(dims)
-        edits, prompts = next(iter(variables.values()))[1][:2]
-        blocks = -(-prompts // schedule.prompt_block)
-        done = group.create_array("done", shape=(edits, blocks), chunks=(1, 1), dtype=bool, fill_value=False)
-        done.attrs[DIMS] = ["edit", "prompt_block"]
-        for name, (dims, values) in fixed.items():
-            array = group.create_array(name, shape=values.shape, chunks=values.shape, dtype=values.dtype, fill_value=None)
-            array.attrs[DIMS] = list(dims)
-            array[...] = values
-        group.attrs.update({**attributes, IDENTITY: json.loads(json.dumps(identity)), SCHEDULE: schedule.to_json()})
-        zarr.consolidate_metadata(scratch, zarr_format=2)
-        scratch.rename(path)
+        found = faults(path)
     except OSError as error:
-        shutil.rmtree(scratch, ignore_errors=True)
-        reason = ": ".join(str(part) for part in (error.strerror or error, error.filename) if part)
-        raise SinkjaxError(f"cannot make the store {path}: {reason}") from error
-    return Store(path)
+        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
+    for file, fault in found.items():
+        if is_metadata(file):
+            raise _damaged(path, f"{file} {fault}")
+    return found
+
+
+def _words(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
+
+
+def _damaged(path: Path, what: str) -> SinkjaxError:
+    return SinkjaxError(f"the store {path} is damaged ({what}); delete it, and the command that made it makes it again")
 
 
 def _as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,6 +256,7 @@ def _as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identity_of(path: Path) -> dict:
+    check_metadata(path)
     try:
         return json.loads((path / ".zattrs").read_text())[IDENTITY]
     except (OSError, ValueError, KeyError, TypeError):

@@ -21,6 +21,7 @@ from sinkjax.studies.config import All, AllTrained, Trains
 from sinkjax.studies.registry import Chosen, choose
 from sinkjax.studies.results import Results
 from sinkjax.studies.study import Study, TrainingSpec
+from sinkjax.sweeps.chunks import MANIFEST, seal
 from sinkjax.tasks import Trained
 from tests.train import linear
 from tests.train.linear import Linear
@@ -133,6 +134,8 @@ def test_a_store_of_other_numbers_is_refused(chosen, tmp_path):
     store = tmp_path / "out" / "batch-8.zarr"
     for file in (store / ".zattrs", store / ".zmetadata"):
         file.write_text(file.read_text().replace('"steps": 60', '"steps": 61'))
+    (store / MANIFEST).unlink()
+    seal(store)
     with pytest.raises(SinkjaxError, match=r"training.steps was 61, now 60"):
         run.carry_out(chosen, tmp_path / "out")
     with pytest.raises(SinkjaxError, match="seeds was 3, now 2"):

@@ -56,7 +56,12 @@ def finish(out: Path, cache: Path) -> None:
 
 def marks(out: Path) -> int:
     """How many chunks of a store are marked as done; 0 while it is being made."""
-    return sum(1 for mark in (out / "done").glob("[0-9]*.[0-9]*") if not mark.name.endswith(".partial"))
+    return sum(1 for _ in (out / "done").glob("[0-9]*.[0-9]*.0"))
+
+
+def scratch(out: Path) -> list[Path]:
+    """Where a store is being made, or was when its process was killed."""
+    return list(out.parent.glob(f".{out.name}.*.new"))
 
 
 def arrays(out: Path) -> dict[str, np.ndarray]:
@@ -87,7 +92,7 @@ def undisturbed(tmp_path_factory, cache):
 
 def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(tmp_path, cache, undisturbed):
     out, rng = tmp_path / "x.zarr", np.random.default_rng(0)
-    total, seen = undisturbed["done"].size, []
+    total, seen = undisturbed["done"][..., 0].size, []
     while len(seen) < KILLS:
         target = (marks(out) if seen else 0) + total // (KILLS + 2)
         with start(out, cache) as process:
@@ -99,6 +104,8 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(tmp_p
         seen.append(marks(out))
     assert 0 < seen[0] < seen[-1] < total
     finish(out, cache)
+    assert not (out / ".claims").exists()
+    assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
     assert_same_bits(arrays(out), undisturbed)
 
 
@@ -106,14 +113,14 @@ def test_a_sweep_killed_while_its_store_is_made_starts_afresh(tmp_path, cache, u
     rng, interrupted = np.random.default_rng(1), 0
     for number in range(KILLS // 2):
         out = tmp_path / f"{number}.zarr"
-        scratch = out.with_name(f".{out.name}.new")
         with start(out, cache) as process:
-            while not scratch.exists() and not out.exists() and process.poll() is None:
+            while not scratch(out) and not out.exists() and process.poll() is None:
                 time.sleep(0.0005)
             time.sleep(rng.uniform(0, 0.03))
             process.kill()
         interrupted += not out.exists()
-        assert out.exists() or scratch.exists()
+        assert out.exists() or scratch(out)
     assert interrupted  # some kills came before the store was whole
     finish(out, cache)
+    assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
     assert_same_bits(arrays(out), undisturbed)

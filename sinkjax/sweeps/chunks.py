@@ -1,0 +1,154 @@
+"""The files of a store: one a chunk of an array, each with a checksum, and the manifest of those with which it was made."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+MANIFEST = ".manifest"  # file -> checksum, of all files that are there before a sweep writes
+METADATA = ".zmetadata"  # of the group and all its arrays
+MISSING, CHANGED = "is missing", "is not what was written"
+
+
+def checksum(content: Any) -> int:
+    """Of the content of a file; never 0, which stands for "not written".
+
+    Not the CRC that the codec appends: over a content and its own CRC that one is the same for all.
+    """
+    return zlib.crc32(content) or 1
+
+
+def codecs() -> dict[str, Any]:
+    """How zarr is to encode the chunks of an array: compressed, then with a checksum, so that every reader notices a change."""
+    from numcodecs import Blosc
+    from numcodecs.checksum32 import CRC32C
+
+    return {"filters": [Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE), CRC32C()], "compressors": None}
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks of an array as files: what zarr would read and write, without what it costs a file.
+
+    size: the shape of a chunk. codecs: in the order in which they encode.
+    """
+
+    folder: Path
+    shape: tuple[int, ...]
+    size: tuple[int, ...]
+    dtype: np.dtype
+    codecs: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, folder: Path, metadata: Mapping[str, Any]) -> Chunks:
+        """The chunks of an array of zarr format 2. Errors (KeyError, TypeError, ValueError): metadata that are not of one."""
+        from numcodecs import get_codec
+
+        encode = [*(metadata["filters"] or ()), *filter(None, [metadata["compressor"]])]
+        shape, size = (tuple(int(length) for length in metadata[key]) for key in ("shape", "chunks"))
+        return cls(folder, shape, size, np.dtype(metadata["dtype"]), tuple(get_codec(dict(codec)) for codec in encode))
+
+    def file(self, index: Iterable[int]) -> Path:
+        """Where the chunk of an index lies; axes at the end that are left out are at 0."""
+        index = tuple(index)
+        return self.folder / (".".join(map(str, index + (0,) * (len(self.size) - len(index)))) or "0")
+
+    def write(self, index: Iterable[int], values: np.ndarray) -> int:
+        """Write a chunk whole or not at all; returns its checksum. Values that are fewer than a chunk's come at its start."""
+        content: Any = np.zeros(self.size, self.dtype)
+        content[tuple(slice(length) for length in values.shape)] = values
+        for codec in self.codecs:
+            content = codec.encode(content)
+        put(self.file(index), content)
+        return checksum(content)
+
+    def read(self, index: Iterable[int]) -> np.ndarray:
+        """The values of a chunk. Errors: FileNotFoundError for none; ValueError for one that does not decode."""
+        return self._decode(self.file(index).read_bytes())
+
+    def fault(self, index: Iterable[int], expected: int | None) -> str:
+        """What is wrong with a chunk, "" for nothing.
+
+        expected: its checksum. Stores made before there were any have None: a chunk need only decode, and may be missing, since
+        zarr did not write those that hold nothing but the fill value.
+        """
+        try:
+            content = self.file(index).read_bytes()
+            if expected is None:
+                self._decode(content)
+        except FileNotFoundError:
+            return MISSING if expected is not None else ""
+        except (OSError, ValueError):
+            return CHANGED
+        return "" if expected is None or checksum(content) == expected else CHANGED
+
+    def _decode(self, content: Any) -> np.ndarray:
+        try:
+            for codec in reversed(self.codecs):
+                content = codec.decode(content)
+            return np.frombuffer(content, self.dtype).reshape(self.size)
+        except RuntimeError as error:  # of blosc, and of a checksum
+            raise ValueError(str(error)) from None
+
+
+def put(file: Path, content: Any) -> None:
+    """Write a file whole or not at all."""
+    scratch = file.with_name(f".{secrets.token_hex(8)}")
+    try:
+        with scratch.open("wb") as stream:
+            stream.write(content)
+        scratch.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            scratch.unlink()
+        raise
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest of all files in a store that is being made."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = {path.relative_to(folder).as_posix(): checksum(path.read_bytes()) for path in files}
+    put(folder / MANIFEST, json.dumps(sums, indent=0).encode())
+
+
+def faults(folder: Path) -> dict[str, str]:
+    """File -> what is wrong with it, of those with which a store was made; nothing is known of stores without checksums.
+
+    Errors: OSError.
+    """
+    try:
+        sums = json.loads((folder / MANIFEST).read_bytes())
+        expected = {str(name): int(value) for name, value in sums.items()}
+    except (FileNotFoundError, NotADirectoryError):  # none was made when chunks had no checksums
+        return {MANIFEST: MISSING} if _has_checksums(folder) else {}
+    except (ValueError, TypeError, AttributeError):
+        return {MANIFEST: CHANGED}
+    found = {}
+    for name, value in expected.items():
+        try:
+            fault = "" if checksum((folder / name).read_bytes()) == value else CHANGED
+        except (FileNotFoundError, NotADirectoryError):
+            fault = MISSING
+        if fault:
+            found[name] = fault
+    return found
+
+
+def _has_checksums(folder: Path) -> bool:
+    try:
+        return b'"crc32c"' in (folder / METADATA).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def is_metadata(file: str) -> bool:
+    """Whether a file of a store says what the others are."""
+    return PurePath(file).name.startswith(".")

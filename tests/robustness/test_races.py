@@ -1,0 +1,134 @@
+"""Processes that begin one sweep at the same moment share its calls, and end with the bits of one that was alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+ROOT = Path(__file__).parents[2]
+# For every line on its input, the sweep into the store that the line names; it answers with the calls that it computed.
+COMMAND = """
+import sys
+import numpy as np
+import sinkjax
+from sinkjax.checkpoints.model import Model
+from sinkjax.model import params
+from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.sweeps import plan, run
+
+plan.TOKENS_PER_CALL = {"cpu": 1}
+config = Config(layers=2, width=16, heads=2, kv_heads=2, head_dim=8, mlp_width=24, vocab_size=61, context=64,
+                norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
+model = Model(config, params.init(config, seed=0), None, {})
+tokens = np.random.default_rng(0).integers(0, 61, (4, 16))
+edits = [sinkjax.compose()] + [sinkjax.mask_key(key, layers=range(last)) for key in range(6) for last in (1, 2)]
+probe = sinkjax.Probe(attention_received=True, nll=True)
+computed, compute = [], run.compute
+
+def counted(job, schedule, todo):
+    for block, chunk, record in compute(job, schedule, todo):
+        computed.append(run.name_of(block, chunk))
+        yield block, chunk, record
+
+run.compute = counted
+sinkjax.sweep(model, tokens, edits, probe=probe, progress=False)
+print("ready", flush=True)
+for line in sys.stdin:
+    out, labels = line.split()
+    computed.clear()
+    try:
+        sinkjax.sweep(model, tokens, edits, probe=probe, out=out, labels={"prompt": [labels] * 4}, progress=False)
+        print(*computed, flush=True)
+    except sinkjax.SinkjaxError as error:
+        print("refused:", error, flush=True)
+"""
+
+
+class Racers:
+    """Processes that begin when told to."""
+
+    def __init__(self, count: int, cache: Path):
+        environment = os.environ | {
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_NUM_CPU_DEVICES": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        start = [sys.executable, "-c", COMMAND]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.processes = [subprocess.Popen(start, env=environment, **pipes) for _ in range(count)]
+
+    def __enter__(self) -> Racers:
+        assert {process.stdout.readline() for process in self.processes} == {"ready\n"}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.processes:
+            process.stdin.close()
+        assert [process.wait(timeout=60) for process in self.processes] == [0] * len(self.processes)
+
+    def race(self, out: Path, *labels: str) -> list[str]:
+        """What each answers. labels: of the prompts of each, by default the same."""
+        for number, process in enumerate(self.processes):
+            process.stdin.write(f"{out} {labels[number] if labels else 'same'}\n")
+        for process in self.processes:
+            process.stdin.flush()
+        return [process.stdout.readline().strip() for process in self.processes]
+
+
+def arrays(out: Path) -> dict[str, bytes]:
+    return {name: np.asarray(array).tobytes() for name, array in zarr.open_group(out, mode="r", zarr_format=2).arrays()}
+
+
+def races(count: int, rounds: int, folder: Path) -> None:
+    with Racers(count, folder / "cache") as racers:
+        results, shared = folder / "results", 0
+        for number in range(rounds):
+            said = racers.race(results / f"{number}.zarr")
+            computed = [call for line in said for call in line.split()]
+            assert sorted(computed) == sorted({f"0.{edit}" for edit in range(13)}), said
+            assert arrays(results / f"{number}.zarr") == arrays(results / "0.zarr")
+            shared += all(said)
+        assert {path.name for path in results.iterdir()} == {f"{number}.zarr" for number in range(rounds)}
+        assert not list(results.rglob(".claims"))
+        assert shared  # at least once, each of them did a part
+        said = racers.race(results / "another.zarr", *(f"label-{number}" for number in range(count)))
+        refused = [line for line in said if "holds another sweep (labels.prompt.sha256" in line]
+        assert len(refused) == count - 1
+
+
+@pytest.mark.apart
+def test_two_processes_that_begin_one_store_share_its_calls(tmp_path):
+    races(2, 4, tmp_path)
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("count", [2, 3])
+def test_many_races_end_with_one_sound_store(tmp_path, count):
+    races(count, 20, tmp_path)
+
+
+@pytest.mark.kill
+def test_the_calls_of_a_killed_process_are_taken_over(tmp_path):
+    with Racers(1, tmp_path / "cache") as alone:
+        alone.race(tmp_path / "alone.zarr")
+    for number in range(4):
+        out = tmp_path / f"{number}.zarr"
+        with Racers(1, tmp_path / "cache") as other:
+            victim = Racers(1, tmp_path / "cache")
+            victim.__enter__()
+            for racers in (victim, other):
+                racers.processes[0].stdin.write(f"{out} same\n")
+                racers.processes[0].stdin.flush()
+            while not list(out.glob(f"done/{number}.*")):
+                assert other.processes[0].poll() is None
+            victim.processes[0].kill()
+            victim.processes[0].wait()
+            other.processes[0].stdout.readline()
+        assert arrays(out) == arrays(tmp_path / "alone.zarr")
