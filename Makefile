@@ -15,7 +15,7 @@ HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/report
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast coverage mesh sizes check lint types format parity bench clean
+.PHONY: help demo test fast coverage mesh sizes check battery lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -27,15 +27,15 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
-	$(PYTEST) -m "not ($(CHECKS) or mesh)" $(HOSTS:%=--ignore=%)
-	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or mesh)" $(HOSTS)
+	$(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(HOSTS:%=--ignore=%)
+	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(HOSTS)
 	@$(MAKE) --no-print-directory mesh
 
 fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line
-	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or mesh or long)" $(FAST)
+	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or battery or mesh or long)" $(FAST)
 
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
-	$(PYTEST) -m "not ($(CHECKS) or mesh)" --cov=sinkjax --cov-report=term:skip-covered
+	$(PYTEST) -m "not ($(CHECKS) or battery or mesh)" --cov=sinkjax --cov-report=term:skip-covered
 
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
 	JAX_NUM_CPU_DEVICES=8 $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
@@ -46,6 +46,9 @@ sizes:  ## lines of the library by folder, and of each study
 
 check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
 	$(PYTEST) -m "$(CHECKS)"
+
+battery: $(DONE)/test $(DONE)/model  ## what a signal, a kill, a full disk or a broken input may do, many times over
+	$(PYTEST) -m battery tests/robustness
 
 lint: $(DONE)/dev
 	$(BIN)/ruff format --check

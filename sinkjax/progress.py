@@ -1,4 +1,7 @@
-"""Progress of long work: a bar on a terminal's error stream, a line now and then where there is no terminal."""
+"""Progress of long work: a bar on a terminal's error stream, a line now and then where there is no terminal.
+
+A command that is interrupted (`interruption.py`) ends such work where it says how far it is.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from sinkjax import interruption
+
 QUIET = 60  # seconds after which work that has no terminal for its bar says how far it is
 
 
 @contextlib.contextmanager
 def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar with the time left; yields the function that advances it by an amount and says, in words, at what rate."""
+    """A progress bar with the time left; yields the function that advances it by an amount and says, in words, at what rate.
+
+    In a command, a signal waits for the next advance, which raises `interruption.Interrupted`.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -26,12 +34,13 @@ def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int,
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as shown:
+    with interruption.held(), Progress(*columns, console=console, disable=not (show and console.is_terminal)) as shown:
         task = shown.add_task(name, total=total, completed=done, rate="")
         said = time.monotonic()
 
         def advance(count: int, rate: str) -> None:
             nonlocal said
+            interruption.check()
             shown.advance(task, count)
             shown.update(task, rate=rate)
             if show and not console.is_terminal and time.monotonic() - said > QUIET:

@@ -28,7 +28,7 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
 
     Args:
         model: The model.
-        folder: A folder of its own; an earlier model of this kind in it is replaced.
+        folder: A folder of its own; an earlier export in it is replaced, once the new one is complete.
         dtype: Of the stored weights; None: as they are.
         card: Markdown for README.md; None: a few words on where the model comes from.
 

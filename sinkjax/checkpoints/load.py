@@ -29,6 +29,7 @@ def load(
     mesh: Mesh | None = None,
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
+    check: bool = True,
 ) -> Model:
     """Load a model of the Llama family, or any that `save` wrote; no weight's value is changed beyond the cast.
 
@@ -46,6 +47,7 @@ def load(
         assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings,
             hidden_act, max_position_embeddings, every size and (but for the documented absences in `hf_config.DEFAULTS`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
+        check: Whether weights that are NaN or infinite are refused; False is for the study of a broken model.
 
     Returns:
         The model, its parameters on the device.
@@ -59,7 +61,7 @@ def load(
     ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     random = checkpoint.source["kind"] == "untrained"
-    params, digest = (draw_params if random else load_params)(checkpoint, dtype, mesh)
+    params, digest = draw_params(checkpoint, dtype, mesh) if random else load_params(checkpoint, dtype, mesh, check)
     tokenizer = checkpoint.tokenizer
     ids = {"bos": tokenizer.bos, "eos": tokenizer.eos} if tokenizer else {"bos": None, "eos": None}
     return Model(

@@ -23,9 +23,9 @@ from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.safetensors import write_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
-from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import write
+from sinkjax.config_files.files import cannot_write, whole_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
 
 MODEL_TYPE = "sinkjax"
-WEIGHTS, CARD = "model.safetensors", "README.md"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+FILES = (CONFIG, WEIGHTS, CARD, TOKENIZER, SETTINGS)
 
 
 def save(model: Model, folder: str | Path, dtype: str | None = None, card: str | None = None) -> Path:
@@ -42,7 +43,7 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
 
     Args:
         model: The model.
-        folder: Where to; an earlier model of this format in it is replaced.
+        folder: Where to; an earlier model of this format in it is replaced, once the new one is complete.
         dtype: Of the stored weights; None: as they are.
         card: Markdown for README.md; None: a few words on where the model comes from.
 
@@ -51,7 +52,8 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
 
     Raises:
         SinkjaxError: The parameters do not fit the config, or the dtype cannot hold them; the config has a record from outside
-            of the library; the folder holds a model of another format.
+            of the library; the folder holds anything but a model of this format, is a symbolic link or the working directory; no
+            room.
     """
     values = {"model_type": MODEL_TYPE, **documents.plain(documents.fields(model.config))}
     if read_config(values, "the config") != model.config:
@@ -75,18 +77,37 @@ def stored(leaf: jax.Array, dtype: str | None, name: str) -> np.ndarray:
 def write_model(
     folder: Path, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], model: Model, card: str | None
 ) -> Path:
-    """Write the files of a model, config.json last: a folder without one is no model. Errors: another kind of model is there."""
-    config = folder / "config.json"
-    if config.is_file():
-        kind = read_json(config).get("model_type")
-        if kind != values["model_type"]:
-            raise SinkjaxError(f"{folder} holds a model of type {kind!r}, which is left alone: choose another folder")
-        config.unlink()
-    write(folder / CARD, card if card is not None else default_card(model))
-    write_folder_tokenizer(model.tokenizer, folder)
-    write_safetensors(folder / WEIGHTS, arrays)
-    write(config, json.dumps(values, indent=2, allow_nan=False) + "\n")
+    """Write the files of a model into a folder of its own. Errors: what is there is something else (`_check_place`); no room."""
+    _check_place(folder, values["model_type"])
+    with whole_folder(folder.absolute(), sum(array.nbytes for array in arrays.values())) as scratch:
+        (scratch / CARD).write_text(card if card is not None else default_card(model), encoding="utf-8")
+        if model.tokenizer is not None:
+            write_folder_tokenizer(model.tokenizer, scratch)
+        write_safetensors(scratch / WEIGHTS, arrays)
+        (scratch / CONFIG).write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return folder
+
+
+def _check_place(folder: Path, kind: str) -> None:
+    """Raise unless `folder` is not there, is empty, or holds a model of this kind, whose files are ours, and nothing else."""
+    try:
+        if folder.is_symlink():
+            raise SinkjaxError(f"{folder} is a symbolic link; name the folder itself, or choose another one")
+        if folder.resolve() == Path.cwd():
+            raise SinkjaxError(f"a model needs a folder of its own, not the working directory ({str(folder)!r})")
+        if folder.exists() and not folder.is_dir():
+            raise SinkjaxError(f"{folder} is a file; choose a folder for the model")
+        there = sorted(folder.iterdir()) if folder.exists() else []
+        found = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    if found not in (None, kind):
+        raise SinkjaxError(f"{folder} holds a model of type {found!r}, which is left alone: choose another folder")
+    other = [path.name for path in there if found is None or path.name not in FILES or not path.is_file() or path.is_symlink()]
+    if other:
+        named = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
+        what = "is not the folder of a model" if found is None else "does not hold a model alone"
+        raise SinkjaxError(f"{folder} {what} ({named}), so it is left alone: choose another folder")
 
 
 def default_card(model: Model) -> str:
@@ -105,7 +126,7 @@ def read(
     """A folder of this format; values: its config.json. Errors: what its files do not say right, by name."""
     if ignore_keys or assume:
         raise SinkjaxError(f"{folder} is a model of sinkjax, whose files are complete: ignore_keys and assume do not apply")
-    config = read_config(values, str(folder / "config.json"))
+    config = read_config(values, str(folder / CONFIG))
     source: dict[str, Any] = {"kind": "folder", "name": str(folder), "model_type": MODEL_TYPE, "assumed": {}}
     source |= {"stored": stored_as(tensors)}
     return Checkpoint(str(folder), config, None, tensors, (), read_folder_tokenizer(folder, {}), source)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays of the types in DTYPES, whole or not at all. Errors: no permission, no room."""
+    """Write arrays of the types in DTYPES. Errors: those of the file system, as they are."""
     kinds = {dtype: kind for kind, dtype in DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers reads no file that lacks it
     end = 0
@@ -58,18 +56,10 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         header[name] = {"dtype": kinds[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        with scratch.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for array in arrays.values():
-                file.write(np.ascontiguousarray(array).view(np.uint8).data)
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            scratch.unlink()
-        raise SinkjaxError(f"cannot write {path}: {error.strerror}") from None
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

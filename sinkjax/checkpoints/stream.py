@@ -23,10 +23,11 @@ from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
 
 
-def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) -> tuple[params.Params, str]:
+def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> tuple[params.Params, str]:
     """The parameters of a checkpoint, and the SHA-256 of the stored bytes they came from, in the order of the tree.
 
-    dtype: of every leaf. mesh: where to place the leaves by `params.sharding`; None: the default device.
+    dtype: of every leaf. mesh: where to place the leaves by `params.sharding`; None: the default device. check: whether numbers
+    that are not finite are refused.
     Errors, each naming the tensor: missing, unexpected, wrong shape, NaN or infinity once cast, tied copies that differ.
     """
     wanted = slots(checkpoint.config, checkpoint.names)
@@ -41,31 +42,35 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
         digest.update(tensor.raw.data)
         place, what = params.sharding(leaves[slot.leaf], auto) if auto else None, f"{name} of {checkpoint.where}"
         if slot.layer is None and not slot.transposed:
-            arrays[slot.leaf] = whole(tensor, dtype, place, what)
+            arrays[slot.leaf] = whole(tensor, dtype, place, what, check)
             continue
         if slot.leaf not in arrays:
             arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
-        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what)
+        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what, check)
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
 
 
-def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str) -> jax.Array:
+def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
     """A tensor that is a leaf as it stands, cast on the host, which compiles nothing; `what` names it in an error."""
     with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is refused
         value = np.array(tensor.array(), jnp.dtype(dtype))
-    if not np.isfinite(value).all():
-        raise SinkjaxError(f"{what} holds NaN or infinity in {value.dtype}")
+    if check and not np.isfinite(value).all():
+        raise _not_finite(what, value.dtype)
     return jax.device_put(value, place)
 
 
-def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str) -> jax.Array:
+def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str, check: bool) -> jax.Array:
     """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
     replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
     value = jax.device_put(tensor.array(), replicated).block_until_ready()  # the host's copy is let go here
     array, finite = _write(array, value, slot.layer or 0, slot.layer is not None, slot.transposed)
-    if not finite:  # also waits until the device has let go of the mapped bytes
-        raise SinkjaxError(f"{what} holds NaN or infinity in {array.dtype}")
+    if not bool(finite) and check:  # also waits until the device has let go of the mapped bytes
+        raise _not_finite(what, array.dtype)
     return array
+
+
+def _not_finite(what: str, dtype: np.dtype) -> SinkjaxError:
+    return SinkjaxError(f"{what} holds NaN or infinity in {dtype}; check=False loads a broken model")
 
 
 @partial(jax.jit, donate_argnums=0, static_argnums=(3, 4))

@@ -80,12 +80,8 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
     return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
 
 
-def write_folder_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> None:
-    """Write a tokenizer as a Hugging Face folder has it, in the place of another; None: take that away."""
-    if tokenizer is None:
-        for name in (TOKENIZER, SETTINGS):
-            (folder / name).unlink(missing_ok=True)
-        return
+def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a tokenizer as a Hugging Face folder has it, in the place of another. Errors: those of the file system."""
     names = {
         f"{name}_token": None if token is None else tokenizer.backend.id_to_token(token)
         for name, token in (("bos", tokenizer.bos), ("eos", tokenizer.eos))

@@ -1,41 +1,35 @@
-"""The command line: `sinkjax run | sweep | train | plan | report | models | sites`.
+"""The command line, from its start to its exit code.
 
-Each verb is a function of its arguments, in a module of this folder. What it needs of JAX is imported when it runs, so that help
-and mistakes answer at once.
-A mistake is one sentence on standard error and exit code 2; an interruption is exit code 130.
+A mistake is one sentence on standard error and exit code 2. SIGINT ends a command with code 130 and SIGTERM with 143, with a line
+that says how to go on; nearly everything is imported after these are provided for, so that they do at any moment.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Sequence
 
-from sinkjax import __version__
-from sinkjax.cli.common import Verb
-from sinkjax.cli.models import models, sites
-from sinkjax.cli.plan import plan
-from sinkjax.cli.report import report
-from sinkjax.cli.run import run, sweep
-from sinkjax.cli.train import train
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax import interruption
+from sinkjax.errors import SinkjaxError
 
-VERBS: dict[str, Verb] = {verb.__name__: verb for verb in (run, sweep, train, plan, report, models, sites)}
+RESUMABLE = ("run", "sweep", "train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 2 for a mistake, 130 for an interruption, 1 if nobody reads the output."""
+    """Run one command and return its exit code: 0, 2 for a mistake, 130 or 143 for a signal, 1 if nobody reads the output.
+
+    arguments: None for those of the process, which ends with this command.
+    """
+    process = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
-    verb, *rest = arguments or ["--help"]
     try:
-        if verb in ("-h", "--help"):
-            print(overview())
-        elif verb == "--version":
-            print(f"sinkjax {__version__}")
-        elif verb in VERBS:
-            VERBS[verb](rest)
-        else:
-            raise unknown("command", verb, VERBS)
+        with interruption.handled():
+            from sinkjax.cli.verbs import carry_out
+
+            carry_out(arguments)
     except SinkjaxError as error:
         return _fail(str(error), 2)
     except BrokenPipeError:
@@ -43,20 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2)
-    except KeyboardInterrupt:
-        return _fail("interrupted; the same command resumes", 130)
+    except KeyboardInterrupt as stop:
+        if process:
+            interruption.leave()
+        resume = f"; resume with: {shlex.join(['sinkjax', *arguments])}" if arguments and arguments[0] in RESUMABLE else ""
+        return _fail(f"interrupted{resume}", 128 + (stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT))
     return 0
-
-
-def overview() -> str:
-    """What `sinkjax --help` prints."""
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:{width}}  {verb.__doc__}" for name, verb in VERBS.items())
-    return (
-        f"sinkjax {__version__}: attention sinks and massive activations, by causal intervention\n\n"
-        f"usage: sinkjax COMMAND [...]\n\n{verbs}\n\n"
-        "sinkjax COMMAND --help says more; sinkjax run NAME --help lists every field of a study's config."
-    )
 
 
 def _fail(message: str, code: int) -> int:

@@ -1,9 +1,14 @@
-"""Files of configs and results, written whole or not at all, and the folder that a config has to itself."""
+"""Files and folders written whole or not at all, and the folder that a config has to itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sinkjax.config_files import documents
@@ -11,19 +16,79 @@ from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file under another name first, then rename it. Errors: no permission, no room."""
     scratch = path.with_name(f".{path.name}.new")
+    raw = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        scratch.write_bytes(raw)
         scratch.replace(path)
     except OSError as error:
         with suppress(OSError):
             scratch.unlink()
-        raise SinkjaxError(f"cannot write {path}: {error.strerror}") from None
+        raise cannot_write(path, error, len(raw)) from error
+
+
+@contextmanager
+def whole_folder(folder: Path, wanted: int) -> Iterator[Path]:
+    """A new folder beside `folder`, to be filled, which takes its name at the end, with every file on the disk.
+
+    What has the name is renamed away just before and deleted just after; if the filling breaks off, it stays untouched. wanted:
+    the bytes to be written, for messages. Errors: no permission, no room.
+    """
+    scratch = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
+    replaced = scratch.with_suffix(".old")
+    try:
+        scratch.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir()
+        yield scratch
+        for path in (*scratch.iterdir(), scratch):
+            _sync(path)
+        if folder.exists():
+            folder.rename(replaced)
+        scratch.rename(folder)
+        _sync(folder.parent)
+    except OSError as error:
+        raise cannot_write(folder, error, wanted) from error
+    finally:
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
+        for left in (scratch, replaced):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def reserve(folder: Path, wanted: int, path: Path) -> None:
+    """Raise unless `folder` takes `wanted` more bytes, which are to become `path`.
+
+    The file system itself is asked, by a file without a name, so that quotas and limits count too.
+    """
+    try:
+        if hasattr(os, "posix_fallocate"):
+            with tempfile.TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, wanted)
+        elif shutil.disk_usage(folder).free < wanted:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise cannot_write(path, error, wanted) from error
+
+
+def cannot_write(path: Path, error: OSError, wanted: int | None = None) -> SinkjaxError:
+    """The error for a path that could not be written. wanted: the bytes to be written, said if there was no room."""
+    bytes_wanted = f" (at least {wanted:,} bytes wanted)" if wanted is not None and error.errno in NO_ROOM else ""
+    return SinkjaxError(f"cannot write {path}: {error.strerror or error}{bytes_wanted}")
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_text(path: Path) -> str:

@@ -2,7 +2,9 @@
 
 A folder holds `tokens.bin` (the ids, one after the other, little-endian uint16, or uint32 for a larger vocabulary),
 `corpus.json` (the card: settings, source, counts, hashes, versions) and the tokenizer as a Hugging Face folder has it. It is
-written under another name and renamed, so a file that exists is complete.
+written under another name and renamed, so a file that exists is complete. Whether the ids are those that were written is
+checked by their sha256 when the file is opened: `tokens.checked.json` holds the sum last found, with the file's size and times,
+and as long as these are the same the file is not read again.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -25,13 +27,15 @@ from typing import Any, Literal, NoReturn
 import filelock
 import numpy as np
 
-from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.checkpoints.tokenizer import TOKENIZER, Tokenizer, read_folder_tokenizer, read_json, write_folder_tokenizer
+from sinkjax.config_files.files import cannot_write, write
 from sinkjax.data import pieces, sources, vocabulary
 from sinkjax.data.config import BPE, Corpus
 from sinkjax.errors import SinkjaxError, one_of
 
 FORMAT = 1  # of the folder
-CARD, IDS = "corpus.json", "tokens.bin"
+CARD, IDS, CHECKED = "corpus.json", "tokens.bin", "tokens.checked.json"
+READ_BYTES = 1 << 24  # at once, for a sum
 SECTIONS = 8  # validation takes the last tokens of each, so that it is drawn from all over the corpus
 
 Say = Callable[[str], None]
@@ -52,6 +56,8 @@ class Tokens:
         tokenizer = read_folder_tokenizer(self.folder, {})
         if tokenizer is None:
             raise SinkjaxError(f"{self.folder} has lost its tokenizer; delete it to make it anew")
+        if hashlib.sha256((self.folder / TOKENIZER).read_bytes()).hexdigest() != self.card["tokenizer"]["sha256"]:
+            raise _damaged(self.folder / TOKENIZER)
         return tokenizer
 
     @property
@@ -123,25 +129,62 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
             _make(corpus, scratch, say or (lambda _: None))
             scratch.rename(folder)
         except OSError as error:
-            raise SinkjaxError(f"cannot write {folder}: {error.strerror or error}") from error
+            raise cannot_write(folder, error, sum(path.stat().st_size for path in scratch.glob("*")) or None) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return open_tokens(folder)
 
 
 def open_tokens(folder: Path) -> Tokens:
-    """A token file that was made before, whether or not its source is still there. Errors: none there; another length."""
+    """A token file that was made before, whether or not its source is still there. Errors: none there; one that was changed."""
     if not (folder / CARD).is_file():
         raise SinkjaxError(f"{folder} is not a corpus: it holds no {CARD}")
     card = read_json(folder / CARD)
     if card.get("format") != FORMAT:
         raise SinkjaxError(f"{folder} was made by another version of sinkjax; delete it to make it anew")
-    dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
+    try:
+        dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
+        size, sha256 = count * dtype.itemsize, card["tokens"]["sha256"]
+    except (KeyError, TypeError):
+        raise _damaged(folder / CARD) from None
     path = folder / IDS
-    size = path.stat().st_size if path.is_file() else 0
-    if size != count * dtype.itemsize:
-        raise SinkjaxError(f"{path} has {size} bytes and not {count * dtype.itemsize}; delete {folder} to make it anew")
+    try:
+        if not path.is_file() or path.stat().st_size != size:
+            found = path.stat().st_size if path.is_file() else 0
+            raise SinkjaxError(f"{path} has {found} bytes and not {size}; delete {folder} to make it anew")
+        if _sha256(path) != sha256:
+            raise _damaged(path)
+    except OSError as error:
+        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from error
     return Tokens(folder, card, np.memmap(path, dtype, mode="r", shape=(count,)))
+
+
+def _sha256(path: Path) -> str:
+    """The sum of a file: the one that was stored, if the file is as it was then, else computed and stored, if that can be."""
+    stat, stored = path.stat(), path.with_name(CHECKED)
+    state = {"size": stat.st_size, "modified": stat.st_mtime_ns, "changed": stat.st_ctime_ns}
+    with suppress(SinkjaxError):
+        known = read_json(stored)
+        if known == {**state, "sha256": known.get("sha256")}:
+            return str(known["sha256"])
+    found = _sum(path, *state.values())
+    with suppress(SinkjaxError):  # a cache that is only read is summed once a process
+        write(stored, json.dumps({**state, "sha256": found}) + "\n")
+    return found
+
+
+@lru_cache
+def _sum(path: Path, *state: int) -> str:
+    """The sha256 of a file in a state."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _damaged(path: Path) -> SinkjaxError:
+    return SinkjaxError(f"{path} is not what was written there; delete {path.parent} to make it anew")
 
 
 def _make(corpus: Corpus, folder: Path, say: Say) -> None:
@@ -262,6 +305,6 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock")).acquire()
     except OSError as error:
-        raise SinkjaxError(f"cannot write {folder}: {error.strerror}") from None
+        raise cannot_write(folder, error) from error
     with lock:
         yield

@@ -183,3 +183,18 @@ def check(params: Params, config: Config) -> None:
         raise SinkjaxError("the parameters do not fit the config: " + "; ".join(wrong))
     if any(jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype for leaf in jax.tree.leaves(params)):
         raise SinkjaxError('float64 parameters need jax.config.update("jax_enable_x64", True)')
+
+
+def check_finite(params: Params) -> None:
+    """Raise an error that names every leaf that holds NaN or infinity."""
+    finite = jax.tree_util.tree_leaves_with_path(jax.device_get(_finite(params)))
+    wrong = ["".join(f".{key.key}" for key in path)[1:] for path, yes in finite if not yes]
+    if wrong:
+        hold = "hold" if len(wrong) > 1 else "holds"
+        raise SinkjaxError(f"{', '.join(wrong)} {hold} NaN or infinity; check=False lets broken parameters through")
+
+
+@jax.jit
+def _finite(params: Params) -> Params:
+    """For each leaf, whether all of it is finite: 0 times NaN or infinity is NaN. A maximum would lose a NaN on a CPU."""
+    return jax.tree.map(lambda leaf: jnp.isfinite((leaf * 0).sum()), params)

@@ -17,6 +17,7 @@ from sinkjax.edits.edit import Edit, as_edits, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import check_batch
+from sinkjax.model.params import check_finite
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
@@ -47,6 +48,7 @@ def sweep(
     precision: str = "highest",
     attributes: Mapping[str, Any] | None = None,
     progress: bool = True,
+    check: bool = True,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -66,14 +68,17 @@ def sweep(
         precision: Of matrix products, as for `sinkjax.forward`.
         attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
         progress: Whether to show a bar.
+        check: Whether parameters that are NaN or infinite are refused; False is for the study of a broken model.
 
     Returns:
         A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched.
 
     Raises:
-        SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; the store is of
-            another sweep; the output cannot be written.
+        SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
+            not finite; the store is of another sweep; the output cannot be written.
     """
+    if check:
+        check_finite(model.params)
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])

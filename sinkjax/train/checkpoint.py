@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,10 +15,15 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
+from sinkjax.config_files.files import cannot_write, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.train.state import TrainState
 
 CHECKPOINTS = "checkpoints"
+BESIDE = 1 << 16  # bytes that Orbax writes beside the arrays: its metadata, and for each array ...
+EACH = 1 << 12  # ... a name, a description and the rest of a block
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in the words of a ValueError, as which Orbax's C++ raises it
+ORBAX_LOG = logging.getLogger("absl")
 
 
 class Checkpoints:
@@ -27,13 +37,22 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(self.path, options=options)
         except OSError as error:
-            raise SinkjaxError(f"cannot use {self.path} for checkpoints: {error.strerror or error}") from None
+            raise cannot_write(self.path, error) from error
+        self._under_way, self._wanted = self.path, 0
 
     def __enter__(self) -> Checkpoints:
+        self._level, ORBAX_LOG.level = ORBAX_LOG.level, logging.CRITICAL  # what its threads log as errors is raised here too
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._manager.close()  # waits for what is being written
+        try:
+            with self._in_one_sentence():
+                self._manager.close()  # waits for what is being written
+        except SinkjaxError:
+            if error is None:  # else what came first is what counts
+                raise
+        finally:
+            ORBAX_LOG.level = self._level
 
     @property
     def latest(self) -> int | None:
@@ -41,9 +60,18 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, number: int, state: TrainState, meta: dict[str, Any]) -> None:
-        """Start writing a checkpoint, after waiting for an earlier one. The state may be donated afterwards."""
-        copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the very buffers that the next step overwrites
-        self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
+        """Start writing a checkpoint, after waiting for an earlier one. The state may be donated afterwards.
+
+        Errors: no room for this one; the earlier one could not be written. The last committed one stays.
+        """
+        with self._in_one_sentence():
+            self._manager.wait_until_finished()
+            leaves = jax.tree.leaves(state)
+            self._wanted = sum(leaf.nbytes for leaf in leaves) + EACH * len(leaves) + BESIDE
+            self._under_way = self.path / str(number)
+            reserve(self.path, self._wanted, self._under_way)
+            copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the buffers that the next step overwrites
+            self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The last committed state and its `meta`, or None. like: shapes and dtypes. Errors: a state of another shape."""
@@ -59,3 +87,17 @@ class Checkpoints:
             words = " ".join(str(error).split())[:120]
             raise SinkjaxError(f"cannot read the checkpoint {self.path / str(number)} ({words})") from None
         return found.state, found.meta
+
+    @contextmanager
+    def _in_one_sentence(self) -> Iterator[None]:
+        """Errors: what the file system refused to Orbax, in one sentence."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            code = SYSTEM_ERROR.search(str(error))
+            if isinstance(error, OSError):
+                raise cannot_write(self._under_way, error, self._wanted) from error
+            if code is None:
+                raise
+            number = int(code[1])
+            raise cannot_write(self._under_way, OSError(number, os.strerror(number)), self._wanted) from error

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.files import cannot_write
 from sinkjax.errors import SinkjaxError
 
 LOG = "log.jsonl"
@@ -21,13 +22,13 @@ class Log:
 
     def __init__(self, folder: Path, size: int):
         try:
-            self._file = (folder / LOG).open("ab")
+            self._file = (folder / LOG).open("ab", buffering=0)
             if self._file.tell() < size:
                 raise SinkjaxError(f"{folder / LOG} is shorter than its checkpoint says: it was changed by somebody else")
             self._file.truncate(size)
         except OSError as error:
-            raise SinkjaxError(f"cannot write {folder / LOG}: {error.strerror}") from None
-        self.size = size
+            raise cannot_write(folder / LOG, error) from error
+        self.path, self.size = folder / LOG, size
 
     def __enter__(self) -> Log:
         return self
@@ -36,10 +37,14 @@ class Log:
         self._file.close()
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Append lines and flush them."""
+        """Append lines. Errors: no room."""
         text = "".join(json.dumps(plain(line)) + "\n" for line in lines).encode()
-        self._file.write(text)
-        self._file.flush()
+        try:
+            rest = memoryview(text)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise cannot_write(self.path, error, len(text)) from error
         self.size += len(text)
 
     def sync(self) -> None:

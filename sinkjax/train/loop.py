@@ -20,6 +20,7 @@ import filelock
 import jax
 import numpy as np
 
+from sinkjax import interruption
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, write
 from sinkjax.errors import SinkjaxError
@@ -102,13 +103,13 @@ def train(
             for line in lines:
                 if line["status"] == DIVERGED:
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
-            now = made(state, config)
-            advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
-            before = now
-            if time.monotonic() - saved > save_every or not going(state, config):
+            if time.monotonic() - saved > save_every or interruption.received() or not going(state, config):
                 log.sync()
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
                 saved = time.monotonic()
+            now = made(state, config)
+            advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
+            before = now
     result = trained(folder, config, task, state, dataclasses.asdict(done))
     if not (folder / SUMMARY).is_file():  # it is written last
         save_models(result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sinkjax.config_files.files import cannot_write
 from sinkjax.model import params
 from sinkjax.model.config import Config
 from sinkjax.train.task import Task, TokenTask
@@ -48,7 +49,11 @@ def measured(task: Task, steps: int, seconds: float, devices: int, kind: str) ->
 
 
 def note(folder: Path, step: int, found: dict[str, float]) -> None:
-    """Append a line to the folder's file."""
+    """Append a line to the folder's file. Errors: no room."""
     if found:
-        with (folder / SPEED).open("a") as file:
-            file.write(json.dumps({"step": step, **found}) + "\n")
+        line = json.dumps({"step": step, **found}) + "\n"
+        try:
+            with (folder / SPEED).open("a") as file:
+                file.write(line)
+        except OSError as error:
+            raise cannot_write(folder / SPEED, error, len(line)) from error

@@ -190,7 +190,7 @@ def test_a_file_of_another_kind_and_a_needless_revision_are_refused(folder):
 
 
 def test_loading_imports_no_other_framework(folder, tmp_path):
-    own = sinkjax.save(sinkjax.load(folder), tmp_path)
+    own = sinkjax.save(sinkjax.load(folder), tmp_path / "own")
     code = f"""
 import sys, sinkjax
 sinkjax.encode(sinkjax.load("smollm2-135m", dtype="bfloat16"), ["Hello"], length=4)

@@ -13,6 +13,7 @@ import pytest
 import sinkjax
 from sinkjax import backend
 from sinkjax.cli import main as cli
+from sinkjax.cli.verbs import VERBS
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import duration
 from sinkjax.studies.registry import choose
@@ -69,7 +70,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return sentence
 
 
-HELP = ((), ("--help",), ("run", "kiya/mask", "--help"), *((verb, "--help") for verb in cli.VERBS))
+HELP = ((), ("--help",), ("run", "kiya/mask", "--help"), *((verb, "--help") for verb in VERBS))
 
 
 @pytest.mark.parametrize("arguments", HELP, ids=str)
@@ -89,7 +90,7 @@ def test_help_imports_nothing_that_is_slow(arguments):
 def test_the_overview_names_every_verb_and_the_listing_every_config(capsys):
     assert cli.main(["--help"]) == 0
     overview = capsys.readouterr().out
-    assert all(f"\n  {verb} " in overview for verb in cli.VERBS)
+    assert all(f"\n  {verb} " in overview for verb in VERBS)
     with pytest.raises(SystemExit):
         cli.main(["run", "--help"])
     listing = capsys.readouterr().out
@@ -278,7 +279,7 @@ def test_an_edit_that_is_wrong_leaves_nothing_behind(sweep_file, capsys, tmp_pat
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (KeyboardInterrupt(), 130, "interrupted; the same command resumes"),
+        (KeyboardInterrupt(), 130, "interrupted"),
         (OSError(28, "No space left on device", "results/a"), 2, "No space left on device: results/a"),
         (PermissionError(13, "Permission denied", "results"), 2, "Permission denied: results"),
         (SinkjaxError("a sentence"), 2, "a sentence"),
@@ -288,7 +289,7 @@ def test_what_stops_a_run_is_said_in_one_line(error, code, sentence, capsys, mon
     def stop(arguments):
         raise error
 
-    monkeypatch.setitem(cli.VERBS, "models", stop)
+    monkeypatch.setitem(VERBS, "models", stop)
     assert cli.main(["models"]) == code
     assert capsys.readouterr().err == f"sinkjax: {sentence}\n"
 

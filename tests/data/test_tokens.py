@@ -213,6 +213,54 @@ def test_a_file_that_lost_its_end_is_refused(stories, tmp_path):
     refused(r"tokens.bin has 10 bytes and not \d+", local(stories), folder)
 
 
+def flip(path, keep_times=False):
+    """Change one bit in the middle of a file."""
+    before, raw = path.stat(), bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    if keep_times:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_times", [False, True])
+def test_a_changed_token_file_is_named(stories, tmp_path, keep_times):
+    folder = prepare(local(stories), tmp_path / "c").folder
+    flip(folder / "tokens.bin", keep_times)
+    for _ in range(2):
+        refused(rf"^{folder}/tokens.bin is not what was written there; delete {folder} to make it anew$", local(stories), folder)
+    flip(folder / "tokens.bin", keep_times)
+    assert prepare(local(stories), folder).ids.tolist()  # it is again as it was
+
+
+def test_a_changed_tokenizer_of_a_corpus_is_named(stories, tmp_path):
+    folder = prepare(local(stories), tmp_path / "c").folder
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    (folder / "tokenizer.json").write_text(text.replace('"version"', ' "version"'), encoding="utf-8")
+    with pytest.raises(SinkjaxError, match=r"tokenizer\.json is not what was written there"):
+        _ = open_tokens(folder).tokenizer
+
+
+def test_a_token_file_is_summed_once_and_again_only_when_it_changed(stories, tmp_path, monkeypatch):
+    folder, summed = prepare(local(stories), tmp_path / "c").folder, []
+    monkeypatch.setattr(tokens, "_sum", lambda path, *state, original=tokens._sum: summed.append(path) or original(path, *state))
+    open_tokens(folder)
+    assert summed == []  # by another process either: the sum is stored
+    os.utime(folder / "tokens.bin")
+    open_tokens(folder)
+    open_tokens(folder)
+    assert summed == [folder / "tokens.bin"]
+    (folder / "tokens.checked.json").write_text("{")
+    assert open_tokens(folder).ids.tolist()
+
+
+@pytest.mark.parametrize("card", [{}, {"tokens": {}}, {"tokens": {"dtype": "x", "count": 1, "sha256": ""}}, {"tokens": [1]}])
+def test_a_damaged_card_is_named(stories, tmp_path, card):
+    folder = prepare(local(stories), tmp_path / "c").folder
+    (folder / "corpus.json").write_text(json.dumps({"format": 1, **card}))
+    with pytest.raises(SinkjaxError, match=r"corpus\.json is not what was written there"):
+        open_tokens(folder)
+
+
 def test_a_kill_leaves_nothing_that_counts(stories, tmp_path):
     script = textwrap.dedent("""
         import os, signal, sys

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = (
-    ("errors", "backend", "progress", "resources"),
+    ("errors", "backend", "interruption", "progress", "resources"),
     ("config_files",),
     ("model",),
     ("edits",),

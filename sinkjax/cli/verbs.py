@@ -1,0 +1,44 @@
+"""The verbs: `sinkjax run | sweep | train | plan | report | models | sites`.
+
+Each one is a function of its arguments, in a module of this folder. What it needs of JAX is imported when it runs, so that help
+and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sinkjax import __version__
+from sinkjax.cli.common import Verb
+from sinkjax.cli.models import models, sites
+from sinkjax.cli.plan import plan
+from sinkjax.cli.report import report
+from sinkjax.cli.run import run, sweep
+from sinkjax.cli.train import train
+from sinkjax.errors import unknown
+
+VERBS: dict[str, Verb] = {verb.__name__: verb for verb in (run, sweep, train, plan, report, models, sites)}
+
+
+def carry_out(arguments: Sequence[str]) -> None:
+    """Do what a command line says. Errors: an unknown verb; what the verb raises."""
+    verb, *rest = arguments or ["--help"]
+    if verb in ("-h", "--help"):
+        print(overview())
+    elif verb == "--version":
+        print(f"sinkjax {__version__}")
+    elif verb in VERBS:
+        VERBS[verb](rest)
+    else:
+        raise unknown("command", verb, VERBS)
+
+
+def overview() -> str:
+    """What `sinkjax --help` prints."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:{width}}  {verb.__doc__}" for name, verb in VERBS.items())
+    return (
+        f"sinkjax {__version__}: attention sinks and massive activations, by causal intervention\n\n"
+        f"usage: sinkjax COMMAND [...]\n\n{verbs}\n\n"
+        "sinkjax COMMAND --help says more; sinkjax run NAME --help lists every field of a study's config."
+    )

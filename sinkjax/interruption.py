@@ -1,0 +1,129 @@
+"""SIGINT (Ctrl-C) and SIGTERM in a command: a loop ends between two calls, all else where it is; a second one ends at once.
+
+Python raises KeyboardInterrupt wherever the main thread is. In a callback of the garbage collector, of which JAX has one, the
+exception is printed and forgotten; in the middle of a write it leaves a half. So loops hold a signal back (`held`) until they
+ask for it (`check`), and what is lost elsewhere is raised again. Only a command installs this (`handled`): for a caller of the
+library, Python's own behaviour stays.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+RETRY = 0.02  # seconds after which a lost exception is raised again, out of the callback that lost it
+SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the command to end."""
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@dataclass
+class _State:
+    """number: the signal received, if any. holders: how many loops hold it back."""
+
+    number: int | None = None
+    holders: int = 0
+
+
+_state = _State()
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """While this lasts, the first SIGINT or SIGTERM raises `Interrupted`; one that the process was started to ignore does not."""
+    if threading.current_thread() is not threading.main_thread():  # the only one in which Python handles signals
+        yield
+        return
+    heed = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    read, write = socket.socketpair()
+    write.setblocking(False)
+    before = {number: signal.signal(number, _receive) for number in heed} | {
+        signal.SIGALRM: signal.signal(signal.SIGALRM, _raise)
+    }
+    wakeup = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_end_at_the_second, args=(read, {*heed}), daemon=True).start()
+    hook, sys.unraisablehook = sys.unraisablehook, _raise_again
+    try:
+        yield
+        check()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        write.close()
+        _state.number = None
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold signals back: within, and in what it calls, only `check` raises."""
+    _state.holders += 1
+    try:
+        yield
+    finally:
+        _state.holders -= 1
+    check()
+
+
+def check() -> None:
+    """Raise `Interrupted` if a signal was received."""
+    if _state.number is not None:
+        raise Interrupted(_state.number)
+
+
+def received() -> bool:
+    """Whether the next `check` raises: what is worth it can be saved first."""
+    return _state.number is not None
+
+
+def leave() -> None:
+    """Let the next signal end the process, which was interrupted and waits for its threads."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _receive(number: int, frame: FrameType | None) -> None:
+    _state.number = _state.number or number
+    _raise(number, frame)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    if not _state.holders:
+        check()
+
+
+def _raise_again(lost: Any) -> None:
+    """In the place of `sys.unraisablehook`, which is called for an exception that nothing can catch."""
+    if isinstance(lost.exc_value, Interrupted):
+        signal.setitimer(signal.ITIMER_REAL, RETRY)
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _end_at_the_second(read: socket.socket, heed: set[int]) -> None:
+    """End the process at the second signal, from a thread: the main one may be in a computation for long."""
+    count = 0
+    with read:
+        while numbers := read.recv(16):
+            count += sum(number in heed for number in numbers)
+            if count > 1:
+                if sys.stderr.isatty():
+                    os.write(2, SHOW_CURSOR)
+                os._exit(128 + (_state.number or next(number for number in numbers if number in heed)))

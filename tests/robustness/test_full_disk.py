@@ -1,0 +1,229 @@
+"""A disk that takes no more ends a command in one sentence with the path and the bytes, and the same command resumes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from sinkjax.config_files.files import reserve
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks import load_runs, train
+from sinkjax.train import checkpoint
+from sinkjax.train.log import Log
+from tests.studies.tiny import write_both
+from tests.train import linear
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+training: pretrain
+steps: 20
+eval_every: 5
+context: 24
+vocabulary: 300
+batch: 4
+eval_batch: 4
+layers: 2
+width: 64
+heads: 2
+mlp_width: 96
+"""  # a state of 1.3 MB, a model of 0.4 MB
+SWEEP = """
+experiment: sweep
+model: {model}
+text: {text}
+prompts: 8
+length: 48
+probe: [attention_received, resid_max]
+edits:
+  - compose: []
+  - mask_key: {{key: {{each: "0:8"}}, layers: {{each: "0:3"}}}}
+"""
+ROOM = 1 << 26
+COMMAND = """
+import resource, sys
+from sinkjax.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+sys.exit(main())
+"""
+
+
+class Disk:
+    """A small file system in memory, where tests may mount one."""
+
+    def __init__(self, folder: Path, size: int):
+        self.folder = folder
+        self._mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs")
+
+    def grow(self) -> None:
+        self._mount("-o", f"remount,size={ROOM}")
+
+    def _mount(self, *options: str) -> None:
+        if subprocess.run(["mount", *options, str(self.folder)], capture_output=True).returncode:
+            pytest.skip("nothing can be mounted here; the limit on file sizes is tested instead")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = []
+
+    def mounted(size: int) -> Disk:
+        made.append(Disk(folder, size))
+        return made[0]
+
+    yield mounted
+    if made:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two commands, what they read, and their caches."""
+    folder = write_both(tmp_path_factory.mktemp("files"))
+    (folder / "train.yaml").write_text(TRAIN)
+    (folder / "sweep.yaml").write_text(SWEEP.format(model=folder / "model", text=folder / "text.txt"))
+    return folder
+
+
+def command(files: Path, verb: str, out: Path, limit: int | None = None, cache: Path | None = None) -> tuple[int, list[str]]:
+    """Exit code and lines of the error stream. limit: bytes of the largest file that the process may write."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, str(limit or -1), verb, str(files / f"{verb}.yaml"), "--out", str(out)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache or files / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def one_sentence(found: tuple[int, list[str]], folder: Path) -> str:
+    """The sentence with which a command ended for want of room in `folder`; all other lines are those of its progress."""
+    code, (*progress, sentence) = found
+    assert code == 2, found
+    assert sentence.startswith("sinkjax: cannot "), found
+    assert str(folder) in sentence, found
+    assert "No space left on device" in sentence or "File too large" in sentence, found
+    for line in progress:
+        assert (
+            line.startswith(("back end", "loading", "training", "writing", "sweep", "train", "summary")) or line[:1].isdigit()
+        ), found
+    return sentence
+
+
+def assert_same_training(one: Path, other: Path) -> None:
+    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
+    for got, want in zip(jax.tree.leaves(load_runs(one).params), jax.tree.leaves(load_runs(other).params), strict=True):
+        assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
+    first, second = ({path.name for path in (folder / "models" / "run-000").iterdir()} for folder in (one, other))
+    assert first == second
+
+
+@pytest.fixture(scope="module")
+def trained(files: Path) -> Path:
+    """A training that had room."""
+    code, errors = command(files, "train", files / "trained")
+    assert code == 0, errors
+    return files / "trained"
+
+
+def test_room_is_asked_of_the_file_system(tmp_path):
+    reserve(tmp_path, 1 << 20, tmp_path / "x")
+    with pytest.raises(SinkjaxError, match=r"^cannot write .*/x: .* \(at least 1,152,921,504,606,846,976 bytes wanted\)$"):
+        reserve(tmp_path, 1 << 60, tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_cannot_be_written(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Log(tmp_path, 0) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5, before[1]))
+        try:
+            with pytest.raises(SinkjaxError, match=r"log.jsonl: File too large \(at least 10 bytes wanted\)$"):
+                log.write([{"a": 12}])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with Log(tmp_path, log.size) as again:  # what was half written is taken away
+        again.write([{"a": 12}])
+    assert (tmp_path / "log.jsonl").read_text() == '{"a": 12}\n'
+
+
+def test_a_checkpoint_without_room_ends_a_training_and_the_same_call_resumes_it(tmp_path, monkeypatch):
+    linear.register()
+    config = linear.Linear(steps=60, eval_every=20, batch=8, stop_below=0.0)
+    whole = train(config, tmp_path / "whole", progress=False)
+    monkeypatch.setattr(checkpoint, "EACH", 1 << 50)
+    with pytest.raises(SinkjaxError, match=r"^cannot write .*/checkpoints/60: .* bytes wanted\)$") as caught:
+        train(config, tmp_path / "out", progress=False)
+    assert isinstance(caught.value.__context__, OSError)  # by which a suite knows that the other studies have no room either
+    monkeypatch.undo()
+    again = train(config, tmp_path / "out", progress=False)
+    assert (tmp_path / "out" / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
+    np.testing.assert_array_equal(again.params["w"], whole.params["w"])
+
+
+# What is written first on a disk of each size: the log, the state, the metadata of the state, the model.
+SIZES = [
+    pytest.param(1 << 12, marks=pytest.mark.battery),
+    pytest.param(1 << 14, marks=pytest.mark.battery),
+    pytest.param(600_000, marks=pytest.mark.kill),
+    pytest.param(1_350_000, marks=pytest.mark.battery),
+    pytest.param(1_700_000, marks=pytest.mark.battery),
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_training_on_a_full_disk(size, files, trained, disk):
+    small = disk(size)
+    out = small.folder / "out"
+    sentence = one_sentence(command(files, "train", out), small.folder)
+    assert "bytes wanted)" in sentence
+    small.grow()
+    assert command(files, "train", out)[0] == 0
+    assert_same_training(out, trained)
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("limit", [100, 10_000, 300_000, 420_000, 1_000_000])
+def test_a_training_that_may_write_no_large_file(limit, files, trained, tmp_path):
+    sentence = one_sentence(command(files, "train", tmp_path / "out", limit), tmp_path)
+    assert "bytes wanted)" in sentence
+    assert command(files, "train", tmp_path / "out")[0] == 0
+    assert_same_training(tmp_path / "out", trained)
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("size", [1 << 12, 40_000, 150_000])
+def test_tokens_on_a_full_disk(size, files, trained, disk, tmp_path):
+    small = disk(size)
+    one_sentence(command(files, "train", tmp_path / "out", cache=small.folder), small.folder)
+    small.grow()
+    assert command(files, "train", tmp_path / "out", cache=small.folder)[0] == 0
+    assert_same_training(tmp_path / "out", trained)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(1 << 14, marks=pytest.mark.battery),
+        pytest.param(100_000, marks=pytest.mark.battery),
+        pytest.param(300_000, marks=pytest.mark.kill),
+        pytest.param(500_000, marks=pytest.mark.battery),
+        pytest.param(800_000, marks=pytest.mark.battery),
+    ],
+)
+def test_a_sweep_on_a_full_disk(size, files, disk):
+    small = disk(size)
+    one_sentence(command(files, "sweep", small.folder / "out"), small.folder)
+    small.grow()
+    code, errors = command(files, "sweep", small.folder / "out")
+    assert code == 0, errors
+    assert (small.folder / "out" / "report.html").is_file()
