@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sinkjax.config_files.files import shipped
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, printable
 from sinkjax.resources import configs
 from sinkjax.studies.registry import Chosen, choose, config_type
 
@@ -80,14 +80,14 @@ def default_folder(name: str) -> Path:
 
 
 def say(line: str) -> None:
-    """Print a line of progress to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line of progress to standard error, control characters escaped."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def memory_bytes(gigabytes: float | None) -> int | None:
     """The bytes that `--memory` states. Errors: none above 0."""
-    if gigabytes is not None and gigabytes <= 0:
-        raise SinkjaxError(f"--memory must be above 0 gigabytes, not {gigabytes}")
+    if gigabytes is not None and not 0 < gigabytes * GIGABYTE < 2**63:
+        raise SinkjaxError(f"--memory must be above 0 gigabytes, and finite, not {gigabytes}")
     return None if gigabytes is None else int(gigabytes * GIGABYTE)
 
 

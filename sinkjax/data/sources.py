@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.config_files.files import user_path
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents
 from sinkjax.errors import SinkjaxError, unknown
@@ -28,7 +29,7 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
     """What sort of thing `corpus.text` names; a path that exists goes before a hub id. Errors: nothing of that name."""
     from sinkjax.checkpoints.hub import HUB_ID
 
-    path = Path(corpus.text).expanduser()
+    path = user_path(corpus.text)
     if corpus.text == "packaged":
         return "packaged"
     if path.exists():
@@ -90,7 +91,7 @@ def documents(corpus: Corpus, identity: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _root(corpus: Corpus) -> Path:
-    return Path(corpus.text).expanduser().resolve()
+    return user_path(corpus.text).resolve()
 
 
 def _files(corpus: Corpus) -> dict[str, Path]:
