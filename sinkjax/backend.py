@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.resources import cache_folder
@@ -40,3 +41,23 @@ def use_all_cores() -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with contextlib.suppress(RuntimeError):  # the back end runs already, in a notebook say, and keeps its devices
             jax.config.update("jax_num_cpu_devices", cores)
+
+
+def host_memory(entry: str = "MemAvailable") -> int:
+    """Bytes that the host can give, on Linux those of its file cache too, which it gives up; "MemTotal": all that it has."""
+    try:
+        entries = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        return int(entries[entry].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        pages = "SC_PHYS_PAGES" if entry == "MemTotal" else "SC_AVPHYS_PAGES"
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def refuse_larger_than_memory(what: str, size: int) -> None:
+    """Raise for arrays of `size` bytes, which all devices of this machine together cannot hold."""
+    import jax
+
+    limits = [(device.memory_stats() or {}).get("bytes_limit") for device in jax.local_devices()]
+    most = sum(filter(None, limits)) or host_memory("MemTotal")
+    if size > most * (jax.device_count() / jax.local_device_count()):
+        raise SinkjaxError(f"{what} of {size / 1e9:,.1f} GB cannot be held by this machine, which has {most / 1e9:,.1f} GB")

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# Control characters, line separators, halves of characters and non-characters: terminals act on some, XML holds few of them.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+# Those of them that stand in a text all the same.
+SPACING = "\t\n\r\x85\u2028\u2029"
+LONGEST = 200  # characters of a name that an error quotes
 
 
 class SinkjaxError(ValueError):
-    """Wrong input, said in one sentence. The command line prints it and exits with code 2."""
+    """Wrong input, said in one sentence, control characters escaped. The command line prints it and exits with code 2."""
+
+    def __init__(self, sentence: str):
+        super().__init__(printable(sentence))
 
 
 class MissingStatistic(SinkjaxError, KeyError):
@@ -19,9 +29,10 @@ class MissingStatistic(SinkjaxError, KeyError):
 def unknown(what: str, name: object, allowed: Iterable[object], hint: str = "") -> SinkjaxError:
     """The error for a name outside a closed set: names it, the nearest match and everything allowed."""
     options = sorted(str(option) for option in allowed)
-    near = difflib.get_close_matches(str(name), options, n=1, cutoff=0.5)
+    shown = repr(name)[:LONGEST]
+    near = difflib.get_close_matches(str(name)[:LONGEST], options, n=1, cutoff=0.5)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
-    return SinkjaxError(f"unknown {what} {name!r}{guess}; allowed: {', '.join(options) or 'none'}{hint}")
+    return SinkjaxError(f"unknown {what} {shown}{guess}; allowed: {', '.join(options) or 'none'}{hint}")
 
 
 def one_of(what: str, name: object, allowed: Iterable[object]) -> None:
@@ -29,3 +40,15 @@ def one_of(what: str, name: object, allowed: Iterable[object]) -> None:
     allowed = list(allowed)
     if name not in allowed:
         raise unknown(what, name, allowed)
+
+
+def printable(text: str) -> str:
+    """A text with its control characters escaped as in Python ("\\x1b"), so that it stays one line and no terminal acts on it."""
+    return CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+def refuse_control(what: str, text: str, but: str = "") -> None:
+    """Raise an error that names the first control character of a text that is none of `but`, and its position."""
+    found = next((entry for entry in CONTROL.finditer(text) if entry.group() not in but), None)
+    if found:
+        raise SinkjaxError(f"{what} holds the control character {found.group()!r} at position {found.start()}")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.data.prompts import encode
+from sinkjax.checkpoints.model import check_model
+from sinkjax.data.prompts import encode, is_integer
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.batch import check_batch
-from sinkjax.model.params import check
+from sinkjax.model.batch import as_array, check_batch, refuse_outside
+from sinkjax.model.params import check, check_seed
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -87,10 +88,10 @@ def generate_all(
     seed: int = 0,
 ) -> list[list[int]]:
     """Continue several prompts under the same edits, with one forward for each token; arguments as for `generate`."""
-    if tokens < 1:
-        raise SinkjaxError(f"tokens must be at least 1, not {tokens}")
-    if not 0 <= temperature < np.inf or seed < 0:
-        raise SinkjaxError(f"temperature and seed must be at least 0, not {temperature} and {seed}")
+    if not is_integer(tokens) or tokens < 1:
+        raise SinkjaxError(f"tokens must be a whole number of at least 1, not {tokens!r}")
+    check_temperature(temperature)
+    check_seed(seed)
     lengths = np.array([len(start) for start in starts])
     total = int(lengths.max()) + tokens
     if total > model.config.context:
@@ -118,6 +119,12 @@ def generate_all(
     return found
 
 
+def check_temperature(temperature: Any) -> None:
+    """Raise unless logits can be divided by it, or it is 0."""
+    if not isinstance(temperature, int | float | np.number) or not 0 <= temperature < np.inf:
+        raise SinkjaxError(f"temperature must be a number of at least 0, not {temperature!r}")
+
+
 def _next(model: Model, rows: np.ndarray, lengths: np.ndarray, edits: Edits) -> jax.Array:
     """Logits [B, V] of the token after the first ones of each row. Padded to one length, so all steps share one compilation."""
     out = run(
@@ -138,15 +145,19 @@ def _choose(logits: jax.Array, temperature: float, seed: int, step: int) -> jax.
 
 
 def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]:
+    check_model(model)
     if model.config.vocab_size is None:
         raise SinkjaxError("this model has no vocabulary, so there are no tokens to generate")
     if isinstance(prompt, str):
         tokens, lengths = encode(model, [prompt], bos=bos, length=model.config.context)
         return tokens[0, : lengths[0]].tolist()
-    ids = [int(token) for token in prompt]
-    if not ids:
+    ids = np.asarray(as_array("the prompt", prompt))
+    if ids.size == 0:
         raise SinkjaxError("the prompt is empty: at least one token is needed")
-    return ids
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise SinkjaxError(f"the prompt must be a text or int [T], not {ids.dtype} {ids.shape}")
+    refuse_outside(ids[None], model.config.vocab_size)
+    return ids.tolist()
 
 
 def _text(model: Model, start: list[int], found: list[int]) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from sinkjax import interruption
+from sinkjax.errors import printable
 
 QUIET = 60  # seconds after which work that has no terminal for its bar says how far it is
 
@@ -51,8 +52,8 @@ def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int,
 
 
 def say(line: str) -> None:
-    """Print a line that a user must see, on the error stream."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line that a user must see, on the error stream, control characters escaped."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -64,8 +64,12 @@ def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: 
     prefix = architecture + "."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     rest = {key: value for key, value in metadata.items() if not key.startswith(prefix)}
-    vocabulary = rest.get("tokenizer.ggml.tokens", ())
-    values = {"vocab_size": len(vocabulary) or None, **_hf_values(own, where), **_implied(architecture, own, tensors)}
+    vocabulary = rest.get("tokenizer.ggml.tokens")
+    values = {
+        "vocab_size": len(vocabulary) if isinstance(vocabulary, list) and vocabulary else None,
+        **_hf_values(own, where),
+        **_implied(architecture, own, tensors),
+    }
     config, assumed = read_config(values, where, assume=assume)
     _check_keys(own, rest, config.head_dim, where, {key.removeprefix(prefix) for key in ignore_keys})
     if ROPE_FREQS in tensors:

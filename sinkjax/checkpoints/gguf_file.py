@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.checkpoints.tensors import Tensor, map_file
-from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType
@@ -24,6 +24,8 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 ROWS = 512  # de-quantised at once
+MOST_DIMS = 4  # GGML_MAX_DIMS
+DEEPEST = 4  # arrays of arrays
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 
 
@@ -45,14 +47,16 @@ class _Cursor:
     def string(self) -> str:
         return str(self.take(self.scalar("<Q")), "utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == STRING:
             return self.string()
         if kind == ARRAY:
             inner, count = self.scalar("<I"), self.scalar("<Q")
             if inner in SCALARS:
                 return np.frombuffer(self.take(count * struct.calcsize(SCALARS[inner])), SCALARS[inner]).tolist()
-            return [self.value(inner) for _ in range(count)]
+            if depth == DEEPEST:
+                raise SinkjaxError(f"{self.path} is corrupt: its header has arrays in more than {DEEPEST} arrays")
+            return [self.value(inner, depth + 1) for _ in range(count)]
         if kind in SCALARS:
             return self.scalar(SCALARS[kind])
         raise SinkjaxError(f"{self.path} is corrupt: its header has a value of the unknown type {kind}")
@@ -72,17 +76,22 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     metadata = {}
     for _ in range(field_count):
         key = cursor.string()
+        if key in metadata:
+            raise SinkjaxError(f"{path} is corrupt: it states {key[:LONGEST]!r} twice")
         metadata[key] = cursor.value(cursor.scalar("<I"))
-    infos = []
+    infos: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
         name, rank = cursor.string(), cursor.scalar("<I")
+        if name in infos or not 1 <= rank <= MOST_DIMS:
+            wrong = "it holds it twice" if name in infos else f"it has {rank} dimensions, not 1 to {MOST_DIMS}"
+            raise SinkjaxError(f"{path} is corrupt: of the tensor {name[:LONGEST]!r}, {wrong}")
         dims = [cursor.scalar("<Q") for _ in range(rank)]
-        infos.append((name, tuple(reversed(dims)), cursor.scalar("<I"), cursor.scalar("<Q")))
+        infos[name] = tuple(reversed(dims)), cursor.scalar("<I"), cursor.scalar("<Q")
     alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment < 1:
-        raise SinkjaxError(f"{path} is corrupt: its alignment is {alignment!r}")
-    data = mapped[math.ceil(cursor.at / alignment) * alignment :]
-    return metadata, {name: _tensor(name, shape, kind, offset, data, path) for name, shape, kind, offset in infos}
+    if type(alignment) is not int or alignment < 1:
+        raise SinkjaxError(f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
+    data = mapped[-(-cursor.at // alignment) * alignment :]
+    return metadata, {name: _tensor(name, *info, data, path) for name, info in infos.items()}
 
 
 def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, data: np.ndarray, path: Path) -> Tensor:
@@ -93,7 +102,7 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, data: np.
         allowed = [member.name for member in types.values() if _readable(member)]
         raise unknown(f"stored type of {name} in {path}:", types[kind].name if kind in types else kind, allowed)
     block, block_bytes = GGML_QUANT_SIZES[types[kind]]
-    if not shape or shape[-1] % block:
+    if 0 in shape or shape[-1] % block:
         raise SinkjaxError(f"{path} is corrupt: {name} of shape {shape} does not fill blocks of {block} values")
     row_bytes = shape[-1] // block * block_bytes
     size = math.prod(shape[:-1]) * row_bytes

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.checkpoints.tokenizer import Tokenizer, refusing
 from sinkjax.errors import SinkjaxError, one_of
 
 if TYPE_CHECKING:
     import tokenizers
 
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+LONGEST_TOKEN = 512  # characters; every cut of a token may be a merge, so that longer ones would take quadratic time
 
 # How byte-level vocabularies cut text into words: contractions, words, up to `digits` digits, punctuation, space.
 WORDS = (
@@ -32,15 +33,14 @@ def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
         return None
     one_of(f"tokenizer.ggml.model in {where}:", kind, _BUILDERS)
     tokens = _column(metadata, "tokens", str, None, where)
+    longest = max(map(len, tokens))
+    if longest > LONGEST_TOKEN:
+        raise SinkjaxError(f"tokenizer.ggml.tokens in {where} has a token of {longest} characters, more than {LONGEST_TOKEN}")
     kinds = _column(metadata, "token_type", int, len(tokens), where)
     bos, eos = (_token_id(metadata, f"{name}_token_id", tokens, where) for name in ("bos", "eos"))
-    try:
+    with refusing(f"the vocabulary in {where} does not make a tokenizer"):
         backend = _BUILDERS[kind](metadata, tokens, kinds, where)
         _add_whole_tokens(backend, tokens, kinds)
-    except SinkjaxError:
-        raise
-    except Exception as error:  # the tokenizers package raises a bare Exception
-        raise SinkjaxError(f"the vocabulary in {where} does not make a tokenizer: {error}") from None
     return Tokenizer(backend, bos, eos)
 
 
@@ -56,7 +56,7 @@ def _column(metadata: Mapping[str, Any], name: str, kind: type, count: int | Non
 
 def _token_id(metadata: Mapping[str, Any], name: str, tokens: list[str], where: str) -> int | None:
     token = metadata.get(f"tokenizer.ggml.{name}")
-    if token is not None and token not in range(len(tokens)):
+    if token is not None and (type(token) is not int or token not in range(len(tokens))):
         raise SinkjaxError(f"tokenizer.ggml.{name} in {where} is {token!r}, but there are {len(tokens)} tokens")
     return token
 

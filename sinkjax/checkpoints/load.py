@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from jax.sharding import Mesh
@@ -18,6 +17,7 @@ from sinkjax.checkpoints.model import Checkpoint, Model
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
+from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.params import check_dtype
 
@@ -58,6 +58,12 @@ def load(
     check_dtype(dtype)
     if not isinstance(source, str | os.PathLike):
         raise SinkjaxError(f"the model must be a name or a path, not {source!r}")
+    if not isinstance(assume, Mapping | None):
+        raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {assume!r}")
+    if not isinstance(ignore_keys, Collection):
+        raise SinkjaxError(f"ignore_keys must be a list of names, not {ignore_keys!r}")
+    if not isinstance(mesh, Mesh | None):
+        raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}")
     ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
     random = checkpoint.source["kind"] == "untrained"
@@ -89,7 +95,7 @@ def open_checkpoint(
         if not weights and revision is None:
             return architecture(source)
         return open_checkpoint(ARCHITECTURES[source].hub, revision, ignore_keys, assume, weights)
-    path = Path(source).expanduser()
+    path = user_path(source)
     hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
     if revision is not None and not hub:
         raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")

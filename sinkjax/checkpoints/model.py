@@ -8,6 +8,7 @@ from typing import Any
 
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 
@@ -51,3 +52,9 @@ class Model:
     params: Params = field(repr=False)
     tokenizer: Tokenizer | None = field(repr=False)
     source: Mapping[str, Any]
+
+
+def check_model(model: Any) -> None:
+    """Raise unless this is a `Model`."""
+    if not isinstance(model, Model):
+        raise SinkjaxError(f"a model is what sinkjax.load returns, not {model!r}")

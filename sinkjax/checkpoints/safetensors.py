@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from sinkjax.checkpoints.tensors import Tensor, map_file
+from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.errors import SinkjaxError, one_of
 
 DTYPES = {
@@ -30,8 +31,9 @@ HEADER_LIMIT = 100_000_000
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Tensor name -> tensor of one file; nothing but the header is read.
 
-    Errors: a file that is missing, truncated or corrupt; a tensor whose bytes lie outside the file or do not fit its shape; a
-    stored type that is not a floating-point one.
+    Errors: a file that is missing, truncated or corrupt; a name that stands twice; a tensor whose bytes do not fit its shape;
+    tensors that overlap, leave gaps or do not end where the file does; a stored type that is not a floating-point one. (The
+    safetensors package takes the last of several tensors of one name.)
     """
     mapped = map_file(path)
     size = len(mapped)
@@ -39,11 +41,13 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     if size < 8 or start > min(size, HEADER_LIMIT):
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
     try:
-        header = json.loads(mapped[8:start].tobytes())
+        header = json.loads(mapped[8:start].tobytes(), object_pairs_hook=without_repeats)
         entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file") from None
-    return {name: _tensor(name, entry, mapped[start:], path) for name, entry in entries.items()}
+        raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file, each name once") from None
+    tensors = {name: _tensor(name, entry, mapped[start:], path) for name, entry in entries.items()}
+    _refuse_gaps(entries, size - start, path)
+    return tensors
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -65,9 +69,22 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
     begin, end = entry["data_offsets"]
     shape, numbers = tuple(entry["shape"]), (*entry["shape"], begin, end)
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+    if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError
     return entry["dtype"], shape, begin, end
+
+
+def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], size: int, path: Path) -> None:
+    """Raise unless the tensors follow each other from the first byte of the data to the last."""
+    at = 0
+    for name, (_, _, begin, end) in sorted(entries.items(), key=lambda entry: entry[1][2:]):
+        if begin != at:
+            raise SinkjaxError(
+                f"{path} is corrupt: {name} begins at byte {begin} of its data, and what is before it ends at {at}"
+            )
+        at = end
+    if at != size:
+        raise SinkjaxError(f"{path} is corrupt: its tensors end at byte {at} of {size}")
 
 
 def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], data: np.ndarray, path: Path) -> Tensor:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import LONGEST, SinkjaxError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -41,11 +43,13 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             half = error.object[error.start]
             raise SinkjaxError(f"the text holds half a character, {half!r}, at position {error.start}") from None
-        return self.backend.encode(text, add_special_tokens=False).ids
+        with refusing("the tokenizer cannot encode the text"):
+            return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens written out."""
-        return self.backend.decode([int(token) for token in ids], skip_special_tokens=False)
+        with refusing("the tokenizer cannot decode the tokens"):
+            return self.backend.decode([int(token) for token in ids], skip_special_tokens=False)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """What each token contributes to a text, its leading space included; bytes of an unfinished character show as U+FFFD."""
@@ -65,6 +69,18 @@ class Tokenizer:
         return self.encode("a")
 
 
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn whatever the tokenizers package raises into an error that begins with `what`: a bare Exception, or a panic of Rust's,
+    which is none."""
+    try:
+        yield
+    except (SinkjaxError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise SinkjaxError(f"{what}: {str(error)[:LONGEST]}") from None
+
+
 def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     """The tokenizer of a Hugging Face folder, or None if it has none.
 
@@ -74,8 +90,9 @@ def read_folder_tokenizer(folder: Path, config: dict[str, Any]) -> Tokenizer | N
     backend = _backend(folder)
     if backend is None:
         return None
-    backend.no_truncation()
-    backend.no_padding()
+    with refusing(f"the tokenizer of {folder} cannot be used"):
+        backend.no_truncation()
+        backend.no_padding()
     settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     return Tokenizer(backend, *(_special(backend, settings, config, name, folder) for name in ("bos", "eos")))
 
@@ -92,9 +109,9 @@ def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Errors: missing, unreadable, or not an object."""
+    """A JSON object from a file. Errors: missing, unreadable, or not an object; a key written twice."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
     except OSError as error:
         raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -104,14 +121,22 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a mapping, for json's `object_pairs_hook`. Errors: a ValueError for a key written twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key, count in Counter(keys).items() if count > 1)
+        raise ValueError(f"the key {twice[:LONGEST]!r} is written twice")
+    return values
+
+
 def _backend(folder: Path) -> tokenizers.Tokenizer | None:
     if (folder / TOKENIZER).is_file():
         import tokenizers
 
-        try:
+        with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
             return tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
-        except Exception as error:  # the package raises a bare Exception
-            raise SinkjaxError(f"{folder / TOKENIZER} is not a tokenizer: {error}") from None
     found = [name for name in SLOW_FILES if (folder / name).is_file()]
     if not found:
         return None

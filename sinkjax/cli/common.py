@@ -80,8 +80,8 @@ def default_folder(name: str) -> Path:
 
 def memory_bytes(gigabytes: float | None) -> int | None:
     """The bytes that `--memory` states. Errors: none above 0."""
-    if gigabytes is not None and gigabytes <= 0:
-        raise SinkjaxError(f"--memory must be above 0 gigabytes, not {gigabytes}")
+    if gigabytes is not None and not 0 < gigabytes * GIGABYTE < 2**63:
+        raise SinkjaxError(f"--memory must be above 0 gigabytes, and finite, not {gigabytes}")
     return None if gigabytes is None else int(gigabytes * GIGABYTE)
 
 

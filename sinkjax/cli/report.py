@@ -9,7 +9,8 @@ from pathlib import Path
 import tyro
 
 from sinkjax.cli.options import read
-from sinkjax.errors import SinkjaxError
+from sinkjax.config_files.files import user_path
+from sinkjax.errors import SinkjaxError, printable
 from sinkjax.studies.registry import choose
 
 
@@ -27,7 +28,7 @@ def report(arguments: Sequence[str]) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two stores"""
     options = read(ReportOptions, arguments, "report")
     for path in filter(None, (options.results, options.other)):
-        if not path.expanduser().exists():
+        if not user_path(path).exists():
             raise SinkjaxError(f"there is no folder or store {path}")
     if options.other is not None:
         _compare(options.results, options.other)
@@ -43,7 +44,7 @@ def report(arguments: Sequence[str]) -> None:
         show_suite(suite.build(chosen, chosen.folder))
     else:
         show_section(run.build(chosen, chosen.folder))
-    print(chosen.folder / PAGE)
+    print(printable(str(chosen.folder / PAGE)))
 
 
 def _compare(first: Path, second: Path) -> None:
@@ -53,4 +54,4 @@ def _compare(first: Path, second: Path) -> None:
 
     section, folder = compare.carry_out(first, second)
     show_section(section)
-    print(folder / PAGE)
+    print(printable(str(folder / PAGE)))

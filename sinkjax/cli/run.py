@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import PlannedOptions, default_folder, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, printable
 from sinkjax.progress import say
 from sinkjax.studies.registry import Chosen, choose, trains
 
@@ -63,4 +63,4 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
         show_suite(suite.carry_out(chosen, out, memory, say))
     else:
         show_section(run.carry_out(chosen, out, memory, say))
-    print(out / PAGE)
+    print(printable(str(out / PAGE)))

@@ -11,6 +11,7 @@ from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import Options, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import shipped
+from sinkjax.errors import printable
 from sinkjax.progress import say
 from sinkjax.tasks import registry
 from sinkjax.train.config import KIND
@@ -41,7 +42,7 @@ def train(arguments: Sequence[str]) -> None:
     from sinkjax.report.terminal import show_training
 
     show_training(tasks.train(options.config, out, say, tensorboard=options.tensorboard))
-    print(out)
+    print(printable(str(out)))
 
 
 def trainings() -> dict[str, str]:

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 
+LARGEST = 2**31 - 1  # of 32 bits, which positions, seeds and sizes have on a device
+MANY = 1_000_000
+# Of what more makes no study.
+MOST = {
+    "prompts": MANY,
+    "control_prompts": MANY,
+    "controls": 10_000,
+    "seeds": 10_000,
+    "layers": 4096,
+    "batch": MANY,
+    "eval_batch": MANY,
+    "sequences": MANY,
+    "map_sequences": MANY,
+    "permutations": MANY,
+}
 MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searched for a sink
 
 
-def at_least(config: Any, **bounds: int) -> None:
-    """Raise an error that names a field that is no number from its bound on; one that is None has no bound."""
+def typed(config: Any) -> None:
+    """Raise an error that names a field whose value is not of the type that it is declared with."""
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        documents.convert(getattr(config, field.name), hints[field.name], field.name)
+
+
+def at_least(config: Any, most: int = LARGEST, /, **bounds: int) -> None:
+    """Raise an error that names a field that is no number from its bound on, up to `most`; one that is None has no bound."""
     for name, bound in bounds.items():
-        value = getattr(config, name)
+        value, limit = getattr(config, name), min(MOST.get(name, most), most)
         if value is not None and not bound <= value < math.inf:
             raise SinkjaxError(f"{name} must be at least {bound}{', and finite' * (value == math.inf)}, not {value}")
+        if value is not None and value > limit:
+            raise SinkjaxError(f"{name} must be at most {limit}, not {value}")
+
+
+def last_seed(config: Any) -> None:
+    """Raise an error if the seeds of the runs, from the first on, leave the range of seeds."""
+    last = config.seed + config.seeds - 1
+    if last > LARGEST:
+        raise SinkjaxError(f"seed must be at most {LARGEST}, and that of the last of {config.seeds} runs is {last}")
 
 
 def above(config: Any, **bounds: float) -> None:

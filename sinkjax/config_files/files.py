@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from sinkjax.config_files import documents
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, unknown
 from sinkjax.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
@@ -91,6 +92,20 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def user_path(name: Any) -> Path:
+    """The path that a user names, `~` expanded. Errors: no such user, or what no path is."""
+    if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
+        raise SinkjaxError(f"a path is a text, not empty and without NUL, not {name!r}")
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+        return path
+    except OSError as error:
+        raise SinkjaxError(f"cannot use the path {str(name)[:LONGEST]}: {error.strerror}") from None
+    except RuntimeError:
+        raise SinkjaxError(f"{name} names the home of a user who is not known here") from None
+
+
 def read_text(path: Path) -> str:
     """A file's text. Errors: not readable, not UTF-8."""
     try:
@@ -137,7 +152,7 @@ def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None
-    path = Path(name).expanduser()
+    path = user_path(name)
     file = path / CONFIG_FILE if path.is_dir() else path
     if path.is_dir() and not file.is_file():
         raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import tyro
 
-from sinkjax.config_files.checks import above, at_least, each_once, only_for
+from sinkjax.config_files.checks import above, at_least, each_once, only_for, typed
 from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError, one_of
 
@@ -21,7 +21,7 @@ C = TypeVar("C")
 
 BPE = "bpe"
 BPE_SPECIAL = ("<|bos|>", "<|eos|>")  # ids 0 and 1 of a trained tokenizer
-BPE_SMALLEST = 256 + len(BPE_SPECIAL)  # every byte has a token of its own
+BPE_SMALLEST, BPE_LARGEST = 256 + len(BPE_SPECIAL), 1_000_000  # every byte has a token of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,11 @@ class Corpus:
     """share of the tokens that no training reads: the last ones of each of eight sections of the file"""
 
     def __post_init__(self) -> None:
-        at_least(self, limit=1)
+        typed(self)
+        at_least(self, 2**63 - 1, limit=1)
         one_of("separator", self.separator, ("none", "bos", "eos"))
         if self.tokenizer == BPE:
-            at_least(self, vocabulary=BPE_SMALLEST)
+            at_least(self, BPE_LARGEST, vocabulary=BPE_SMALLEST)
         if not 0 <= self.validation < 1:
             raise SinkjaxError(f"validation must be at least 0 and below 1, not {self.validation}")
 
@@ -94,6 +95,7 @@ class Blocks:
     """of the order, the choice of blocks and the random tokens"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0, data_seed=0)
         one_of("bos", self.bos, ("first", "none"))
         above(self, unique=0)

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, unknown
 
 Split = Literal["explore", "confirm", "all"]
@@ -87,8 +88,8 @@ def passages(
             of that size in the split.
     """
     for name, number in (("count", count), ("length", length)):
-        if number < 1:
-            raise SinkjaxError(f"{name} must be at least 1, not {number}")
+        if type(number) is not int or number < 1:
+            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {number!r}")
     one_of("split", split, SPLITS)
     documents, description = _read(source)
     if not documents:
@@ -134,7 +135,7 @@ def _read(source: str | Path) -> tuple[list[_Document], str]:
             return _articles(_wikitext()), WIKITEXT
         except SinkjaxError as reason:
             return _packaged(), f"{PACKAGED}, because {reason}"
-    path = Path(source)
+    path = user_path(source)
     if path.is_dir():
         found = sorted(entry for entry in path.rglob("*.txt") if entry.is_file())
         if not found:

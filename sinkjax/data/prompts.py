@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SPACING, SinkjaxError, refuse_control, unknown
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -31,8 +31,8 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
 
     Raises:
         SinkjaxError: There is no tokenizer; "model" where the files name no BOS; a text begins with the BOS put before it, as
-            chat templates do (double BOS); a text is empty; the length is beyond the model's context; a token id is outside its
-            vocabulary.
+            chat templates do (double BOS); a text is empty, or holds a control character that is no line break or tab; the length
+            is beyond the model's context; a token id is outside its vocabulary.
     """
     tokenizer = model.tokenizer
     if tokenizer is None:
@@ -42,10 +42,12 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
     if len(texts) == 0:
         raise SinkjaxError("texts is empty: at least one prompt is needed")
     context = model.config.context
-    if not _is_integer(length) or not 1 <= length <= context:
+    if not is_integer(length) or not 1 <= length <= context:
         raise SinkjaxError(f"length {length!r} must be a whole number from 1 to the model's context, {context} tokens")
     prefix = bos_ids(tokenizer, bos)
     size = model.config.vocab_size or 0
+    for index, text in enumerate(texts):
+        refuse_control(f"texts[{index}]", text, but=SPACING)
     prompts = [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
     tokens = np.full((len(prompts), length), PAD, np.int32)
     lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)
@@ -62,7 +64,7 @@ def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
         if tokenizer.bos is None:
             raise SinkjaxError('the model\'s files name no BOS token; choose bos="none" or give a token id')
         return [tokenizer.bos]
-    if _is_integer(bos):
+    if is_integer(bos):
         return [int(bos)]
     raise unknown("bos", bos, ("model", "none"), ", or a token id")
 
@@ -83,5 +85,6 @@ def _are_texts(value: object) -> bool:
     return np.iterable(value) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
 
 
-def _is_integer(value: object) -> bool:
+def is_integer(value: object) -> bool:
+    """Whether a value is a whole number, and no truth value."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

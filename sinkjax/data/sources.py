@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax.config_files.files import user_path
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
 from sinkjax.errors import SinkjaxError, unknown
@@ -29,7 +30,7 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
     """What sort of thing `corpus.text` names; a path that exists goes before a hub id. Errors: nothing of that name."""
     from sinkjax.checkpoints.hub import HUB_ID
 
-    path = Path(corpus.text).expanduser()
+    path = user_path(corpus.text)
     if corpus.text == "packaged":
         return "packaged"
     if path.exists():
@@ -104,7 +105,7 @@ def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
 
 
 def _root(corpus: Corpus) -> Path:
-    return Path(corpus.text).expanduser().resolve()
+    return user_path(corpus.text).resolve()
 
 
 def _files(corpus: Corpus) -> dict[str, Path]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
+from sinkjax.config_files.files import user_path
 from sinkjax.data.config import BPE_SPECIAL
 from sinkjax.errors import SinkjaxError
 
@@ -48,7 +48,7 @@ def existing(source: str) -> Tokenizer:
     from sinkjax.checkpoints.load import open_checkpoint
     from sinkjax.checkpoints.presets import PRESETS
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if source not in PRESETS and not folder.exists() and HUB_ID.fullmatch(source) and folder.suffix != ".gguf":
         folder = find_snapshot(source, weights=False)
     if source not in PRESETS and folder.is_dir():

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.resolve import resolve_term
+from sinkjax.edits.resolve import refuse_far_positions, resolve_term
 from sinkjax.edits.site import SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, refuse_control, unknown
 from sinkjax.model.config import Config
 
 
@@ -49,6 +49,7 @@ class Edit:
             resolved = tuple(resolve_term(term, config, lengths, T) for term in self.terms)
         except SinkjaxError as error:
             raise SinkjaxError(f"{self.label}: {error}") from None
+        refuse_far_positions(self.label, resolved, T)
         for term, arrays in zip(self.terms, resolved, strict=True):
             if not addresses_something(arrays, config, lengths):
                 raise SinkjaxError(f"{self.label} addresses no causally visible cell at {term.site.name}: it would do nothing")
@@ -56,8 +57,8 @@ class Edit:
         return resolved
 
     def named(self, label: str) -> Edit:
-        """The same edit under another label."""
-        return dataclasses.replace(self, label=label)
+        """The same edit under another label. Errors: one that is no text, or holds control characters."""
+        return dataclasses.replace(self, label=as_label(label))
 
 
 def edit(
@@ -151,7 +152,7 @@ def edit(
         centre=centre,
     )
     chosen = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "queries": queries, "keys": keys, "dims": dims}
-    return Edit((term,), label or describe(f"{op} {site}", value=value, **chosen, distances=distances))
+    return Edit((term,), as_label(label) if label else describe(f"{op} {site}", value=value, **chosen, distances=distances))
 
 
 def compose(*edits: Edit, label: str | None = None) -> Edit:
@@ -168,7 +169,15 @@ def compose(*edits: Edit, label: str | None = None) -> Edit:
         SinkjaxError: One of them is no edit.
     """
     terms = tuple(term for entry in as_edits(edits) for term in entry.terms)
-    return Edit(terms, label or " + ".join(entry.label for entry in edits) or "no edit")
+    return Edit(terms, as_label(label) if label else " + ".join(entry.label for entry in edits) or "no edit")
+
+
+def as_label(label: Any) -> str:
+    """A label, which tables, figures and terminals show. Errors: no text, or control characters in it."""
+    if not isinstance(label, str):
+        raise SinkjaxError(f"a label is a text, not {label!r}")
+    refuse_control(f"the label {label!r}", label)
+    return label
 
 
 def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.site import SITES, Site, axis_size, lacks
 from sinkjax.edits.term import Along, PerPrompt, Range, Resolved, Selector, Term
 from sinkjax.errors import SinkjaxError
@@ -27,7 +29,7 @@ def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Res
     query, key = _positions(term, lengths, T)
     dims = _mask("dim", term.dims, axis_size(config, spec.dims) if spec.dims else 1)
     if term.site == Site.POSITION:
-        value = _indices(term.value, len(lengths), T)
+        value = _indices(term, len(lengths), T)
     elif term.op == "swap":
         value = _swap(term.value, lengths)
     else:
@@ -80,18 +82,34 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
     rows: tuple[Along, ...] = selector.positions if isinstance(selector, PerPrompt) else (selector,)
     if isinstance(selector, PerPrompt) and len(rows) != len(lengths):
         raise SinkjaxError(f"per_prompt gives {what} positions for {len(rows)} prompts, the batch has {len(lengths)}")
-    for b, length in enumerate(lengths):
-        row = rows[b % len(rows)]
-        last = max(row) if isinstance(row, tuple) else 0
-        if T > last >= length:
-            raise SinkjaxError(f"{what} position {last} is beyond prompt {b}, which has {length} tokens (0 to {length - 1})")
+    last = np.array([max(row) if isinstance(row, tuple) else 0 for row in rows])
+    beyond = np.flatnonzero((last < T) & (last >= lengths))
+    if beyond.size:
+        b = int(beyond[0])
+        raise SinkjaxError(
+            f"{what} position {last[b % len(rows)]} is beyond prompt {b}, which has {lengths[b]} tokens (0 to {lengths[b] - 1})"
+        )
     return np.stack([_mask(f"{what} position", row, T) for row in rows])
 
 
-def _indices(value: Any, B: int, T: int) -> Any:
-    """A POSITION value as int [B or 1, T]."""
-    xp = jnp if isinstance(value, jax.Array) else np
-    array = as_array("rotary indices", value)
+def refuse_far_positions(label: str, terms: Sequence[Resolved], T: int) -> None:
+    """Raise if the rotary indices of several terms may add up to more than 32 bits hold."""
+    values = [term.value for term in terms if term.site == Site.POSITION and not isinstance(term.value, jax.core.Tracer)]
+    total = T - 1 + sum(int(np.abs(np.asarray(value, np.int64)).max()) for value in values)
+    if len(values) > 1 and total > LARGEST:
+        raise SinkjaxError(f"{label} moves rotary indices by up to {total} in all, more than {LARGEST}, the largest of 32 bits")
+
+
+def _indices(term: Term, B: int, T: int) -> Any:
+    """A POSITION value as int [B or 1, T]; with what a shift is added to, its indices are of 32 bits."""
+    xp = jnp if isinstance(term.value, jax.Array) else np
+    array = as_array("rotary indices", term.value)
+    whole = array.dtype.kind in "iu" or (array.dtype.kind == "O" and all(type(index) is int for index in array.flat))
+    if whole and array.size and not isinstance(array, jax.core.Tracer):  # numpy holds larger ones as objects
+        low, high = int(array.min()), int(array.max()) + (T - 1 if term.op == "shift" else 0)
+        if not (-LARGEST <= low and high <= LARGEST):
+            worst = high if high > LARGEST else low
+            raise SinkjaxError(f"rotary indices are whole numbers of 32 bits, up to {LARGEST}, and one would be {worst}")
     if array.dtype.kind not in "iu":
         raise SinkjaxError(f"rotary indices are integers, not {array.dtype}")
     if array.shape not in ((), (T,), (B, T)):

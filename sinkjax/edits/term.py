@@ -54,7 +54,8 @@ def per_prompt(positions: Sequence[int | Sequence[int]]) -> PerPrompt:
     Raises:
         SinkjaxError: There is no entry, or one that is not a position or a sequence of positions.
     """
-    if isinstance(positions, int) or len(positions) == 0:
+    given: Any = positions
+    if not isinstance(given, Sequence | np.ndarray) or len(given) == 0:
         raise SinkjaxError(f"per_prompt takes one entry for each prompt, not {positions!r}")
     return PerPrompt(tuple(as_indices("position", entry) for entry in positions))
 

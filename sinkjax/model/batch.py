@@ -50,11 +50,13 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
         prompt = int(np.argmax((known < 1) | (known > T)))
         raise SinkjaxError(f"prompt {prompt} has length {known[prompt]}; it must have 1 to {T} tokens")
     if config.vocab_size is not None and not isinstance(tokens, jax.core.Tracer):
-        ids = np.asarray(tokens)
-        wrong = (ids < 0) | (ids >= config.vocab_size)
-        if wrong.any():
-            b, t = np.argwhere(wrong)[0]
-            raise SinkjaxError(
-                f"token {ids[b, t]} (prompt {b}, position {t}) is out of range: the vocabulary has {config.vocab_size}"
-            )
+        refuse_outside(np.asarray(tokens), config.vocab_size)
     return jnp.asarray(tokens), jnp.asarray(lengths, jnp.int32), known
+
+
+def refuse_outside(ids: np.ndarray, vocab_size: int) -> None:
+    """Raise an error that names the first token of int [B, T] that is not in the vocabulary."""
+    wrong = (ids < 0) | (ids >= vocab_size)
+    if wrong.any():
+        b, t = np.argwhere(wrong)[0]
+        raise SinkjaxError(f"token {ids[b, t]} (prompt {b}, position {t}) is out of range: the vocabulary has {vocab_size}")

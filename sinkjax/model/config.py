@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
+from sinkjax.config_files.checks import LARGEST, MOST
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.attention_bias import AttentionBias, KeyBias
@@ -71,7 +72,7 @@ class Rope:
     scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
-        if not self.theta > 0:
+        if not _is_number(self.theta) or not self.theta > 0:
             raise SinkjaxError(f"the rotary base must be positive, not {self.theta}")
 
 
@@ -90,7 +91,7 @@ class RMSNorm:
     eps: float
 
     def __post_init__(self) -> None:
-        if not self.eps >= 0:
+        if not _is_number(self.eps) or not self.eps >= 0:
             raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
 
 
@@ -166,10 +167,15 @@ class Config:
     def __post_init__(self) -> None:
         sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
         for name in [*sizes, "mlp_width"] if self.mlp_width is not None else sizes:
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise SinkjaxError(f"{name} must be an int of at least 1, not {getattr(self, name)!r}")
-        if self.vocab_size is not None and self.vocab_size < 1:
-            raise SinkjaxError(f"vocab_size must be at least 1 or None, not {self.vocab_size}")
+            _refuse_size(name, getattr(self, name))
+        if self.vocab_size is not None:
+            _refuse_size("vocab_size", self.vocab_size, "at least 1 or None")
+        for name in ("tied", "qkv_bias", "out_bias", "mlp_bias", "gated_mlp", "summed_heads", "residual"):
+            if not isinstance(getattr(self, name), bool):
+                raise SinkjaxError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name in ("norm", "qk_norm"):
+            if not isinstance(getattr(self, name), RMSNorm | None):
+                raise SinkjaxError(f"{name} must be an RMSNorm or None, not {getattr(self, name)!r}")
         if self.heads % self.kv_heads:
             raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
         if not isinstance(self.position, Position):
@@ -191,6 +197,8 @@ class Config:
             )
         if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
             raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
+        if self.score_scale is not None and not _is_number(self.score_scale):
+            raise SinkjaxError(f"score_scale must be a number or None, not {self.score_scale!r}")
         if self.score_scale is not None and not 0 < self.score_scale < float("inf"):
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
         if self.mlp_bias and self.mlp_width is None:
@@ -202,6 +210,9 @@ class Config:
             raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a norm, and norm is None')
         if self.prefix is not None and self.prefix not in range(1, self.context + 1):
             raise SinkjaxError(f"prefix must be None or an int from 1 to the context ({self.context}), not {self.prefix!r}")
+        given: Any = self.windows
+        if not isinstance(given, tuple | None) or not all(type(window) is int or window is None for window in given or ()):
+            raise SinkjaxError(f"windows must be None or a tuple of an int or None for each layer, not {self.windows!r}")
         if self.windows is not None and len(self.windows) != self.layers:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):
@@ -246,3 +257,15 @@ class Config:
             name: asdict(value) if isinstance(value, plain) else repr(value) if is_dataclass(value) else value
             for name, value in stated(self).items()
         }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> None:
+    most = MOST.get(name, LARGEST)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise SinkjaxError(f"{name} must be {of}, not {value!r}")
+    if value > most:
+        raise SinkjaxError(f"{name} must be at most {most}, not {value}")

@@ -13,8 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax.backend import refuse_larger_than_memory
+from sinkjax.config_files.checks import LARGEST
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import attention_bias
 from sinkjax.model.config import Config
@@ -130,9 +133,12 @@ def abstract(config: Config) -> Params:
 def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
-    std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled.
+    std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits;
+    more bytes than this machine has.
     """
     check_dtype(dtype)
+    check_seed(seed)
+    refuse_larger_than_memory("parameters", count(config) * jnp.dtype(dtype).itemsize)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
         if leaf.init in ("zeros", "ones"):
@@ -144,6 +150,14 @@ def init(config: Config, seed: int, dtype: str = "float32", std: float | None = 
         return (noise / math.sqrt(leaf.fan_in) if std is None else noise * std).astype(dtype)
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
+
+
+def check_seed(seed: Any) -> None:
+    """Raise unless JAX's random numbers can have this seed; a traced one passes."""
+    if isinstance(seed, jax.Array):
+        return
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed <= LARGEST:
+        raise SinkjaxError(f"a seed must be a whole number from 0 to {LARGEST}, not {seed!r}")
 
 
 def check_dtype(dtype: str) -> None:
@@ -169,6 +183,9 @@ def count(config: Config) -> int:
 
 def check(params: Params, config: Config) -> None:
     """Raise an error that names every leaf that is missing, unexpected, of the wrong shape or of a dtype that is not enabled."""
+
+    if not isinstance(config, Config):
+        raise SinkjaxError(f"an architecture is a sinkjax.Config, not {config!r}")
 
     def shapes(tree: Params) -> dict[str, tuple[int, ...]]:
         return {jax.tree_util.keystr(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

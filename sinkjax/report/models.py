@@ -12,6 +12,7 @@ from sinkjax.checkpoints.architectures import ARCHITECTURES
 from sinkjax.checkpoints.hf_config import DEFAULTS
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
+from sinkjax.config_files.checks import MOST
 from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -69,8 +70,11 @@ def show_sites(source: str, prompts: int, length: int, dtype: str) -> None:
 
 def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[Site, jax.ShapeDtypeStruct]:
     """The array at each site of one layer, evaluated abstractly; POSITION holds indices and is left out."""
-    if prompts < 1 or not 1 <= length <= config.context:
-        raise SinkjaxError(f"a batch needs at least 1 prompt of 1 to {config.context} tokens, not {prompts} of {length}")
+    if not 1 <= prompts <= MOST["prompts"] or not 1 <= length <= config.context:
+        raise SinkjaxError(
+            f"a batch needs at least 1 prompt of 1 to {config.context} tokens, and at most {MOST['prompts']} of them,"
+            f" not {prompts} of {length}"
+        )
     weights = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), params.abstract(config))
     tokens = jax.ShapeDtypeStruct((prompts, length), jnp.int32)
     probe = Probe(

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sinkjax.errors import printable
 from sinkjax.report.table import EMPTY, chance, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
@@ -21,18 +22,18 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
     from rich.table import Table
 
     style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
-    shown = Table(title=title, caption=caption or None, **style)
+    shown = Table(title=printable(title), caption=printable(caption) or None, **style)
     for column in columns:
         shown.add_column(column, overflow="fold")
     for line in lines:
-        shown.add_row(*(str(entry) for entry in line))
+        shown.add_row(*(printable(str(entry)) for entry in line))
     Console(highlight=False, markup=False).print(shown)
 
 
 def show_section(section: Section) -> None:
     """Print the short table of a section, one for each measure, and what it found."""
     summary = table(section.rows, section.featured)
-    print(f"{section.title}\n")
+    print(f"{printable(section.title)}\n")
     for number, column in enumerate(summary.columns):
         block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
         compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
@@ -42,16 +43,16 @@ def show_section(section: Section) -> None:
         paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
         print(f"Means with 95 % intervals over {section.over}{paired}.\n")
     for finding in section.findings:
-        print(f"- {finding}")
+        print(f"- {printable(finding)}")
     _show_claims(section)
 
 
 def show_suite(report: Report) -> None:
     """Print what each study of a suite found and which statements of its paper hold; the tables are on their pages."""
     for section in report.sections:
-        print(f"\n{section.study}: {section.title}\n")
+        print(f"\n{printable(f'{section.study}: {section.title}')}\n")
         for finding in section.findings:
-            print(f"- {finding}")
+            print(f"- {printable(finding)}")
         _show_claims(section)
     lines = [(section.study, verdicts(section.claims)) for section in report.sections]
     show(report.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])

@@ -18,6 +18,7 @@ from sinkjax.studies.noop import noop_finding, noop_rows
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from sinkjax.studies.study import Study
+from sinkjax.sweeps.job import CELLS, unchanged
 
 if TYPE_CHECKING:
     import xarray
@@ -95,6 +96,10 @@ def standard_notes(results: Results) -> list[str]:
                     f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
                     " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts."
                 )
+    for name, data in results.stores.items():
+        if name != NOOP and set(CELLS) <= set(data) and (labels := unchanged(data)):
+            shown = "; ".join(labels[:MOST_FEATURED]) + f" and {len(labels) - MOST_FEATURED} more" * (len(labels) > MOST_FEATURED)
+            notes.append(f"Of the edits of {name}, these changed no cell in any prompt: {shown}.")
     notes += dict.fromkeys(f"Some runs are missing: {why}." for why in results.absent.values())
     return notes
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sinkjax.config_files.checks import at_least, layers_below, layers_from_0, share
+from sinkjax.config_files.checks import at_least, last_seed, layers_below, layers_from_0, share, typed
 from sinkjax.data.corpora import Split
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
 
@@ -38,6 +39,7 @@ class StudyConfig:
     """of the choice of passages, the random controls and the bootstrap"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, prompts=1, length=2, seed=0)
 
 
@@ -72,6 +74,8 @@ class Controlled(StudyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, controls=1, control_prompts=1)
+        if self.control_prompts > self.prompts:
+            raise SinkjaxError(f"control_prompts must be at most prompts ({self.prompts}), not {self.control_prompts}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,9 @@ class Trains:
     """of the first run (the others follow), of what is measured on and of the bootstrap"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, seeds=1, seed=0)
+        last_seed(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,7 @@ class All:
     """of the choice of passages, the random controls and the bootstrap"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, prompts=1, length=2, seed=0)
 
 
@@ -146,4 +153,5 @@ class AllTrained:
     """of the first run, of what is measured on and of the bootstrap"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, seeds=1, steps=1, seed=0)

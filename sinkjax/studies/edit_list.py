@@ -51,10 +51,11 @@ def read_edits(entries: Sequence[Mapping[str, Any]]) -> list[Edit]:
     if not entries:
         raise SinkjaxError("edits is empty: list at least one, e.g. - mask_key: {key: 0}")
     edits = [edit for number, entry in enumerate(entries) for edit in _located(entry, number)]
-    labels = [edit.label for edit in edits]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise SinkjaxError(f"two edits have the label {label!r}; give each a label of its own")
+    labels: set[str] = set()
+    for edit in edits:
+        if edit.label in labels:
+            raise SinkjaxError(f"two edits have the label {edit.label!r}; give each a label of its own")
+        labels.add(edit.label)
     return edits
 
 
@@ -83,7 +84,11 @@ def _compositions(parts: Any) -> Iterator[Edit]:
     """Every composition of one edit from each part."""
     if not isinstance(parts, list | tuple):
         raise SinkjaxError(f"compose takes a list of edits, not {parts!r}")
-    for combination in itertools.product(*(list(_expand(part)) for part in parts)):
+    choices: list[list[Edit]] = []
+    for part in parts:
+        choices.append(list(_expand(part)))
+        _refuse_many("compose", choices)
+    for combination in itertools.product(*choices):
         yield sinkjax.compose(*combination)
 
 
@@ -102,13 +107,18 @@ def _calls(name: str, arguments: Any) -> Iterator[Edit]:
     if missing:
         raise SinkjaxError(f"{name} needs {', '.join(missing)}")
     choices = [_choices(argument, value) for argument, value in arguments.items()]
-    if math.prod(map(len, choices)) > MOST_EDITS:
-        raise SinkjaxError(f"{name} is a grid of {math.prod(map(len, choices))} edits, more than {MOST_EDITS}")
+    _refuse_many(name, choices)
     for combination in itertools.product(*choices):
         try:
             yield make(**dict(zip(arguments, combination, strict=True)))
         except (TypeError, ValueError) as error:
             raise SinkjaxError(f"{name}: {error}") from None
+
+
+def _refuse_many(name: str, choices: Sequence[Sequence[Any]]) -> None:
+    count = math.prod(map(len, choices))
+    if count > MOST_EDITS:
+        raise SinkjaxError(f"{name} is a grid of {count} edits, more than {MOST_EDITS}")
 
 
 def _choices(argument: str, value: Any) -> Sequence[Any]:

@@ -25,7 +25,7 @@ def claim(folder: Path, chosen: Chosen) -> None:
     """
 
     def differences(text: str) -> list[str]:
-        return _differences(read(text, str(folder / CONFIG_FILE)), chosen)
+        return _differences(read(text, str(folder / CONFIG_FILE), folder), chosen)
 
     claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
 

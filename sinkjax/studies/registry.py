@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import document
+from sinkjax.config_files.files import document, user_path
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.studies.study import Study
 
@@ -131,7 +131,7 @@ def choose(name: str) -> Chosen:
 
     Results are an output folder, its config.yaml, or a store. Errors: nothing of that name; a document that is not a config.
     """
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.suffix == STORE_SUFFIX and path.is_dir():
         return _of_store(path)
     if path.suffix == STUDY_FILE:
@@ -151,15 +151,20 @@ def _of_store(path: Path) -> Chosen:
     try:
         attributes = json.loads((path / ".zattrs").read_text(encoding="utf-8"))
         study = attributes.get("study")
-    except (OSError, ValueError, AttributeError):
+        text = "" if study is None else json.dumps({"experiment": study["experiment"], **study["config"]})
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise SinkjaxError(f"{path} is not the store of a sweep") from None
     if study is None:
         return Chosen("sweep", config_type("sweep")(), path.with_name(f"{path.stem}-report"), path)
-    return read(json.dumps({"experiment": study["experiment"], **study["config"]}), str(path), path.parent)
+    return read(f"{text}\n", str(path), path.parent)
 
 
 def read(text: str, what: str, folder: Path | None = None) -> Chosen:
-    """A YAML document as a study's config. Errors: no `experiment`, an unknown one, or fields that do not fit it."""
+    """A YAML document as a study's config.
+
+    folder: of the run that wrote it, if one did: then every field must be in it. Errors: no `experiment`, an unknown one, or
+    fields that do not fit it.
+    """
     values = documents.parse(text, what)
     if "training" in values:
         raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")
@@ -170,4 +175,5 @@ def read(text: str, what: str, folder: Path | None = None) -> Chosen:
         cls = config_type(experiment)
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
-    return Chosen(experiment, documents.build(cls, values, what), folder)
+    config: Any = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
+    return Chosen(experiment, config, folder)

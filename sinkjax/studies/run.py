@@ -112,8 +112,7 @@ def work(
         yield from ((training, training.architecture, None) for training in trainings(config) if training.wanted)
         return
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
-    if config.length > architecture.context:
-        raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
+    check_inputs(config, architecture)
     study = find(chosen.experiment)
     for declared in (study.findings, study.claims, study.figures):  # what they cannot take is refused before hours of a run
         list(declared(config, architecture))
@@ -123,6 +122,17 @@ def work(
             continue
         T, lengths = config.length, [config.length] * spec.prompts
         yield spec, architecture, plan(architecture, spec.edits, lengths, T, spec.probe, memory=memory, dtype=config.dtype)
+
+
+def check_inputs(config: Any, architecture: Config) -> None:
+    """Raise for prompts that no text makes fit the model: longer than its context, or with a BOS outside of its vocabulary.
+
+    config: of a study, or of a suite, in which a field that is None leaves each study its own.
+    """
+    if config.length is not None and config.length > architecture.context:
+        raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
+    if isinstance(config.bos, int) and config.bos not in range(architecture.vocab_size or 0):
+        raise SinkjaxError(f"bos {config.bos} is no token of {config.model}, whose vocabulary has {architecture.vocab_size}")
 
 
 def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:

@@ -143,7 +143,7 @@ def all_prompts(config: Any) -> int:
 
 def control_prompts(config: Any) -> int:
     """The first prompts, on which controls are measured."""
-    return min(int(config.control_prompts), int(config.prompts))
+    return int(config.control_prompts)
 
 
 @dataclass(frozen=True)

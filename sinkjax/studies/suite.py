@@ -34,13 +34,16 @@ def names(config: All | AllTrained) -> list[str]:
 def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     """One study of a suite: its shipped config, on the suite's model, with the fields that the suite states.
 
-    layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them.
+    layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them, and controls
+    are measured on as many prompts as there are at most.
     Errors: a field that does not fit the study.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
     values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
+    if "control_prompts" in values:
+        values["control_prompts"] = min(values["control_prompts"], values["prompts"])
     built: Any = documents.build(config_type(name), values, name)
     return Chosen(name, built)
 
@@ -122,7 +125,9 @@ def _layers(config: All | AllTrained, weights: bool) -> int:
     check_dtype(config.dtype)
     if isinstance(config, AllTrained):
         return 0
-    return open_checkpoint(config.model, config.revision, weights=weights).config.layers
+    architecture = open_checkpoint(config.model, config.revision, weights=weights).config
+    run.check_inputs(config, architecture)
+    return architecture.layers
 
 
 def _write(config: All | AllTrained, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:

@@ -17,7 +17,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, refuse_control
+from sinkjax.model.batch import as_array
 from sinkjax.model.params import RULES, Params
 from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.plan import Hardware, plan_resolved
@@ -26,6 +27,8 @@ from sinkjax.sweeps.shared import baseline
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
+    import xarray
+
     from sinkjax.checkpoints.model import Model
 
 CELLS = ("cells_addressed", "cells_changed")
@@ -111,8 +114,8 @@ class SweepJob:
     def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
         """What a store of this job holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
 
-        Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text; a statistic
-        that has the name of a dimension.
+        Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text; a label that is
+        given twice or holds control characters; a statistic that has the name of a dimension.
         """
         B, T = self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)
@@ -126,13 +129,16 @@ class SweepJob:
         coordinates = (
             {axis: np.arange(size) for axis, size in sizes.items()}
             | self.probe.labels()
-            | {axis: np.asarray(values) for axis, values in labels.items()}
+            | {axis: _as_labels(axis, values) for axis, values in labels.items()}
         )
         for axis, values in coordinates.items():
             if values.shape != (sizes.get(axis),):
                 raise SinkjaxError(f"labels of {axis!r} have shape {values.shape}, but there are {sizes.get(axis, 'no')} entries")
             if values.dtype.kind not in "biufU":
                 raise SinkjaxError(f"labels of {axis!r} must be all numbers or all text, not {values.dtype}")
+            found, counts = np.unique(values, return_counts=True)
+            if counts.max(initial=0) > 1:
+                raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         for name in variables.keys() & {*fixed, "length", "tokens", "done"}:
             raise SinkjaxError(
@@ -159,6 +165,23 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "versions": {"sinkjax": __version__} | versions,
     }
+
+
+def _as_labels(axis: str, values: Any) -> np.ndarray:
+    """Labels of a dimension as an array. Errors: rows of different lengths, control characters, NaN or infinity."""
+    array = np.asarray(as_array(f"labels of {axis!r}", values))
+    if array.dtype.kind == "U":
+        for label in values:  # an array has no NUL at a label's end
+            refuse_control(f"the label {label!r} of {axis!r}", str(label))
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise SinkjaxError(f"labels of {axis!r} must be finite numbers")
+    return array
+
+
+def unchanged(dataset: xarray.Dataset) -> list[str]:
+    """The labels of a sweep's edits that addressed cells and changed none in any prompt: neutral ones, or without effect."""
+    addressed, changed = (dataset[name].sum("prompt").values for name in CELLS)
+    return [str(label) for label in dataset["edit"].values[(addressed > 0) & (changed == 0)]]
 
 
 def digest(*parts: Any) -> str:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.backend import host_memory
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
@@ -115,7 +115,9 @@ def plan_resolved(
     devices = hardware.devices
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
-    memory = device_memory() if hardware.memory is None else hardware.memory
+    memory: Any = device_memory() if hardware.memory is None else hardware.memory
+    if not isinstance(memory, int | float | np.number) or not 0 < memory < math.inf:
+        raise SinkjaxError(f"memory must be a number of bytes above 0, not {memory!r}")
     starts = origins(resolved, config)
     bases = {origin.base for origin in starts} - {None}
     cost = Cost.of(config, T, probe, dtype, hardware.shards, streams=2 if bases else 1)  # the unedited run and one base at a time
@@ -210,15 +212,6 @@ def device_memory() -> int:
     if "bytes_limit" in stats:
         return int(0.9 * stats["bytes_limit"])
     return host_memory() // 2 // jax.local_device_count()
-
-
-def host_memory() -> int:
-    """Bytes that the host can give; on Linux those of its file cache too, which it gives up."""
-    try:
-        entries = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        return int(entries["MemAvailable"].split()[0]) * 1024
-    except (OSError, ValueError, KeyError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _describe(edits: Edits, size: int) -> str:

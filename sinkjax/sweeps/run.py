@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.checkpoints.model import check_model
 from sinkjax.edits.edit import Edit, as_edits, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
@@ -22,7 +23,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
 from sinkjax.sweeps.claims import Claims
-from sinkjax.sweeps.job import CELLS, SweepJob
+from sinkjax.sweeps.job import CELLS, SweepJob, unchanged
 from sinkjax.sweeps.schedule import Chunk, Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
@@ -71,12 +72,14 @@ def sweep(
         check: Whether parameters that are NaN or infinite are refused; False is for the study of a broken model.
 
     Returns:
-        A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched.
+        A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched, and the
+        attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
             not finite; the store is of another sweep; the output cannot be written.
     """
+    check_model(model)
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
@@ -100,7 +103,7 @@ def sweep(
         fill(store, job, progress)
         dataset = store.dataset()
         _refuse_untouched(dataset, resolved)
-        return dataset.load() if out is None else dataset
+        return (dataset.load() if out is None else dataset).assign_attrs(unchanged=unchanged(dataset))
 
 
 def finished(

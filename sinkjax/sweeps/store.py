@@ -250,7 +250,7 @@ def _as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
         if name in attributes:
             raise SinkjaxError(f"the attribute {name!r} is the store's own; choose another name")
     try:
-        return json.loads(json.dumps(attributes))
+        return json.loads(json.dumps(attributes, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise SinkjaxError(f"attributes must be JSON: {error}") from None
 

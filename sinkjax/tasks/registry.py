@@ -69,7 +69,11 @@ def choose(name: str) -> ChosenTraining:
 
 
 def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
-    """A YAML document as a training. Errors: no `training`, an unknown task, or fields that do not fit it."""
+    """A YAML document as a training.
+
+    folder: of the training that wrote it, if one did: then every field must be in it. Errors: no `training`, an unknown task, or
+    fields that do not fit it.
+    """
     values = documents.parse(text, what)
     if KIND not in values:
         if "experiment" in values:
@@ -80,7 +84,8 @@ def read(text: str, what: str, folder: Path | None = None) -> ChosenTraining:
         cls = config_type(name)
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
-    return ChosenTraining(name, documents.build(cls, values, what), folder)
+    config = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
+    return ChosenTraining(name, config, folder)
 
 
 def write(config: Training) -> str:

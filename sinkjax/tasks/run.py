@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+
+from sinkjax.backend import refuse_larger_than_memory
 from sinkjax.config_files.files import CONFIG_FILE, read_text
 from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
 from sinkjax.tasks import registry
 from sinkjax.train import loop
 from sinkjax.train.checkpoint import CHECKPOINTS
 from sinkjax.train.config import Training
+from sinkjax.train.runs import table
+from sinkjax.train.task import HostDataTask, ModelTask, Task
 from sinkjax.train.trained import Trained, load_trained
 
 
@@ -37,10 +44,11 @@ def train(
         What the runs learned.
 
     Raises:
-        SinkjaxError: No task has such a config, or the task refuses it; the folder has other content, or that of another config
-            (naming each field that differs); another process trains in it.
+        SinkjaxError: No task has such a config, or the task refuses it; it needs more memory than this machine has; the folder
+            has other content, or that of another config (naming each field that differs); another process trains in it.
     """
     task = registry.task(config)
+    refuse_larger_than_memory("a training", least_bytes(task, config))
     return loop.train(task, folder, say, tensorboard=tensorboard, save_every=save_every, progress=progress)
 
 
@@ -60,5 +68,18 @@ def load_runs(folder: str | Path) -> Trained:
     document = folder / CONFIG_FILE
     if not document.is_file() or not (folder / CHECKPOINTS).is_dir():
         raise SinkjaxError(f"{folder} is not the folder of a training")
-    config = registry.read(read_text(document), str(document)).config
+    config = registry.read(read_text(document), str(document), folder).config
     return load_trained(folder, registry.task(config))
+
+
+COPIES = 3  # of the parameters of a run: weights and Adam's two means
+
+
+def least_bytes(task: Task, config: Training) -> int:
+    """What a training holds at least: the state of all runs, and the batches of a call where the host makes them."""
+    runs = table(config, task)
+    count = params.count(task.model(task.variants[0])) if isinstance(task, ModelTask) else 0
+    state = COPIES * count * jnp.dtype(config.dtype).itemsize * len(runs)
+    shapes = jax.tree.leaves(task.batch_shapes()) if isinstance(task, HostDataTask) else []
+    batch = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+    return state + batch * config.eval_every * len({run.seed for run in runs})

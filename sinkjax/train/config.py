@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once
+from sinkjax.config_files.checks import above, at_least, each_once, last_seed, typed
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
@@ -55,7 +55,9 @@ class Training:
         raise NotImplementedError
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, seed=0, seeds=1, steps=1, batch=1, eval_every=1, eval_batch=1, data_seed=0)
+        last_seed(self)
         if self.dtype == "float16":
             raise SinkjaxError('dtype "float16" cannot be trained: Adam\'s epsilon is 0 in it; choose bfloat16 or float32')
         each_once(self, "learning_rates")
@@ -90,8 +92,7 @@ class AdamWTraining(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, weight_decay=0, warmup=0, lowest=0)
-        at_least(self, micro_batch=1)
+        at_least(self, weight_decay=0, warmup=0, lowest=0, micro_batch=1)
         if self.lowest > 1:
             raise SinkjaxError(f"lowest must be at most 1, not {self.lowest}")
         if self.clip is not None:

@@ -169,7 +169,7 @@ def claim(folder: Path, task: Task) -> None:
             raise SinkjaxError(f"{what} is no training: it lacks the key {KIND!r}")
         if name != task.name:
             return [f"task was {name}, now {task.name}"]
-        return documents.differences(documents.build(type(task.config), values, what), task.config)
+        return documents.differences(documents.read_whole(type(task.config), values, text, what), task.config)
 
     claim_folder(folder, document, differences, "training")
 

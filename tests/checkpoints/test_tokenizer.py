@@ -16,6 +16,7 @@ from sinkjax.checkpoints import presets, tokenizer
 from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
 from sinkjax.errors import SinkjaxError
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
+from tests.robustness import broken
 
 TEXTS = [
     "Hello world",
@@ -258,3 +259,36 @@ def test_a_folder_without_tokenizer_loads_and_encode_explains(folder):
 
 def test_a_tokenizer_is_a_value(smollm2_unread):
     assert dataclasses.replace(smollm2_unread.tokenizer, bos=None).encode("a") == smollm2_unread.tokenizer.encode("a")
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+            "is not a tokenizer: Precompiled",
+        ),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "the tokenizer cannot encode the text: chunk size"),
+        ({"decoder": {"type": "Strip", "content": "a", "start": 9, "stop": 9}}, "the tokenizer cannot decode the tokens"),
+        (
+            {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "b"}},
+            "cannot encode the text: WordLevel",
+        ),
+    ],
+    ids=["file", "text", "tokens", "word"],
+)
+def test_a_panic_of_the_tokenizers_package_is_one_sentence(part, sentence, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**broken.words(), **part}))
+
+    def use() -> str:
+        read = tokenizer.read_folder_tokenizer(tmp_path, {})
+        return read.decode(read.encode("a b"))
+
+    with pytest.raises(SinkjaxError, match=sentence) as refused:
+        use()
+    assert "\n" not in str(refused.value)
+
+
+def test_an_interruption_is_no_error_of_a_tokenizer():
+    with pytest.raises(KeyboardInterrupt), tokenizer.refusing("the tokenizer"):
+        raise KeyboardInterrupt

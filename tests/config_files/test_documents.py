@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
@@ -15,7 +16,7 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya.mask import Mask
 from sinkjax.studies.papers.sweep import Sweep
-from sinkjax.studies.registry import Chosen, read
+from sinkjax.studies.registry import Chosen, choose, read
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def test_exponents_without_a_dot_are_numbers():
         ("", "must hold keys and values"),
         ("{1: 2}", "must hold keys and values"),
         ("count: 2001-99-99", "not valid YAML"),
-        ("count: !!python/object:os.system {}", "not valid YAML"),
+        ("count: !!python/object:os.system {}", "the tag 'tag:yaml.org,2002:python/object:os.system' is not allowed (line 1)"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, sentence: str):
@@ -69,6 +70,59 @@ def test_what_is_wrong_is_named(text: str, sentence: str):
     assert sentence in str(error.value)
     assert str(error.value).startswith("file")
     assert "\n" not in str(error.value)
+
+
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (BOMB, "more than 20000 values are too many"),
+        ("a: &a 1\nb: [" + "*a, " * 101 + "1]", "more than 100 aliases are too many"),
+        ("a: &a {b: *a}", "the alias *a stands inside of what it names (line 1)"),
+        ("a: " + "[" * 100_000, "more than 40 levels are too many"),
+        ("".join(f"k{n}: 1\n" for n in range(301)), "301 keys in one mapping are more than 300"),
+        ("a: " + "x" * 1_000_000, "is longer than a config may be"),
+        ("a: !!float", "the tag 'tag:yaml.org,2002:float' is not allowed (line 1)"),
+        ("a: !!timestamp x", "is not allowed"),
+        ("a: !mine x", "the tag '!mine' is not allowed"),
+        ("count: 0x" + "f" * 9000, "count must be a whole number, not one of more than 64 bits"),
+    ],
+    ids=["bomb", "aliases", "cycle", "levels", "keys", "bytes", "float", "timestamp", "own tag", "digits"],
+)
+def test_what_is_too_much_for_a_config_is_refused_at_once(text: str, sentence: str):
+    begun = time.process_time()
+    with pytest.raises(SinkjaxError) as error:
+        build(text)
+    assert sentence in str(error.value)
+    assert time.process_time() - begun < 2
+
+
+def test_an_alias_and_a_merge_are_read():
+    assert documents.parse("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: *a", "file") == {
+        "a": {"x": 1},
+        "b": {"x": 1, "y": 2},
+        "c": {"x": 1},
+    }
+
+
+def test_a_list_for_a_pair_has_two_entries():
+    with pytest.raises(SinkjaxError, match="pair must be a list of 2, not of 1"):
+        documents.convert([1], tuple[int, int], "pair")
+    assert documents.convert([1, 2], tuple[int, int], "pair") == (1, 2)
+
+
+@pytest.mark.parametrize("end", range(1, 400, 7))
+def test_a_run_does_not_read_the_config_of_a_run_that_is_cut(tmp_path, end):
+    whole = documents.write("kiya/mask", Mask())
+    (tmp_path / "config.yaml").write_text(whole)
+    assert choose(str(tmp_path)).config == Mask()
+    (tmp_path / "config.yaml").write_text(whole[:-end])
+    with pytest.raises(SinkjaxError, match=re.escape(str(tmp_path))):
+        choose(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +151,7 @@ def test_a_config_refuses_values_that_make_no_study(fields: dict, sentence: str)
 )
 @example(prompts=1, text="a\x85 b\u2028", bos="model", eps=0.5, layers=[])  # YAML's own line breaks
 def test_a_written_config_reads_back_as_itself(prompts, text, bos, eps, layers):
-    config = Mask(prompts=prompts, text=text, bos=bos, eps=eps, map_layers=tuple(layers))
+    config = Mask(prompts=prompts, control_prompts=1, text=text, bos=bos, eps=eps, map_layers=tuple(layers))
     assert read(documents.write("kiya/mask", config), "file") == Chosen("kiya/mask", config)
 
 

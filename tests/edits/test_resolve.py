@@ -87,6 +87,9 @@ def test_refusals(tiny_config, message: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+FAR_AND_BACK = sinkjax.compose(sinkjax.shift_positions(key=2**29), sinkjax.shift_positions(key=-(2**29)))
+
+
 def test_a_slice_may_reach_beyond_a_short_prompt_but_not_be_beyond_all(tiny_config) -> None:
     drop_mlp(slice(5, 10)).resolve(tiny_config, LENGTHS, T)
     with pytest.raises(SinkjaxError, match="addresses no causally visible cell"):
@@ -173,3 +176,26 @@ def test_resolved_arrays_have_the_shapes_of_their_kind(tiny_config, data: st.Dat
         assert term.query.any() or term.key.any()
         shapes.add(tuple((leaf.shape, str(leaf.dtype)) for leaf in map(np.asarray, jax.tree.leaves(term))))
     assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("edit", [sinkjax.set_positions(query=2**31 - 1), sinkjax.shift_positions(key=2**31 - 6), FAR_AND_BACK])
+def test_positions_beyond_the_context_are_indices_of_32_bits(edit, tiny_config):
+    for term in edit.resolve(tiny_config, [6], 6):
+        assert term.value.dtype == np.int32
+        assert np.abs(term.value.astype(np.int64)).max() > tiny_config.context
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        sinkjax.set_positions(query=2**40),
+        sinkjax.set_positions(key=-(2**31) - 1),
+        sinkjax.shift_positions(query=2**32),
+        sinkjax.shift_positions(key=2**31 - 5),
+        sinkjax.compose(sinkjax.shift_positions(query=2**30), sinkjax.shift_positions(query=2**30)),
+    ],
+    ids=lambda edit: edit.label,
+)
+def test_positions_of_more_than_32_bits_are_refused(edit, tiny_config):
+    with pytest.raises(SinkjaxError, match="rotary indices"):
+        edit.resolve(tiny_config, [6], 6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
@@ -212,3 +213,20 @@ def test_an_interval_says_what_it_lacks():
 @pytest.mark.parametrize(("count", "words"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e12, "2.0 TB")])
 def test_bytes_in_words(count, words):
     assert in_words(count) == words
+
+
+def test_a_control_character_in_a_figure_leaves_the_picture_sound():
+    """A model's tokens may hold any character; XML holds few control characters, and a browser shows no broken image."""
+    figure = Figure(figsize=(2, 1))
+    figure.text(0, 0, "a\x00b\x0cc\x1bd\ufffee")
+    drawing = Drawing("picture", figure, "A caption")
+    assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
+
+
+def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):
+    rows = tuple(dataclasses.replace(entry, condition="\x1b[31mred") for entry in section.rows)
+    loud = dataclasses.replace(section, title="\x1b]0;title\a", findings=("\x9b1m",), rows=rows, featured=("\x1b[31mred",))
+    show_section(loud)
+    shown = capsys.readouterr().out
+    assert not {*shown} & {*"\x1b\a\x9b"}
+    assert "\\x1b[31mred" in shown

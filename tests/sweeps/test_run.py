@@ -176,3 +176,26 @@ def test_a_mesh_of_one_device_keeps_a_sweep_there(tiny_config, tiny_params):
     placed = Model(tiny_config, jax.device_put(tiny_params, copies), None, {})
     result = sinkjax.sweep(placed, prompts(tiny_config), [sinkjax.compose()], probe=PROBE)
     assert result.attrs["sweep"]["mesh"] == {}
+
+
+def test_edits_that_change_no_cell_are_listed(tiny_config, model):
+    edits = [sinkjax.compose(), sinkjax.add_logit(0, 0.0), sinkjax.mask_key(0), sinkjax.mask_key(11, layers=0)]
+    result = sinkjax.sweep(model, prompts(tiny_config)[:1], edits, probe=PROBE)  # no query comes after key 11
+    assert result.attrs["unchanged"] == ["add_logit(key=0, value=0)", "mask_key(key=11, layers=0)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"edits": [sinkjax.mask_key(0)] * 2}, r"labels of 'edit' name 'mask_key\(key=0\)' twice"),
+        ({"labels": {"prompt": ["a", "a"]}}, "labels of 'prompt' name 'a' twice"),
+        ({"labels": {"prompt": ["a", "b\0"]}}, "the label .* of 'prompt' holds the control character"),
+        ({"attributes": {"a": {"b": float("nan")}}}, "attributes must be JSON"),
+        ({"memory": float("nan")}, "memory must be a number of bytes above 0"),
+        ({"edits": [sinkjax.set_positions(query=2**40)]}, "rotary indices are whole numbers of 32 bits"),
+    ],
+    ids=["edits", "labels", "NUL", "NaN", "memory", "position"],
+)
+def test_what_would_be_misread_is_refused(tiny_config, model, options, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        sinkjax.sweep(model, prompts(tiny_config)[:2], **{"edits": [sinkjax.mask_key(0)], **options})

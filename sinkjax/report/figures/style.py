@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -21,6 +22,7 @@ WIDTH = 9.0  # inches, of a figure as wide as the page's text
 DPI = 160
 MOST_COLUMNS = 3  # of small panels, so that their ticks stay legible
 HEADS = 10.0  # per cent that the axis of a share of heads reaches at least
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # a model's tokens may hold them
 LETTERS, MARK = 112, 7  # of a legend as wide as a figure, and what a mark takes beside its name
 SETTINGS: Any = {
     "font.size": 10,
@@ -106,4 +108,5 @@ def render(figure: Figure, kind: str) -> bytes:
 
     with matplotlib.rc_context(SETTINGS), io.BytesIO() as buffer:
         figure.savefig(buffer, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
-        return buffer.getvalue()
+        drawn = buffer.getvalue()
+    return NOT_XML.sub("\ufffd", drawn.decode()).encode() if kind == "svg" else drawn

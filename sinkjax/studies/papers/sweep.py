@@ -10,7 +10,7 @@ import tyro
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.config_files.checks import at_least, below, share
+from sinkjax.config_files.checks import at_least, below, each_once, share
 
 DRAWN = 9  # edits of a figure, so that its panels stay legible
 
@@ -37,6 +37,7 @@ class Sweep(st.StudyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        each_once(self, "probe")
         at_least(self, key=0)
         below(self, "key", "length")
         share(self, "eps")

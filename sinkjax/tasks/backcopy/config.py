@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.config_files.checks import at_least
+from sinkjax.config_files.checks import at_least, typed
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import AdamWTraining
@@ -26,6 +26,7 @@ class Backcopy:
     """the text whose bigrams are used: "packaged" or a path"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, context=3, characters=2, triggers=0)
         if self.triggers >= self.characters:
             raise SinkjaxError(f"triggers must be below characters ({self.characters}), not {self.triggers}")

@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.files import user_path
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks.backcopy.config import Backcopy
@@ -120,7 +120,7 @@ def _text(source: str) -> str:
     if source == "packaged":
         return "\n".join(packaged_documents())
     try:
-        return Path(source).expanduser().read_text(encoding="utf-8-sig")
+        return user_path(source).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise SinkjaxError(f"{source} is not UTF-8 text") from None
     except OSError as error:

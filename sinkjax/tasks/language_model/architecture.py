@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkjax.config_files.checks import above, at_least, only_for
+from sinkjax.config_files.checks import above, at_least, only_for, typed
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import (
     AttentionBiasName,
@@ -88,6 +88,7 @@ class Architecture:
     """of matrix products ("highest": full float32 on every device)"""
 
     def __post_init__(self) -> None:
+        typed(self)
         at_least(self, layers=1, width=1, heads=1, kv_heads=1, head_dim=1, mlp_width=1, window=1)
         above(self, rope_theta=0, norm_eps=0)
         only_for(self, "rope_theta", self.position == "rope", f"the position 'rope', not for {self.position!r}")

@@ -7,10 +7,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once
+from sinkjax.config_files.checks import above, at_least, each_once, typed
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.names import NormaliserName
 from sinkjax.train.config import Training
+
+LONGEST = 100_000  # tokens of a sequence, and numbers in a token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,8 @@ class Trigger(Sequences):
     """targets of models with a residual stream: the input is added to them"""
 
     def __post_init__(self) -> None:
+        typed(self)
+        at_least(self, LONGEST, width=1, length=1, first=0, last=0)
         one_of("bos", self.bos, ("flag", "noisy", "none"))
         if self.width < 4:
             raise SinkjaxError(f"width must be at least 4, two flags, a number of noise and the bias channel, not {self.width}")

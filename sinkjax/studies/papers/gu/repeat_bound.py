@@ -11,7 +11,7 @@ import numpy as np
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.config_files.checks import refuse, share
+from sinkjax.config_files.checks import at_least, refuse, share
 from sinkjax.studies.papers.gu._first_token import NOTHING, largest_rate
 
 BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
@@ -37,6 +37,7 @@ class RepeatBound(st.StudyConfig):
         super().__post_init__()
         share(self, "eps")
         share(self, "tolerance")
+        at_least(self, longest=1)
         refuse(self.longest < self.length, f"longest must be at least length ({self.length}), not {self.longest}")
 
 

@@ -1,0 +1,26 @@
+"""A field of another type, or of a size that cannot exist, is refused wherever a config is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinkjax.config_files.checks import LARGEST, MOST
+from sinkjax.data.config import Corpus
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.papers.kiya.mask import Mask
+from sinkjax.tasks.trigger.config import TriggerTraining
+
+
+def test_the_bounds_themselves_are_allowed():
+    assert Mask(prompts=MOST["prompts"], seed=LARGEST).prompts == MOST["prompts"]
+    assert TriggerTraining(seed=LARGEST - 1, seeds=2).seeds == 2
+    assert Corpus(limit=10**12).limit == 10**12  # bytes of a text need more than 32 bits
+    for fields in ({"prompts": MOST["prompts"] + 1}, {"seed": LARGEST + 1}):
+        with pytest.raises(SinkjaxError, match="must be at most"):
+            Mask(**fields)
+
+
+@pytest.mark.parametrize("steps", [2.5, True, "3", None, float("nan")])
+def test_a_number_of_steps_is_a_whole_number(steps):
+    with pytest.raises(SinkjaxError, match="steps must be a whole number"):
+        TriggerTraining(steps=steps)
