@@ -61,6 +61,10 @@ def handled() -> Iterator[None]:
     try:
         yield
         check()
+    except BaseException as error:  # code on the way may have made another error of it
+        if _state.number is None:
+            raise
+        raise Interrupted(_state.number) from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = hook

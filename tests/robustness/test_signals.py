@@ -121,6 +121,21 @@ def test_a_process_that_was_started_to_ignore_a_signal_ignores_it():
         signal.signal(signal.SIGINT, before)
 
 
+def again(error: type[BaseException] | None) -> None:
+    """Code that catches what a signal raises, and raises another error or none."""
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        wait()
+    except BaseException:
+        if error:
+            raise error from None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, None])
+def test_code_that_catches_everything_hides_no_signal(error):
+    assert interrupted(lambda: again(error))[0] == signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("verb", ["run", "sweep", "train", "report"])
 def test_the_line_says_how_to_go_on(verb, number, capsys, monkeypatch):
