@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -114,7 +115,7 @@ def plan_resolved(
     devices = hardware.devices
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
-    memory = device_memory() if hardware.memory is None else hardware.memory
+    memory: Any = device_memory() if hardware.memory is None else hardware.memory
     if not isinstance(memory, int | float | np.number) or not 0 < memory < math.inf:
         raise SinkjaxError(f"memory must be a number of bytes above 0, not {memory!r}")
     starts = origins(resolved, config)
