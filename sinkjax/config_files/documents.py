@@ -75,6 +75,12 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
             if number > most:
                 raise SinkjaxError(f"more than {most} {what} are too many for a config{line}")
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        value = int(super().construct_yaml_int(node))
+        if abs(value) >= LARGEST:
+            raise SinkjaxError(f"a whole number has more than 64 bits (line {node.start_mark.line + 1})")
+        return value
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         line = f" (line {node.start_mark.line + 1})"
         if len(node.value) > MOST_KEYS:
@@ -88,6 +94,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         return super().construct_mapping(node, deep)
 
 
+Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
 Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )

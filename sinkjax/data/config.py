@@ -96,7 +96,8 @@ class Blocks:
 
     def __post_init__(self) -> None:
         typed(self)
-        at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0, data_seed=0)
+        at_least(self, context=1, batch=1, prefix=0, fixed_token=0, repeated_blocks=0, repeated_rows=0)
+        at_least(self, 2**32 - 1, data_seed=0)  # that of a run is a hash
         one_of("bos", self.bos, ("first", "none"))
         above(self, unique=0)
         if self.unique > 1:

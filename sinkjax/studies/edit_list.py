@@ -24,7 +24,7 @@ from typing import Any
 
 import sinkjax
 from sinkjax.edits.edit import Edit
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, unknown
 
 CONSTRUCTORS = (
     "add_logit",
@@ -41,7 +41,7 @@ CONSTRUCTORS = (
 SELECTORS = ("layers", "heads", "kv_heads", "queries", "keys", "dims", "distances", "key", "position")
 NUMBERS = ("value", "factor")
 EACH, LABEL, COMPOSE = "each", "label", "compose"
-SLICE = re.compile(r"(\d*):(\d*)(?::([1-9]\d*))?")
+SLICE = re.compile(r"(\d{,18}):(\d{,18})(?::([1-9]\d{,17}))?")
 INFINITY = re.compile(r"[-+]?\.?(?:inf|Inf|INF|infinity)")  # .inf is how YAML writes it, inf how Python and JSON do
 MOST_EDITS = 100_000
 
@@ -149,5 +149,5 @@ def _selector(argument: str, value: Any) -> Any:
         return value
     found = SLICE.fullmatch(value)
     if found is None:
-        raise SinkjaxError(f'{argument} {value!r} is neither a number, a list of numbers nor a slice such as "0:30"')
+        raise SinkjaxError(f'{argument} {value[:LONGEST]!r} is neither a number, a list of numbers nor a slice such as "0:30"')
     return slice(*(int(end) if end else None for end in found.groups()))

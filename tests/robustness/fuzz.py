@@ -180,9 +180,13 @@ def read_tokenizer(path: Path) -> None:
 
 
 def read_gguf(path: Path) -> None:
+    """A GGUF as `load` reads it, without the device."""
     from sinkjax.checkpoints.gguf import read_gguf_checkpoint
+    from sinkjax.checkpoints.names import slots
+    from sinkjax.checkpoints.stream import check_names
 
     checkpoint = read_gguf_checkpoint(path)
+    check_names(checkpoint, slots(checkpoint.config, checkpoint.names))
     for tensor in checkpoint.tensors.values():
         tensor.array()
     if checkpoint.tokenizer is not None:
