@@ -115,9 +115,10 @@ def plan_resolved(
     devices = hardware.devices
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
-    memory: Any = device_memory() if hardware.memory is None else hardware.memory
-    if not isinstance(memory, int | float | np.number) or not 0 < memory < math.inf:
-        raise SinkjaxError(f"memory must be a number of bytes above 0, not {memory!r}")
+    given: Any = device_memory() if hardware.memory is None else hardware.memory
+    if not isinstance(given, int | float | np.number) or not 0 < given < math.inf:
+        raise SinkjaxError(f"memory must be a number of bytes above 0, not {given!r}")
+    memory = int(given)
     starts = origins(resolved, config)
     bases = {origin.base for origin in starts} - {None}
     cost = Cost.of(config, T, probe, dtype, hardware.shards, streams=2 if bases else 1)  # the unedited run and one base at a time
