@@ -48,7 +48,9 @@ def printable(text: str) -> str:
 
 
 def refuse_control(what: str, text: str, but: str = "") -> None:
-    """Raise an error that names the first control character of a text that is none of `but`, and its position."""
+    """Raise an error that names the first control character (or half a character) of a text, none of `but`, and its position."""
     found = next((entry for entry in CONTROL.finditer(text) if entry.group() not in but), None)
     if found:
-        raise SinkjaxError(f"{what} holds the control character {found.group()!r} at position {found.start()}")
+        half = "\ud800" <= found.group() <= "\udfff"
+        kind = "half a character," if half else "the control character"
+        raise SinkjaxError(f"{what} holds {kind} {found.group()!r} at position {found.start()}")

@@ -94,7 +94,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         return super().construct_mapping(node, deep)
 
 
-Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)  # type: ignore[type-var]
 Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )

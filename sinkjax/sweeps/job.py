@@ -138,7 +138,8 @@ class SweepJob:
                 raise SinkjaxError(f"labels of {axis!r} must be all numbers or all text, not {values.dtype}")
             found, counts = np.unique(values, return_counts=True)
             if counts.max(initial=0) > 1:
-                raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice")
+                how = "; name one of the edits otherwise with edit.named(label)" * (axis == "edit")
+                raise SinkjaxError(f"labels of {axis!r} name {found[counts.argmax()].item()!r} twice{how}")
         fixed: dict[str, tuple[tuple[str, ...], np.ndarray]] = {axis: ((axis,), values) for axis, values in coordinates.items()}
         for name in variables.keys() & {*fixed, "length", "tokens", "done"}:
             raise SinkjaxError(

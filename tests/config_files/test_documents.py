@@ -167,7 +167,7 @@ class Reader12(yaml.SafeLoader):
 
 for reader, tag, pattern in (
     (Reader11, "bool", "[yYnN]"),
-    (Reader11, "float", r"[-+]?([0-9][0-9_]*)?(\.[0-9.]*)?([eE][-+]?[0-9]+)?"),
+    (Reader11, "float", r"[-+]?([0-9][0-9_]*(\.[0-9.]*)?|\.[0-9.]*)([eE][-+]?[0-9]+)?"),
     (Reader12, "null", "null|Null|NULL|~|"),
     (Reader12, "bool", "true|True|TRUE|false|False|FALSE"),
     (Reader12, "int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
@@ -182,6 +182,7 @@ like_other_things = st.text(alphabet="0123456789+-._:eExobyntfaN~=<", max_size=6
 
 @given(st.text() | like_other_things)
 @example("0E0")
+@example("E0")
 @example("y")
 def test_every_text_reads_back_as_itself_by_yaml_1_1_and_1_2(text):
     document = {"value": text, "list": [text], "mapping": {text: {"more": text}}}

@@ -204,7 +204,7 @@ def test_repeated_blocks_fill_their_rows_and_no_others(counted):
         ({"unique": 1.5}, "unique must be at most 1"),
         ({"repeated_blocks": 3}, "must both be 0 or both be above 0"),
         ({"repeated_blocks": 3, "repeated_rows": 9}, r"repeated_rows must be at most batch \(8\)"),
-        ({"bos": "model"}, "unknown bos 'model'.*allowed: first, none"),
+        ({"bos": "model"}, "bos must be 'first' or 'none', not the text 'model'"),
         ({"data_seed": -1}, "data_seed must be at least 0"),
     ],
 )

@@ -78,7 +78,7 @@ def test_texts_must_be_a_list_of_strings(smollm2_unread):
     refused("must be a sequence of strings", smollm2_unread, "one text")
     refused("must be a sequence of strings", smollm2_unread, ["a", 3])
     refused("must be a sequence of strings", smollm2_unread, None)
-    refused("half a character, .*, at position 1", smollm2_unread, ["a\ud800"])
+    refused("half a character, .* at position 1", smollm2_unread, ["a\ud800"])
     refused("texts is empty: at least one prompt", smollm2_unread, [])
 
 

@@ -12,6 +12,7 @@ import copy
 import itertools
 import json
 import random
+import re
 import struct
 import sys
 import tempfile
@@ -153,7 +154,7 @@ def read_document(path: Path) -> None:
     from sinkjax.tasks import registry as trainings
 
     text = path.read_text(encoding="utf-8", errors="replace")
-    if "training" in text:
+    if re.search("^training:", text, re.MULTILINE):
         trainings.read(text, "the file")
         return
     chosen = registry.read(text, "the file")

@@ -43,7 +43,7 @@ for line in sys.stdin:
     out, labels = line.split()
     computed.clear()
     try:
-        sinkjax.sweep(model, tokens, edits, probe=probe, out=out, labels={"prompt": [labels] * 4}, progress=False)
+        sinkjax.sweep(model, tokens, edits, probe=probe, out=out, labels={"prompt": [f"{labels} {n}" for n in range(4)]}, progress=False)
         print(*computed, flush=True)
     except sinkjax.SinkjaxError as error:
         print("refused:", error, flush=True)

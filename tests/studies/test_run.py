@@ -195,3 +195,11 @@ def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):
     section = run.build(chosen, chosen.folder)
     assert section.featured == ("none", "mask_key(key=0)")
     assert (tmp_path / "mine-report" / "report.html").is_file()
+
+
+def test_a_page_names_the_edits_that_changed_no_cell(files, tmp_path):
+    edits = [{"compose": []}, {"add_logit": {"key": 0, "value": 0.0}}, {"mask_key": {"key": 0}}]
+    section = run.carry_out(study("sweep", files, edits=edits, probe=["resid_max"]), tmp_path)
+    said = "Of the edits of sweep, these changed no cell in any prompt: add_logit(key=0, value=0)."
+    assert [note for note in section.notes if "no cell" in note] == [said]
+    assert said in (tmp_path / "report.html").read_text()

@@ -32,7 +32,7 @@ def test_a_kind_compiles_once_whatever_its_layers_heads_positions_and_strengths(
     edits = [
         sinkjax.add_logit(
             int(rng.integers(4)), strengths[n % 5], layers=sorted(rng.choice(LAYERS, 1 + n % 2)), heads=n % 6 if n % 3 else None
-        )
+        ).named(f"edit {n}")
         for n in range(50)
     ]
     edits += [sinkjax.drop_mlp(position, layers=layer) for position in range(5) for layer in range(LAYERS)] + [sinkjax.compose()]
