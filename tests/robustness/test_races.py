@@ -41,9 +41,10 @@ sinkjax.sweep(model, tokens, edits, probe=probe, progress=False)
 print("ready", flush=True)
 for line in sys.stdin:
     out, labels = line.split()
+    named = [f"{labels} {number}" for number in range(4)]
     computed.clear()
     try:
-        sinkjax.sweep(model, tokens, edits, probe=probe, out=out, labels={"prompt": [f"{labels} {n}" for n in range(4)]}, progress=False)
+        sinkjax.sweep(model, tokens, edits, probe=probe, out=out, labels={"prompt": named}, progress=False)
         print(*computed, flush=True)
     except sinkjax.SinkjaxError as error:
         print("refused:", error, flush=True)
