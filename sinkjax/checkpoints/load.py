@@ -10,7 +10,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
+from sinkjax.checkpoints.architectures import architecture, architectures
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
@@ -30,11 +30,11 @@ def load(
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Load a model of the Llama family, or any that `save` wrote; no weight's value is changed beyond the cast.
+    """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
 
     Args:
         source: A preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a
-            model on the hub (`architectures.ARCHITECTURES`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
+            model on the hub (`architectures.architectures`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
             "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its
             architecture and tokenizer with random weights (`untrained.draw_params`), for which none are read.
         dtype: Of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
@@ -44,7 +44,7 @@ def load(
         ignore_keys: Config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they
             are not understood.
         assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings,
-            hidden_act, max_position_embeddings, every size and (but for the documented absences in `hf_config.DEFAULTS`)
+            hidden_act, max_position_embeddings, every size and (but for the documented absences in its family's `defaults`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
 
     Returns:
@@ -76,17 +76,17 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`.
 
-    weights: whether they must be there. Without, a name of ARCHITECTURES needs no network, and has no tokenizer.
+    weights: whether they must be there. Without, a name of `architectures` needs no network, and has no tokenizer.
     """
     if source.startswith(PREFIX):
         trained = source.removeprefix(PREFIX)
         if trained.startswith(PREFIX):
             raise SinkjaxError(f"{PREFIX!r} stands before a trained model, once, not as in {source!r}")
         return untrained(open_checkpoint(trained, revision, ignore_keys, assume, weights=False), source)
-    if source in ARCHITECTURES:
+    if source in architectures():
         if not weights and revision is None:
             return architecture(source)
-        return open_checkpoint(ARCHITECTURES[source].hub, revision, ignore_keys, assume, weights)
+        return open_checkpoint(architectures()[source].hub, revision, ignore_keys, assume, weights)
     path = Path(source).expanduser()
     hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
     if revision is not None and not hub:
@@ -108,7 +108,10 @@ def open_checkpoint(
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
     raise unknown(
-        "model", source, [*PRESETS, *packaged(), *ARCHITECTURES], "; or an existing folder, a .gguf file, or a hub id owner/name"
+        "model",
+        source,
+        [*PRESETS, *packaged(), *architectures()],
+        "; or an existing folder, a .gguf file, or a hub id owner/name",
     )
 
 

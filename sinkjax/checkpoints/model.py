@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.model.config import Config
@@ -24,7 +25,7 @@ class Checkpoint:
 
     where: str
     config: Config
-    names: Mapping[str, str] | None
+    names: Table | None
     tensors: Mapping[str, Tensor]
     ignored: tuple[str, ...]
     tokenizer: Any

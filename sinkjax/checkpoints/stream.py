@@ -36,16 +36,17 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     arrays: dict[str, jax.Array] = {}
     digest = hashlib.sha256()
-    for name, slot in wanted.items():
-        tensor = checkpoint.tensors[name]
+    for name, filled in wanted.items():
+        tensor, what = checkpoint.tensors[name], f"{name} of {checkpoint.where}"
         digest.update(tensor.raw.data)
-        place, what = params.sharding(leaves[slot.leaf], auto) if auto else None, f"{name} of {checkpoint.where}"
-        if slot.layer is None and not slot.transposed:
-            arrays[slot.leaf] = whole(tensor, dtype, place, what)
-            continue
-        if slot.leaf not in arrays:
-            arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
-        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what)
+        for slot in filled:
+            place = params.sharding(leaves[slot.leaf], auto) if auto else None
+            if not slot.place and not slot.transposed:
+                arrays[slot.leaf] = whole(tensor, dtype, place, what)
+                continue
+            if slot.leaf not in arrays:
+                arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
+            arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what)
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
 
 
@@ -61,22 +62,22 @@ def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str) ->
 def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str) -> jax.Array:
     """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
     replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
-    value = jax.device_put(tensor.array(), replicated).block_until_ready()  # the host's copy is let go here
-    array, finite = _write(array, value, slot.layer or 0, slot.layer is not None, slot.transposed)
+    value = jax.device_put(slot.cut(tensor.array()), replicated).block_until_ready()  # the host's copy is let go here
+    array, finite = _write(array, value, slot.place, slot.transposed)
     if not finite:  # also waits until the device has let go of the mapped bytes
         raise SinkjaxError(f"{what} holds NaN or infinity in {array.dtype}")
     return array
 
 
-@partial(jax.jit, donate_argnums=0, static_argnums=(3, 4))
-def _write(array: jax.Array, value: jax.Array, layer: int, stacked: bool, transposed: bool) -> tuple[jax.Array, jax.Array]:
+@partial(jax.jit, donate_argnums=0, static_argnums=3)
+def _write(array: jax.Array, value: jax.Array, place: tuple[int, ...], transposed: bool) -> tuple[jax.Array, jax.Array]:
     block = (value.T if transposed else value).astype(array.dtype)
-    block = block.reshape((1, *array.shape[1:]) if stacked else array.shape)
-    start = (layer, *[0] * (array.ndim - 1))
+    block = block.reshape(*[1] * len(place), *array.shape[len(place) :])
+    start = (*place, *[0] * (array.ndim - len(place)))
     return jax.lax.dynamic_update_slice(array, block, start), jnp.isfinite(block).all()
 
 
-def check_names(checkpoint: Checkpoint, wanted: dict[str, Slot]) -> None:
+def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
     """Raise unless the checkpoint holds exactly the wanted tensors, in the wanted shapes."""
     tensors, where = checkpoint.tensors, checkpoint.where
     missing = sorted(wanted.keys() - tensors.keys())
@@ -89,8 +90,8 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, Slot]) -> None:
             check_tied(checkpoint, table["embed"], name)
         elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
             hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
-            raise unknown(f"tensor in {where}:", name, {slot.pattern for slot in wanted.values()}, hint)
-    for name, slot in wanted.items():
+            raise unknown(f"tensor in {where}:", name, {slot.pattern for filled in wanted.values() for slot in filled}, hint)
+    for name, (slot, *_) in wanted.items():
         if tensors[name].shape != slot.stored:
             raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}")
 

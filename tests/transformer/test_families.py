@@ -1,0 +1,66 @@
+"""Every family against transformers, on shapes drawn from a seed: in float64 without its float32 casts, and in float32 as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import sinkjax
+from sinkjax import Capture, Probe, Site
+from sinkjax.checkpoints.family import families
+from tests.model import families as small
+from tests.model import reference
+
+PROBE = Probe(attention=range(small.LAYERS), capture=(Capture(Site.RESID),), attention_received=True)
+TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, (len(small.LENGTHS), max(small.LENGTHS)))
+CASES = [
+    pytest.param(family, seed, id=f"{family}-{seed}", marks=[pytest.mark.long] if seed else [])
+    for family in small.DRAWS
+    for seed in small.SEEDS
+]
+
+
+def ours(folder: Path, dtype: str) -> dict[str, np.ndarray]:
+    """The whole batch, padded."""
+    with jax.enable_x64(dtype == "float64"):
+        model = sinkjax.load(folder, dtype=dtype)
+        out = sinkjax.forward(model.params, TOKENS, model.config, probe=PROBE, lengths=np.array(small.LENGTHS))
+    names = ("resid", "attention", "attention_received")
+    return {"logits": np.asarray(out.logits), **{name: np.asarray(out.record[name]) for name in names}}
+
+
+def largest_differences(folder: Path, found: dict[str, np.ndarray], dtype: torch.dtype) -> dict[str, float]:
+    """Over prompts, each alone and unpadded in transformers."""
+    model, largest = small.read_model(folder, dtype), dict.fromkeys(found, 0.0)
+    for b, length in enumerate(small.LENGTHS):
+        want = small.observe(model, TOKENS[b, :length])
+        later = np.arange(length, 0, -1)
+        want["attention_received"] = want["attention"].sum(axis=-2) / later  # it is causal: only queries key <= i count
+        here = {
+            "logits": found["logits"][b, :length],
+            "resid": found["resid"][b, :, :length],
+            "attention": found["attention"][b, :, :, :length, :length],
+            "attention_received": found["attention_received"][b, :, :, :length],
+        }
+        for name, array in here.items():
+            assert array.shape == want[name].shape
+            largest[name] = max(largest[name], float(np.abs(array - want[name]).max()))
+    return largest
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_equal_to_transformers(family: str, seed: int, tmp_path: Path) -> None:
+    small.write_model(family, seed, tmp_path)
+    with reference.without_float32_casts():
+        exact = largest_differences(tmp_path, ours(tmp_path, "float64"), torch.float64)
+    single = largest_differences(tmp_path, ours(tmp_path, "float32"), torch.float32)
+    assert max(exact.values()) < 1e-9, exact
+    assert max(single.values()) < 2e-4, single
+
+
+def test_every_family_is_drawn() -> None:
+    assert small.DRAWS.keys() == families().keys()
