@@ -92,7 +92,7 @@ def llama_values(config: Config) -> dict[str, Any]:
         "rms_norm_eps": norm.eps,
         "rope_theta": rope.theta,
         "rope_scaling": None if rope.scaling is None else {"rope_type": KINDS[type(rope.scaling)], **scaling},
-        "hidden_act": next(name for name, own in ACTIVATIONS.items() if own == config.activation),
+        "hidden_act": next((name for name, own in ACTIVATIONS.items() if own == config.activation), "silu"),
         "tie_word_embeddings": config.tied,
         "attention_bias": config.qkv_bias,
         "mlp_bias": config.mlp_bias,

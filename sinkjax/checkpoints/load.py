@@ -20,6 +20,7 @@ from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.params import check_dtype
+from sinkjax.model.positions import Learned
 
 
 def load(
@@ -29,6 +30,7 @@ def load(
     mesh: Mesh | None = None,
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
+    context: int | None = None,
 ) -> Model:
     """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
 
@@ -46,6 +48,8 @@ def load(
         assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings,
             hidden_act, max_position_embeddings, every size and (but for the documented absences in its family's `defaults`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
+        context: The longest prompt in tokens, in place of what the files state; it may be beyond that where positions are not
+            learned. It is stored with every result, in the config, and noted in the model's source.
 
     Returns:
         The model, its parameters on the device.
@@ -58,6 +62,8 @@ def load(
         raise SinkjaxError(f"the model must be a name or a path, not {source!r}")
     ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
+    if context is not None:
+        checkpoint = with_context(checkpoint, context)
     random = checkpoint.source["kind"] == "untrained"
     params, digest = (draw_params if random else load_params)(checkpoint, dtype, mesh)
     tokenizer = checkpoint.tokenizer
@@ -113,6 +119,15 @@ def open_checkpoint(
         [*PRESETS, *packaged(), *architectures()],
         "; or an existing folder, a .gguf file, or a hub id owner/name",
     )
+
+
+def with_context(checkpoint: Checkpoint, context: int) -> Checkpoint:
+    """The checkpoint with another longest prompt. Errors: no int of at least 1; learned positions, of which there are no more."""
+    config = checkpoint.config
+    if isinstance(config.position, Learned):
+        raise SinkjaxError(f"context={context} does not fit {checkpoint.where}: its {config.context} positions are learned")
+    source = {**checkpoint.source, "stated_context": config.context}
+    return dataclasses.replace(checkpoint, config=dataclasses.replace(config, context=context), source=source)
 
 
 def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:

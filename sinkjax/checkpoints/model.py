@@ -44,8 +44,8 @@ class Model:
         source: Where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf" or "untrained"), name, revision (a hub
             commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype, model_type, bos
             and eos (token ids or None), stored (the type of most numbers in the files, e.g. "bfloat16" or "Q4_1"; None for an
-            untrained model), perhaps title (its full name), and assumed (config keys that the files leave out, with the values
-            taken).
+            untrained model), perhaps title (its full name) and stated_context (what the files state, where `load` was given
+            another), and assumed (config keys that the files leave out, with the values taken).
     """
 
     config: Config

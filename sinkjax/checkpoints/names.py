@@ -41,7 +41,7 @@ GGUF = {
 }
 
 # Linear layers: stored [outputs, inputs], kept here input-first. Tables are rows as they are here; all else is a vector.
-LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out"})
+LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
 TABLES = frozenset({"embed", "positions"})
 
 # Of an axis of outputs: the shape as which it is seen, and the index of a leaf's part in that.
@@ -52,12 +52,14 @@ View = tuple[tuple[int, ...], tuple[int | slice, ...]]
 class Part:
     """A leaf that is a part of a stored tensor, or whose tensor has the inputs first.
 
-    name: that of the tensor. view: where among the outputs of the tensor the leaf lies; None: it is all of them.
+    name: that of the tensor. view: where among the outputs of the tensor the leaf lies; None: it is all of them. stacked: whether
+    the tensor holds all experts of a layer, along a first axis.
     """
 
     name: str
     view: Callable[[Config], View] | None = None
     inputs_first: bool = False
+    stacked: bool = False
 
 
 Table = Mapping[str, str | Part]
@@ -91,6 +93,12 @@ def halves(config: Config, leaf: str) -> View:
     return (2, config.neurons), (("gate", "up").index(leaf),)
 
 
+def alternating(config: Config, leaf: str) -> View:
+    """A unit's gate, what it multiplies, and the next unit: gpt-oss."""
+    width = config.mlp_width or 0
+    return (width, 2), (slice(None), ("gate", "up").index(leaf))
+
+
 def fused(
     module: str, view: Callable[[Config, str], View], leaves: Sequence[str] = ("q", "k", "v"), inputs_first: bool = False
 ) -> dict[str, str | Part]:
@@ -98,6 +106,13 @@ def fused(
     of_leaf = {leaf: partial(view, leaf=leaf) for leaf in leaves}
     weights = {leaf: Part(f"{module}.weight", of_leaf[leaf], inputs_first) for leaf in leaves}
     return weights | {f"{leaf}_bias": Part(f"{module}.bias", of_leaf[leaf]) for leaf in leaves}
+
+
+def experts(weight: str, bias: str, view: Callable[[Config, str], View], leaves: Sequence[str]) -> dict[str, str | Part]:
+    """Leaves of all experts of a layer that share one tensor, [experts, inputs, outputs], and one of biases."""
+    of_leaf = {leaf: partial(view, leaf=leaf) for leaf in leaves}
+    weights: dict[str, str | Part] = {leaf: Part(weight, of_leaf[leaf], inputs_first=True, stacked=True) for leaf in leaves}
+    return weights | {f"{leaf}_bias": Part(bias, of_leaf[leaf], stacked=True) for leaf in leaves}
 
 
 # A Llama's, and those of most families that came after it, perhaps with changes.
@@ -176,6 +191,11 @@ def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
 
 def _slot(config: Config, name: str, part: Part, inner: tuple[int, ...], fan_in: int) -> Slot:
     """The slot of a leaf's block of shape `inner`, its leaf and place aside."""
+    if part.stacked:
+        one = _slot(config, name, dataclasses.replace(part, stacked=False), inner[1:], fan_in)
+        view = None if one.view is None else (inner[0], *one.view)
+        index = () if one.view is None else (slice(None), *one.index)
+        return dataclasses.replace(one, stored=(inner[0], *one.stored), view=view, index=index)
     outputs, inputs = (math.prod(inner) // fan_in, (fan_in,)) if name in LINEAR else (math.prod(inner), ())
     if name in TABLES:
         return Slot("", (), inner, False, part.name)

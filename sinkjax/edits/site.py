@@ -29,6 +29,7 @@ class Site(StrEnum):
     WEIGHTS = "weights"
     HEAD_OUT = "head_out"
     ATTN_OUT = "attn_out"
+    ROUTER = "router"
     NEURON = "neuron"
     MLP_OUT = "mlp_out"
     RESID = "resid"
@@ -53,7 +54,7 @@ class Spec:
     @property
     def dims(self) -> str | None:
         """The last axis if `dims` selects along it."""
-        return self.axes[-1] if self.axes[-1] in ("width", "head_dim", "mlp_width") else None
+        return self.axes[-1] if self.axes[-1] in ("width", "head_dim", "mlp_width", "expert") else None
 
     @property
     def positions(self) -> tuple[str, ...]:
@@ -97,7 +98,12 @@ SITES: dict[Site, Spec] = {
         ("set", "add", "scale"),
         "attention output, after W_O, a norm and a factor, as it is added",
     ),
-    Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
+    Site.ROUTER: Spec(
+        ("prompt", "position", "expert"), ("set", "add", "scale"), "logits by which each token chooses its experts"
+    ),
+    Site.NEURON: Spec(
+        ("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate; of experts: expert * F + unit"
+    ),
     Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, as it is added"),
     Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
 }
@@ -115,6 +121,8 @@ def lacks(config: Config, site: Site) -> str | None:
     """What the model would need to have this site, as "no MLP", or None if it has it."""
     if config.mlp_width is None and site in (Site.NEURON, Site.MLP_OUT):
         return "no MLP"
+    if config.experts is None and site == Site.ROUTER:
+        return "no experts"
     if not config.ropes and site == Site.POSITION:
         return "no rotary positions"
     return None
@@ -128,5 +136,6 @@ def axis_size(config: Config, axis: str) -> int:
         "kv_head": config.kv_heads,
         "head_dim": config.head_dim,
         "width": config.width,
-        "mlp_width": config.mlp_width or 0,
+        "mlp_width": config.neurons if config.mlp_width is not None else 0,
+        "expert": 0 if config.experts is None else config.experts.count,
     }[axis]

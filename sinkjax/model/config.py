@@ -13,6 +13,7 @@ from typing import Any
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
+from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
 from sinkjax.model.layout import LAYOUTS, Layout
 from sinkjax.model.normalisers import Normaliser, Softmax
@@ -165,7 +166,7 @@ class Config:
         norm: Of the residual stream, or None.
         position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
         activation: One of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
-            gated_mlp=False, of the hidden units themselves.
+            gated_mlp=False, of the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py).
         tied: Whether the unembedding is the embedding.
         qkv_bias, out_bias, mlp_bias: Which projections have a bias.
         windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, itself
@@ -188,6 +189,7 @@ class Config:
         embed_width: Width of the embedding's rows, with a matrix into the residual stream and one out of it after the last norm;
             None: they are of the width of the residual stream, without either.
         unembed_bias: Whether the logits have a bias.
+        experts: A mixture of MLPs of this mlp_width in place of one, or None (sinkjax/model/experts.py).
         multipliers: Constant factors.
         caps: Soft caps on scores and logits.
 
@@ -205,7 +207,7 @@ class Config:
     context: int
     norm: Norm | None
     position: Position
-    activation: str
+    activation: str | ClampedSwiGLU
     tied: bool
     qkv_bias: bool = False
     out_bias: bool = False
@@ -226,6 +228,7 @@ class Config:
     embed_norm: bool = field(default=False, metadata=LATER)
     embed_width: int | None = field(default=None, metadata=LATER)
     unembed_bias: bool = field(default=False, metadata=LATER)
+    experts: Experts | None = field(default=None, metadata=LATER)
     multipliers: Multipliers = field(default=Multipliers(), metadata=LATER)
     caps: Caps = field(default=Caps(), metadata=LATER)
 
@@ -282,7 +285,12 @@ class Config:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):
             raise SinkjaxError("a window must hold at least 1 key")
-        one_of("activation", self.activation, ACTIVATIONS)
+        if isinstance(self.activation, str):
+            one_of("activation", self.activation, ACTIVATIONS)
+        elif not self.gated_mlp:
+            raise SinkjaxError(f"{self.activation} is of a gated MLP, and gated_mlp is False")
+        if self.experts is not None and (self.mlp_width is None or not self.gated_mlp):
+            raise SinkjaxError("experts are gated MLPs, so they need mlp_width and gated_mlp")
 
     @property
     def group(self) -> int:
@@ -317,10 +325,10 @@ class Config:
 
     @property
     def neurons(self) -> int:
-        """Hidden units of the MLP. Errors: a model without."""
+        """Hidden units of the MLP, of all experts together. Errors: a model without."""
         if self.mlp_width is None:
             raise SinkjaxError("this model has no MLP")
-        return self.mlp_width
+        return self.mlp_width * (1 if self.experts is None else self.experts.count)
 
     @property
     def scale(self) -> float:

@@ -54,7 +54,7 @@ def abstract(config: Config) -> Params:
     Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
     of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D] or [L, heads, D].
     Of other embeddings: embed_norm [d]; with a width e of their own, embed [V, e], embed_in [e, d], embed_out [d, e] and unembed
-    [e, V]; unembed_bias [V].
+    [e, V]; unembed_bias [V]. Of experts: what sinkjax/model/experts.py names.
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -82,10 +82,14 @@ def abstract(config: Config) -> Params:
                 layers |= norm(name, config.norm, width=d)
     if (F := config.mlp_width) is not None:
         inner = ("gate", "up") if config.gated_mlp else ("up",)
-        layers |= {name: matrix(d, width=d, mlp=F) for name in inner} | {"down": matrix(F, mlp=F, width=d)}
+        each = {} if config.experts is None else {"expert": config.experts.count}
+        layers |= {name: matrix(d, **each, width=d, mlp=F) for name in inner} | {"down": matrix(F, **each, mlp=F, width=d)}
         if config.mlp_bias:
-            layers |= {f"{name}_bias": vector("zeros", mlp=F) for name in inner}
-            layers["down_bias"] = vector("zeros", width=d)
+            layers |= {f"{name}_bias": vector("zeros", **each, mlp=F) for name in inner}
+            layers["down_bias"] = vector("zeros", **each, width=d)
+        if config.experts is not None:
+            layers["router"] = matrix(d, width=d, **each)
+            layers |= {"router_bias": vector("zeros", **each)} if config.experts.bias else {}
     if isinstance(config.position, RelativeBias):
         layers["relative_bias"] = matrix(d, heads=H, buckets=config.position.buckets)
     if learned := config.normaliser.learned():
@@ -94,10 +98,10 @@ def abstract(config: Config) -> Params:
             for name, axes in learned.items()
         }
     if config.qk_norm is not None:
-        each = isinstance(config.qk_norm, EachHead | AllHeads)
+        by_head = isinstance(config.qk_norm, EachHead | AllHeads)
         of = config.qk_norm.norm if isinstance(config.qk_norm, EachHead | AllHeads) else config.qk_norm
-        layers |= norm("q_norm", of, **({"heads": H} if each else {}), head_dim=D)
-        layers |= norm("k_norm", of, **({"kv_heads": K} if each else {}), head_dim=D)
+        layers |= norm("q_norm", of, **({"heads": H} if by_head else {}), head_dim=D)
+        layers |= norm("k_norm", of, **({"kv_heads": K} if by_head else {}), head_dim=D)
     if (head_norm := config.head_norm) is not None:
         axes = {"heads": H, "head_dim": D} if head_norm.gain == "head" else {"head_dim": D}
         layers["head_norm"] = vector("ones", **axes)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.model import rope
+from sinkjax.model import experts, rope
 from sinkjax.model.config import Config, LayerRopes
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
 from sinkjax.model.norms import normed_heads
@@ -157,16 +157,31 @@ def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> d
 
 
 def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
-    """W_down (act(W_gate x) * W_up x), or W_down act(W_up x) without a gate: [B, T, d] to [B, T, d]; NEURON in between."""
+    """What the MLP gives, or those of its experts that each token takes: [B, T, d] to [B, T, d]; NEURON in between."""
     config, precision = tape.spec.config, tape.spec.precision
-    activation = ACTIVATION[config.activation]
-    if config.gated_mlp:
-        gate = add_bias(project(x, w["gate"], precision), w.get("gate_bias"))
-        up = add_bias(project(x, w["up"], precision), w.get("up_bias"))
-        neurons = activation(gate) * up
-    else:
-        neurons = activation(add_bias(project(x, w["up"], precision), w.get("up_bias")))
-    return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
+    if config.experts is None:
+        neurons = hidden(lambda name: add_bias(project(x, w[name], precision), w.get(f"{name}_bias")), config)
+        return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
+
+    logits = tape(Site.ROUTER, add_bias(project(x, w["router"], precision), w.get("router_bias")))
+    chosen, weights = (each.reshape(-1, config.experts.active) for each in experts.route(logits, config.experts))
+    times = experts.by_expert(chosen.reshape(-1), config.experts.count)
+    rows = jnp.repeat(x.reshape(-1, x.shape[-1]), config.experts.active, axis=0)
+    neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), config)
+    if tape.watches(Site.NEURON):
+        units = experts.units(neurons.reshape(*chosen.shape, -1), chosen, config.experts.count)
+        units = tape(Site.NEURON, units.reshape(*x.shape[:2], -1)).reshape(units.shape)
+        neurons = experts.taken_units(units, chosen, config.experts.count).reshape(neurons.shape)
+    out = times(neurons, w["down"], w.get("down_bias"), precision).reshape(*chosen.shape, -1)
+    return (out * weights.astype(out.dtype)[..., None]).sum(axis=1).reshape(x.shape)
+
+
+def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
+    """The hidden units of an MLP. project: what its matrix of a name makes of the input."""
+    if not config.gated_mlp:
+        return ACTIVATION[str(config.activation)](project("up"))
+    gate, up = project("gate"), project("up")
+    return ACTIVATION[config.activation](gate) * up if isinstance(config.activation, str) else config.activation(gate, up)
 
 
 def normed_input(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
