@@ -154,8 +154,8 @@ Measured {date.today()} by `python scripts/parity.py` (`make parity`) on {proces
 
 Largest absolute difference over the models that are drawn for each family (3, Falcon 4: other head widths and numbers of
 key-value heads, tied or not, with and without what the family may have) and over 2 prompts of
-{" and ".join(map(str, small.LENGTHS))} tokens, padded to one batch in sinkjax and each alone in transformers (eager). Logits are of
-order 1. *Without casts* is transformers' own code with its casts to float32 taken out.
+{" and ".join(map(str, small.LENGTHS))} tokens, padded to one batch in sinkjax and each alone in transformers (eager). Logits
+are of order 1. *Without casts* is transformers' own code with its casts to float32 taken out.
 
 {family_table(families)}
 

@@ -148,20 +148,12 @@ def even_head_dim(fields: Fields, width_key: str = "hidden_size", heads_key: str
     return width // heads
 
 
-def decoder(
-    width: int, mlp_width: int, layers: int, heads: int, kv_heads: int, vocab_size: int, context: int, **more: Any
-) -> dict[str, Any]:
-    """The sizes of a released model under the common keys, and more keys of its config.json."""
-    return {
-        "hidden_size": width,
-        "intermediate_size": mlp_width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "vocab_size": vocab_size,
-        "max_position_embeddings": context,
-        **more,
-    }
+SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+
+
+def decoder(*shape: int, **more: Any) -> dict[str, Any]:
+    """The sizes of a released model under the common keys, in the order of SHAPE and then the context, and more keys."""
+    return {**dict(zip((*SHAPE, "max_position_embeddings"), shape, strict=True)), **more}
 
 
 def as_many_as_heads(fields: Fields) -> int:

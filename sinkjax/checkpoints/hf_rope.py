@@ -122,18 +122,21 @@ def _yarn(fields: Fields, context: int) -> tuple[YarnScaling, int]:
     return scaling, int(factor * original)
 
 
+def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
+    """A list of numbers above 0."""
+    given = fields.get(key)
+    if not isinstance(given, list) or not all(type(entry) in (int, float) and 0 < entry < GREATEST for entry in given):
+        raise fields.wrong(key, given, "a list of numbers above 0")
+    return tuple(float(entry) for entry in given)
+
+
 def _longrope(fields: Fields, context: int) -> tuple[LongScaling, int]:
     original = fields.integer("original_max_position_embeddings")
-    divisors = []
-    for key in ("short_factor", "long_factor"):
-        given = fields.get(key)
-        if not isinstance(given, list) or not all(type(entry) in (int, float) and 0 < entry < GREATEST for entry in given):
-            raise fields.wrong(key, given, "a list of numbers above 0")
-        divisors.append(tuple(float(entry) for entry in given))
+    short, long = (_divisors(fields, key) for key in ("short_factor", "long_factor"))
     fields.read |= {"factor", "attention_factor"}
     ratio = fields.optional_number("factor") or context / original
     factor = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
-    return LongScaling(*divisors, original, fields.optional_number("attention_factor") or factor), context
+    return LongScaling(short, long, original, fields.optional_number("attention_factor") or factor), context
 
 
 _SCALINGS = {

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import numpy as np
@@ -77,7 +76,7 @@ def inputs_first(**names: str) -> dict[str, str | Part]:
 
 def grouped(config: Config, leaf: str) -> View:
     """Queries of a group, their key, their value, and the next group: GPT-NeoX, BLOOM and Falcon."""
-    index = {"q": slice(0, config.group), "k": config.group, "v": config.group + 1}
+    index: dict[str, int | slice] = {"q": slice(0, config.group), "k": config.group, "v": config.group + 1}
     return (config.kv_heads, config.group + 2, config.head_dim), (slice(None), index[leaf])
 
 
@@ -103,16 +102,18 @@ def fused(
     module: str, view: Callable[[Config, str], View], leaves: Sequence[str] = ("q", "k", "v"), inputs_first: bool = False
 ) -> dict[str, str | Part]:
     """Leaves that share one module, and so their biases."""
-    of_leaf = {leaf: partial(view, leaf=leaf) for leaf in leaves}
-    weights = {leaf: Part(f"{module}.weight", of_leaf[leaf], inputs_first) for leaf in leaves}
-    return weights | {f"{leaf}_bias": Part(f"{module}.bias", of_leaf[leaf]) for leaf in leaves}
+    weights: dict[str, str | Part] = {leaf: Part(f"{module}.weight", _of(leaf, view), inputs_first) for leaf in leaves}
+    return weights | {f"{leaf}_bias": Part(f"{module}.bias", _of(leaf, view)) for leaf in leaves}
 
 
 def experts(weight: str, bias: str, view: Callable[[Config, str], View], leaves: Sequence[str]) -> dict[str, str | Part]:
     """Leaves of all experts of a layer that share one tensor, [experts, inputs, outputs], and one of biases."""
-    of_leaf = {leaf: partial(view, leaf=leaf) for leaf in leaves}
-    weights: dict[str, str | Part] = {leaf: Part(weight, of_leaf[leaf], inputs_first=True, stacked=True) for leaf in leaves}
-    return weights | {f"{leaf}_bias": Part(bias, of_leaf[leaf], stacked=True) for leaf in leaves}
+    weights: dict[str, str | Part] = {leaf: Part(weight, _of(leaf, view), inputs_first=True, stacked=True) for leaf in leaves}
+    return weights | {f"{leaf}_bias": Part(bias, _of(leaf, view), stacked=True) for leaf in leaves}
+
+
+def _of(leaf: str, view: Callable[[Config, str], View]) -> Callable[[Config], View]:
+    return lambda config: view(config, leaf)
 
 
 # A Llama's, and those of most families that came after it, perhaps with changes.

@@ -87,7 +87,7 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
     table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
         if table is not None and name == table["unembed"]:
-            check_tied(checkpoint, table["embed"], name)
+            check_tied(checkpoint, str(table["embed"]), name)
         elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
             hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
             raise unknown(f"tensor in {where}:", name, {slot.pattern for filled in wanted.values() for slot in filled}, hint)

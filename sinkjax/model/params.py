@@ -64,11 +64,9 @@ def abstract(config: Config) -> Params:
     def vector(init: str, **axes: int) -> Leaf:
         return Leaf((L, *axes.values()), ("layer", *axes), init)
 
-    def norm(name: str, of: Norm, stacked: bool = True, **axes: int) -> Params:
-        """The leaves of a norm at `name`; axes: of its parameters."""
-        lead = {"layer": L} if stacked else {}
-        shape, names = (*lead.values(), *axes.values()), (*lead, *axes)
-        return {name + part: Leaf(shape, names, init) for part, init in of.learned().items()}
+    def norm(name: str, of: Norm, **axes: int) -> Params:
+        """The leaves of a norm at `name`, with these axes."""
+        return {name + part: Leaf(tuple(axes.values()), tuple(axes), init) for part, init in of.learned().items()}
 
     layers: Params = {
         "q": matrix(d, width=d, heads=H, head_dim=D),
@@ -79,7 +77,7 @@ def abstract(config: Config) -> Params:
     if config.norm is not None:
         for name in config.layout.norms:
             if config.mlp_width is not None or not name.startswith("mlp"):
-                layers |= norm(name, config.norm, width=d)
+                layers |= norm(name, config.norm, layer=L, width=d)
     if (F := config.mlp_width) is not None:
         inner = ("gate", "up") if config.gated_mlp else ("up",)
         each = {} if config.experts is None else {"expert": config.experts.count}
@@ -100,8 +98,8 @@ def abstract(config: Config) -> Params:
     if config.qk_norm is not None:
         by_head = isinstance(config.qk_norm, EachHead | AllHeads)
         of = config.qk_norm.norm if isinstance(config.qk_norm, EachHead | AllHeads) else config.qk_norm
-        layers |= norm("q_norm", of, **({"heads": H} if by_head else {}), head_dim=D)
-        layers |= norm("k_norm", of, **({"kv_heads": K} if by_head else {}), head_dim=D)
+        layers |= norm("q_norm", of, layer=L, **({"heads": H} if by_head else {}), head_dim=D)
+        layers |= norm("k_norm", of, layer=L, **({"kv_heads": K} if by_head else {}), head_dim=D)
     if (head_norm := config.head_norm) is not None:
         axes = {"heads": H, "head_dim": D} if head_norm.gain == "head" else {"head_dim": D}
         layers["head_norm"] = vector("ones", **axes)
@@ -128,9 +126,9 @@ def abstract(config: Config) -> Params:
         layers["o_bias"] = vector("zeros", width=d)
     tree: Params = {"layers": layers}
     if config.norm is not None and not config.layout.sums:
-        tree |= norm("final_norm", config.norm, stacked=False, width=d)
+        tree |= norm("final_norm", config.norm, width=d)
     if config.norm is not None and config.embed_norm:
-        tree |= norm("embed_norm", config.norm, stacked=False, width=d)
+        tree |= norm("embed_norm", config.norm, width=d)
     if isinstance(config.position, Learned):
         tree["positions"] = Leaf((config.context + config.position.offset, d), ("context", "width"), "normal", d)
     if isinstance(config.attention_bias, attention_bias.SinkToken):

@@ -40,7 +40,8 @@ class Tape:
 
     def watches(self, site: Site) -> bool:
         """Whether anything is edited or measured at a site."""
-        return bool(self.at(site)) or any(entry.site == site for entry in (*self.probe.statistics, *self.probe.captures))
+        measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
+        return bool(self.at(site)) or site in measured
 
     def __call__(self, site: Site, x: jax.Array) -> jax.Array:
         """Visit a site of vectors: x [B, T, (H,) D]."""

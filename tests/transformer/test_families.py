@@ -27,10 +27,12 @@ CASES = [
 
 
 def ours(folder: Path, dtype: str) -> dict[str, np.ndarray]:
-    """The whole batch, padded."""
+    """The whole batch, padded; loaded in float64, in which its files are."""
+    with jax.enable_x64(True):
+        model = sinkjax.load(folder, dtype="float64")
     with jax.enable_x64(dtype == "float64"):
-        model = sinkjax.load(folder, dtype=dtype)
-        out = sinkjax.forward(model.params, TOKENS, model.config, probe=PROBE, lengths=np.array(small.LENGTHS))
+        weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.params)
+        out = sinkjax.forward(weights, TOKENS, model.config, probe=PROBE, lengths=np.array(small.LENGTHS))
     names = ("resid", "attention", "attention_received")
     return {"logits": np.asarray(out.logits), **{name: np.asarray(out.record[name]) for name in names}}
 

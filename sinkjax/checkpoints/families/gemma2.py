@@ -36,9 +36,9 @@ FIXED = {"use_bidirectional_attention": False, "hidden_act": "gelu_pytorch_tanh"
 
 def published(size: str, *shape: int, head_dim: int, scalar: int) -> Published:
     """A released size."""
-    more = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": head_dim, "query_pre_attn_scalar": scalar}
+    more: dict[str, Any] = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": head_dim, "query_pre_attn_scalar": scalar}
     more |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096}
-    return Published(f"google/gemma-2-{size}", VALUES | decoder(*shape, vocab_size=256000, context=8192, **more))
+    return Published(f"google/gemma-2-{size}", VALUES | decoder(*shape, 256000, 8192, **more))
 
 
 FAMILY = Family(

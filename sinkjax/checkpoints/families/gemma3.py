@@ -40,9 +40,14 @@ def positions(fields: Fields, seen: tuple[int | None, ...]) -> dict[str, Any]:
 
 def published(size: str, *shape: int) -> Published:
     """A released size."""
-    more = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "query_pre_attn_scalar": 256, "rope_theta": 1e6}
+    more: dict[str, Any] = {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "rope_theta": 1e6,
+    }
     more |= {"rope_local_base_freq": 10000.0, "sliding_window": 512, "sliding_window_pattern": 6}
-    return Published(f"google/gemma-3-{size}-pt", VALUES | decoder(*shape, vocab_size=262144, context=32768, **more))
+    return Published(f"google/gemma-3-{size}-pt", VALUES | decoder(*shape, 262144, 32768, **more))
 
 
 FAMILY = Family(

@@ -46,7 +46,7 @@ VALUES |= {"rope_theta": 150000, "rope_scaling": YARN | {"original_max_position_
 
 def published(size: str, layers: int, experts: int) -> Published:
     """A released size."""
-    more = {"head_dim": 64, "sliding_window": 128, "num_local_experts": experts, "num_experts_per_tok": 4}
+    more: dict[str, Any] = {"head_dim": 64, "sliding_window": 128, "num_local_experts": experts, "num_experts_per_tok": 4}
     return Published(f"openai/gpt-oss-{size}", VALUES | decoder(2880, 2880, layers, 64, 8, 201088, 131072, **more))
 
 

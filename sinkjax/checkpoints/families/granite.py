@@ -26,7 +26,7 @@ def published(size: str, *shape: int, attention: float, logits: float) -> Publis
     values = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
     factors = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22}
     factors |= {"attention_multiplier": attention, "logits_scaling": logits}
-    sized = decoder(*shape, vocab_size=49155, context=4096, rope_theta=10000.0)
+    sized = decoder(*shape, 49155, 4096, rope_theta=10000.0)
     return Published(f"ibm-granite/granite-3.0-{size}-base", values | factors | sized)
 
 

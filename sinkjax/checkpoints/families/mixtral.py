@@ -27,7 +27,7 @@ def read(fields: Fields) -> dict[str, Any]:
 
 def published(size: str, *shape: int) -> Published:
     """A released size."""
-    more = {"num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6, "sliding_window": None}
+    more: dict[str, Any] = {"num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6, "sliding_window": None}
     return Published(f"mistralai/Mixtral-{size}-v0.1", VALUES | decoder(*shape, **more))
 
 

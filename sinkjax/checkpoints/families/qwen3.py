@@ -26,8 +26,8 @@ def read(fields: Fields) -> dict[str, Any]:
 
 def published(size: str, *shape: int, tied: bool) -> Published:
     """A released size."""
-    more = {"head_dim": 128, "tie_word_embeddings": tied}
-    return Published(f"Qwen/Qwen3-{size}", VALUES | decoder(*shape, vocab_size=151936, context=40960, **more))
+    more: dict[str, Any] = {"head_dim": 128, "tie_word_embeddings": tied}
+    return Published(f"Qwen/Qwen3-{size}", VALUES | decoder(*shape, 151936, 40960, **more))
 
 
 FAMILY = Family(

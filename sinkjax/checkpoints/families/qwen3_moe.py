@@ -32,9 +32,9 @@ def read(fields: Fields) -> dict[str, Any]:
 
 def published(size: str, *shape: int, width: int) -> Published:
     """A released size."""
-    more = {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True}
+    more: dict[str, Any] = {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True}
     more |= {"moe_intermediate_size": width, "tie_word_embeddings": False}
-    return Published(f"Qwen/Qwen3-{size}", VALUES | decoder(*shape, vocab_size=151936, context=40960, **more))
+    return Published(f"Qwen/Qwen3-{size}", VALUES | decoder(*shape, 151936, 40960, **more))
 
 
 FAMILY = Family(

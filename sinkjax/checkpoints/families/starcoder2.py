@@ -21,8 +21,8 @@ def read(fields: Fields) -> dict[str, Any]:
 def published(size: str, *shape: int, theta: float) -> Published:
     """A released size."""
     values = {"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "initializer_range": 0.018042}
-    more = {"rope_theta": theta, "sliding_window": 4096}
-    return Published(f"bigcode/starcoder2-{size}", values | decoder(*shape, vocab_size=49152, context=16384, **more))
+    more: dict[str, Any] = {"rope_theta": theta, "sliding_window": 4096}
+    return Published(f"bigcode/starcoder2-{size}", values | decoder(*shape, 49152, 16384, **more))
 
 
 FAMILY = Family(
