@@ -75,7 +75,8 @@ def by_expert(expert_R: jax.Array, count: int) -> Callable[..., jax.Array]:
     order = jnp.argsort(expert_R, stable=True)
     sorted_R = expert_R[order]
     nth_R = jnp.arange(rows) - (jnp.cumsum(taken) - taken)[sorted_R]
-    place_R = jnp.zeros(rows, jnp.int32).at[order].set((jnp.cumsum(used) - used)[sorted_R] * size + nth_R)
+    sorted_place_R = (jnp.cumsum(used) - used)[sorted_R] * size + nth_R
+    place_R = jnp.zeros_like(sorted_place_R).at[order].set(sorted_place_R)
     owner = jnp.minimum(jnp.searchsorted(jnp.cumsum(used), jnp.arange(blocks), side="right"), count - 1)
 
     def product(x_Ra: jax.Array, w_Eab: jax.Array, bias_Eb: jax.Array | None, precision: str) -> jax.Array:

@@ -19,7 +19,7 @@ STRENGTH: dict[Site, tuple[str, Any, Any]] = {
     Site.WEIGHTS: ("scale", 0.6, 1.0),
     Site.HEAD_OUT: ("scale", 1.7, 1.0),
     Site.ATTN_OUT: ("add", 0.4, 0.0),
-    Site.ROUTER: ("add", 2.5, 0.0),
+    Site.ROUTER: ("scale", -1.5, 1.0),
     Site.NEURON: ("scale", 1.7, 1.0),
     Site.MLP_OUT: ("scale", 0.3, 1.0),
     Site.RESID: ("add", 0.4, 0.0),
