@@ -30,9 +30,11 @@ import sinkjax  # noqa: E402
 from sinkjax import Capture, Probe, Site  # noqa: E402
 from sinkjax.analysis.metrics import sink_rate, undecided_heads  # noqa: E402
 from sinkjax.checkpoints.presets import named  # noqa: E402
+from tests.model import families as small  # noqa: E402
 from tests.model import reference  # noqa: E402
 from tests.model.prose import PASSAGES  # noqa: E402
 from tests.model.reference import LENGTHS, VOCABULARY, Kind  # noqa: E402
+from tests.transformer import test_families as drawn  # noqa: E402
 
 PAGE = ROOT / "docs" / "parity.md"
 TOKENS = 64
@@ -44,7 +46,7 @@ Seen = dict[str, np.ndarray]  # logits [B, T, V], hidden [B, L + 1, T, d], atten
 def main() -> None:
     """Measure and write the page."""
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(random_models(), *smollm2()), encoding="utf-8")
+    PAGE.write_text(page(family_models(), random_models(), *smollm2()), encoding="utf-8")
     print(PAGE)
 
 
@@ -63,6 +65,19 @@ def widen(array: jax.Array) -> np.ndarray:
     """As numpy computes: bfloat16 becomes float32."""
     array = np.asarray(array)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+
+
+def family_models() -> dict[str, list[dict[str, float]]]:
+    """Per family the largest differences over its drawn models: in float64 without casts, and in float32 as it is."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for family in small.DRAWS:
+        worst: list[dict[str, float]] = [{}, {}]
+        for seed in small.seeds(family):
+            for old, new in zip(worst, drawn.measured(family, seed), strict=True):
+                old |= {name: max(value, old.get(name, 0.0)) for name, value in new.items()}
+        found[family] = worst
+        print(family, worst, flush=True)
+    return found
 
 
 def random_models() -> list[tuple[Kind, list[dict[str, float]]]]:
@@ -127,16 +142,31 @@ def smollm2() -> tuple[list[tuple[str, str, Seen, Seen]], list[tuple[str, float,
     return [(" ".join(a), " ".join(b), runs[a], runs[b]) for a, b in pairs], ladder, name
 
 
-def page(random: list[tuple[Kind, list[dict[str, float]]]], pairs: list, ladder: list, model: str) -> str:
+def page(
+    families: dict[str, list[dict[str, float]]],
+    random: list[tuple[Kind, list[dict[str, float]]]],
+    pairs: list,
+    ladder: list,
+    model: str,
+) -> str:
     """The page, from measured numbers alone. model: the name of the one of `pairs` and `ladder`."""
     worst = [max(max(differences[i].values()) for _, differences in random) for i in range(3)]
     return f"""# Parity with transformers
 
 Measured {date.today()} by `python scripts/parity.py` (`make parity`) on {processor()}, {os.cpu_count()} cores, with jax
 {version("jax")}, transformers {version("transformers")} and torch {version("torch")}. The tests hold these numbers to tolerances
-(`tests/transformer/test_parity.py`, `tests/transformer/test_smollm2.py`); nothing here is typed by hand.
+(`tests/transformer/test_families.py`, `test_parity.py` and `test_smollm2.py` beside it); nothing here is typed by hand.
 
-## Small random models
+## Families
+
+Largest absolute difference over the models that are drawn for each family (3, Falcon 4: other head widths and numbers of
+key-value heads, tied or not, with and without what the family may have) and over 2 prompts of
+{" and ".join(map(str, small.LENGTHS))} tokens, padded to one batch in sinkjax and each alone in transformers (eager). Logits
+are of order 1. *Without casts* is transformers' own code with its casts to float32 taken out.
+
+{family_table(families)}
+
+## Llama, Mistral and Qwen2 with every rotary scaling
 
 Largest absolute difference over {len(LENGTHS)} prompts of {", ".join(map(str, LENGTHS))} tokens, padded to one batch in sinkjax
 and each alone in transformers (eager). Scaled rotary positions are judged beyond their original context of
@@ -173,6 +203,14 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table in Markdown."""
     head = list(head)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def family_table(families: dict[str, list[dict[str, float]]]) -> str:
+    """A row for each family."""
+    names = ("logits", "resid", "attention", "attention_received")
+    head = ["family", *(f"{name}, float64 without casts" for name in names), *(f"{name}, float32 as it is" for name in names)]
+    rows = ([name, *(f"{each[key]:.1e}" for each in worst for key in names)] for name, worst in families.items())
+    return table(head, rows)
 
 
 def random_row(row: tuple[Kind, list[dict[str, float]]]) -> list[str]:

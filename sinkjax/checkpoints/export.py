@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import jax
 import numpy as np
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.hf_config import ACTIVATIONS, read_config
+from sinkjax.checkpoints.family import ACTIVATIONS, families
+from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.native import stored, write_model
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -42,17 +44,24 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
     params.check(model.params, model.config)
     leaves = {names.leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
     host = {name: stored(leaf, dtype, name) for name, leaf in leaves.items()}
-    arrays = {name: as_stored(host[slot.leaf], slot) for name, slot in names.slots(model.config, names.HUGGING_FACE).items()}
+    arrays = {
+        name: as_stored(host, filled)
+        for name, filled in names.slots(model.config, families()[MODEL_TYPE].names(model.config)).items()
+    }
     if model.tokenizer is not None:
         values |= {"bos_token_id": model.tokenizer.bos, "eos_token_id": model.tokenizer.eos}
     values["torch_dtype"] = str(next(iter(arrays.values())).dtype)
     return write_model(Path(folder), values, arrays, model, card)
 
 
-def as_stored(leaf: np.ndarray, slot: names.Slot) -> np.ndarray:
-    """The stored tensor that a slot is filled from: outputs first."""
-    part = leaf if slot.layer is None else leaf[slot.layer]
-    return part.reshape(slot.stored[::-1]).T if slot.transposed else part.reshape(slot.stored)
+def as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> np.ndarray:
+    """The stored tensor that slots are filled from. host: leaf name -> array."""
+    stored = np.empty(filled[0].stored, host[filled[0].leaf].dtype)
+    for slot in filled:
+        block, seen = host[slot.leaf][slot.place], stored if slot.view is None else stored.reshape(slot.view)
+        shape = seen[slot.index].shape
+        seen[slot.index] = block.reshape(shape[-1], -1).T.reshape(shape) if slot.transposed else block.reshape(shape)
+    return stored
 
 
 def llama_values(config: Config) -> dict[str, Any]:
@@ -83,7 +92,7 @@ def llama_values(config: Config) -> dict[str, Any]:
         "rms_norm_eps": norm.eps,
         "rope_theta": rope.theta,
         "rope_scaling": None if rope.scaling is None else {"rope_type": KINDS[type(rope.scaling)], **scaling},
-        "hidden_act": next(name for name, own in ACTIVATIONS.items() if own == config.activation),
+        "hidden_act": next((name for name, own in ACTIVATIONS.items() if own == config.activation), "silu"),
         "tie_word_embeddings": config.tied,
         "attention_bias": config.qkv_bias,
         "mlp_bias": config.mlp_bias,

@@ -18,6 +18,7 @@ class Fields:
 
     values: key -> JSON value. where: names the file in messages. defaults: what an absent (or null) key stands for, as a
     function of the settings; a key without one must be there. assumed: the defaults that were taken, for the provenance.
+    ignored: keys that `finish` lets pass, those of a nested table with its name in front.
     """
 
     values: Mapping[str, Any]
@@ -25,6 +26,7 @@ class Fields:
     defaults: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)
     assumed: dict[str, Any] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
+    ignored: Collection[str] = ()
 
     def get(self, key: str) -> Any:
         """The value of a key, or its default; an error names a key that has neither."""
@@ -58,7 +60,18 @@ class Fields:
 
     def optional_number(self, key: str) -> float | None:
         """A number above 0, or None where the file states none."""
+        self.read.add(key)
         return self.number(key) if self.stated(key) else None
+
+    def factor(self, key: str) -> float:
+        """A number above 0, by default 1."""
+        return self.number(key) if self.stated(key) else self.absent(key, 1.0)
+
+    def absent(self, key: str, meaning: Any) -> Any:
+        """What the absence of a key means, noted as assumed."""
+        self.read.add(key)
+        self.assumed[key] = meaning
+        return meaning
 
     def flag(self, key: str) -> bool:
         """True or false."""

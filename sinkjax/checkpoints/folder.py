@@ -6,14 +6,17 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sinkjax.checkpoints import names, native
+from sinkjax.checkpoints import native
+from sinkjax.checkpoints.family import Family, families
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.names import Table, without_prefix
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -39,11 +42,19 @@ def read_folder(
     config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
     source = {"kind": "folder", "name": str(folder), "model_type": values["model_type"], "assumed": assumed}
-    ignored = (*INERT_TENSORS, *ignore_keys)
-    tensors = read_weights(folder) if weights else {}
+    family = families()[values["model_type"]]
+    ignored = (*INERT_TENSORS, *family.buffers, *ignore_keys)
+    tensors = {family.aliases.get(name, name): tensor for name, tensor in read_weights(folder).items()} if weights else {}
     source |= {"stored": stored_as(tensors)}
     std = Fields({**values, **(assume or {})}, str(folder / "config.json")).optional_number("initializer_range")
-    return Checkpoint(str(folder), config, names.HUGGING_FACE, tensors, ignored, tokenizer, source, std)
+    return Checkpoint(str(folder), config, names_in(tensors, family, config), tensors, ignored, tokenizer, source, std)
+
+
+def names_in(tensors: Mapping[str, Tensor], family: Family, config: Config) -> Table:
+    """The family's table of names, without its prefix if no stored tensor has it: of a file saved without the head."""
+    if not tensors or not family.prefix or any(name.startswith(family.prefix) for name in tensors):
+        return family.names(config)
+    return without_prefix(family.names(config), family.prefix)
 
 
 def weight_files(folder: Path) -> list[Path]:

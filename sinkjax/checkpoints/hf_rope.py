@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.fields import GREATEST, Fields, always
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
@@ -15,26 +16,29 @@ KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 YARN_DEFAULTS = {"beta_fast": always(32.0), "beta_slow": always(1.0), "truncate": always(True)}
 
 
-def one_spelling(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def one_spelling(values: Mapping[str, Any], where: str, spelled: Mapping[str, str]) -> dict[str, Any]:
     """The config with its rotary settings as `rope_theta` and `rope_scaling`, however they were spelled.
 
     Two spellings are in use: `rope_theta` beside a `rope_scaling` table whose kind is `type` or `rope_type` (and, in a few,
     `original_max_position_embeddings` outside of it), and one `rope_parameters` table with the base inside (transformers 5).
+    spelled: a family's own keys -> what others call them.
     Errors: two spellings that contradict each other.
     """
-    values = dict(values)
+    own = {new: values[old] for old, new in spelled.items() if values.get(old) is not None}
+    values = {key: value for key, value in values.items() if key not in spelled}
+    values |= _merged(own, {key: values[key] for key in own if values.get(key) is not None}, where)
     tables = Fields(values, where)
     scaling, parameters = tables.table("rope_scaling"), tables.table("rope_parameters")
     outside = {key: values.get(key) for key in ("rope_theta", "partial_rotary_factor")}
     table = _merged(scaling, parameters, where)
-    if table.get("rope_type", table.get("type")) in ("llama3", "yarn"):
+    if table.get("rope_type", table.get("type")) in ("llama3", "yarn", "longrope", "su"):
         outside["original_max_position_embeddings"] = values.get("original_max_position_embeddings")
     table = _merged(table, {key: value for key, value in outside.items() if value is not None}, where)
     table = _merged(table, {"rope_type": table.pop("type")} if table.get("type") is not None else {}, where)
     moved = {"rope_scaling", "rope_parameters", *outside}
     values = {key: value for key, value in values.items() if key not in moved}
     theta = table.pop("rope_theta", None)
-    return values | {"rope_theta": theta, "rope_scaling": table}
+    return values | ({} if theta is None else {"rope_theta": theta}) | ({"rope_scaling": table} if table else {})
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -44,31 +48,44 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any], where: str) -> 
     return {**first, **second}
 
 
-def read_rope(fields: Fields, ignored: Collection[str]) -> tuple[Rope, int]:
+def read_rope(
+    fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS
+) -> tuple[Rope, int]:
     """The position record, and the longest prompt in tokens.
 
     fields: a config in one spelling. `max_position_embeddings` is the longest prompt, except that `dynamic` and `yarn` reach
     `factor` times their original context where that is more (for `dynamic` the original one is `max_position_embeddings`).
+    head_dim: that of a family in which a part of each head may be rotated, by default the part `partial` of it; None: all of it.
     """
     context = fields.integer("max_position_embeddings")
     theta = fields.number("rope_theta")
-    table = fields.table("rope_scaling")
-    scaling, reach = _read_scaling(table, context, f"rope_scaling of {fields.where}", fields, ignored)
-    return Rope(theta, scaling), max(context, reach)
+    return rope_of(fields.table("rope_scaling"), theta, context, fields, head_dim, partial, kinds)
 
 
-def _read_scaling(
-    table: dict[str, Any], context: int, where: str, config: Fields, ignored: Collection[str]
-) -> tuple[Scaling | None, int]:
-    fields = Fields(table, where, YARN_DEFAULTS | {"original_max_position_embeddings": always(context)}, config.assumed)
-    fields.fixed("partial_rotary_factor", 1.0)
+def rope_of(
+    table: dict[str, Any],
+    theta: float,
+    context: int,
+    config: Fields,
+    head_dim: int | None = None,
+    partial: float = 1.0,
+    kinds: tuple[str, ...] = KINDS,
+) -> tuple[Rope, int]:
+    """The position record of one table of rotary settings beside its base, and the longest prompt; arguments as above."""
+    defaults = YARN_DEFAULTS | {"original_max_position_embeddings": always(context), "partial_rotary_factor": always(partial)}
+    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed)
+    dims = None
+    if head_dim is None:
+        fields.fixed("partial_rotary_factor", 1.0)
+    elif (factor := fields.number("partial_rotary_factor")) != 1:
+        dims = int(head_dim * factor)
     if not any(value is not None for key, value in table.items() if key != "partial_rotary_factor"):
-        return None, context
+        return Rope(theta, dims=dims), context
     kind = fields.get("rope_type")
-    one_of(f"rope_type in {where}:", kind, KINDS)
+    one_of(f"rope_type in {fields.where}:", kind, kinds)
     scaling, reach = _SCALINGS[kind](fields, context)
-    fields.finish(ignored, prefix="rope_scaling.")
-    return scaling, reach
+    fields.finish(config.ignored, prefix="rope_scaling.")
+    return Rope(theta, scaling, dims), max(context, reach)
 
 
 def _default(fields: Fields, context: int) -> tuple[None, int]:
@@ -105,4 +122,29 @@ def _yarn(fields: Fields, context: int) -> tuple[YarnScaling, int]:
     return scaling, int(factor * original)
 
 
-_SCALINGS = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn}
+def _divisors(fields: Fields, key: str) -> tuple[float, ...]:
+    """A list of numbers above 0."""
+    given = fields.get(key)
+    if not isinstance(given, list) or not all(type(entry) in (int, float) and 0 < entry < GREATEST for entry in given):
+        raise fields.wrong(key, given, "a list of numbers above 0")
+    return tuple(float(entry) for entry in given)
+
+
+def _longrope(fields: Fields, context: int) -> tuple[LongScaling, int]:
+    original = fields.integer("original_max_position_embeddings")
+    short, long = (_divisors(fields, key) for key in ("short_factor", "long_factor"))
+    fields.read |= {"factor", "attention_factor"}
+    ratio = fields.optional_number("factor") or context / original
+    factor = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
+    return LongScaling(short, long, original, fields.optional_number("attention_factor") or factor), context
+
+
+_SCALINGS = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,
+}

@@ -9,7 +9,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from sinkjax.checkpoints.architectures import ARCHITECTURES, architecture
+from sinkjax.checkpoints.architectures import architecture, architectures
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
@@ -20,6 +20,7 @@ from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.params import check_dtype
+from sinkjax.model.positions import Learned
 
 
 def load(
@@ -30,12 +31,13 @@ def load(
     ignore_keys: Collection[str] = (),
     assume: Mapping[str, Any] | None = None,
     check: bool = True,
+    context: int | None = None,
 ) -> Model:
-    """Load a model of the Llama family, or any that `save` wrote; no weight's value is changed beyond the cast.
+    """Load a model of a family (see sinkjax/checkpoints/families/), or any that `save` wrote; weights are cast, not changed.
 
     Args:
         source: A preset ("smollm2-135m") or the name of a model inside this package (`presets.packaged`), the short name of a
-            model on the hub (`architectures.ARCHITECTURES`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
+            model on the hub (`architectures.architectures`), a folder of Hugging Face or of `save`, a .gguf file, or a hub id
             "owner/name" (looked for in that order; on the hub after the local cache). Or "untrained:" and any of these: its
             architecture and tokenizer with random weights (`untrained.draw_params`), for which none are read.
         dtype: Of all parameters: "float32", "bfloat16", "float16", or "float64" where x64 is enabled.
@@ -45,9 +47,11 @@ def load(
         ignore_keys: Config keys, metadata keys and tensor names (with * for any characters) to leave out deliberately, if they
             are not understood.
         assume: config.json keys that the files leave out, with the values to take. rms_norm_eps, tie_word_embeddings,
-            hidden_act, max_position_embeddings, every size and (but for the documented absences in `hf_config.DEFAULTS`)
+            hidden_act, max_position_embeddings, every size and (but for the documented absences in its family's `defaults`)
             rope_theta, num_key_value_heads and head_dim must come from the files or from here.
         check: Whether weights that are NaN or infinite are refused; False is for the study of a broken model.
+        context: The longest prompt in tokens, in place of what the files state; it may be beyond that where positions are not
+            learned. It is stored with every result, in the config, and noted in the model's source.
 
     Returns:
         The model, its parameters on the device.
@@ -66,6 +70,8 @@ def load(
         raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}")
     ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
     checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
+    if context is not None:
+        checkpoint = with_context(checkpoint, context)
     random = checkpoint.source["kind"] == "untrained"
     params, digest = draw_params(checkpoint, dtype, mesh) if random else load_params(checkpoint, dtype, mesh, check)
     tokenizer = checkpoint.tokenizer
@@ -84,17 +90,17 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint behind a name, its weights still unread; arguments and errors as for `load`.
 
-    weights: whether they must be there. Without, a name of ARCHITECTURES needs no network, and has no tokenizer.
+    weights: whether they must be there. Without, a name of `architectures` needs no network, and has no tokenizer.
     """
     if source.startswith(PREFIX):
         trained = source.removeprefix(PREFIX)
         if trained.startswith(PREFIX):
             raise SinkjaxError(f"{PREFIX!r} stands before a trained model, once, not as in {source!r}")
         return untrained(open_checkpoint(trained, revision, ignore_keys, assume, weights=False), source)
-    if source in ARCHITECTURES:
+    if source in architectures():
         if not weights and revision is None:
             return architecture(source)
-        return open_checkpoint(ARCHITECTURES[source].hub, revision, ignore_keys, assume, weights)
+        return open_checkpoint(architectures()[source].hub, revision, ignore_keys, assume, weights)
     path = user_path(source)
     hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
     if revision is not None and not hub:
@@ -116,8 +122,20 @@ def open_checkpoint(
         snapshot = find_snapshot(source, revision, weights)
         return _renamed(read_folder(snapshot, ignore_keys, assume, weights), "hub", source, revision=snapshot.name)
     raise unknown(
-        "model", source, [*PRESETS, *packaged(), *ARCHITECTURES], "; or an existing folder, a .gguf file, or a hub id owner/name"
+        "model",
+        source,
+        [*PRESETS, *packaged(), *architectures()],
+        "; or an existing folder, a .gguf file, or a hub id owner/name",
     )
+
+
+def with_context(checkpoint: Checkpoint, context: int) -> Checkpoint:
+    """The checkpoint with another longest prompt. Errors: no int of at least 1; learned positions, of which there are no more."""
+    config = checkpoint.config
+    if isinstance(config.position, Learned):
+        raise SinkjaxError(f"context={context} does not fit {checkpoint.where}: its {config.context} positions are learned")
+    source = {**checkpoint.source, "stated_context": config.context}
+    return dataclasses.replace(checkpoint, config=dataclasses.replace(config, context=context), source=source)
 
 
 def _renamed(checkpoint: Checkpoint, kind: str, name: str, **more: Any) -> Checkpoint:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.errors import SinkjaxError
@@ -25,7 +26,7 @@ class Checkpoint:
 
     where: str
     config: Config
-    names: Mapping[str, str] | None
+    names: Table | None
     tensors: Mapping[str, Tensor]
     ignored: tuple[str, ...]
     tokenizer: Any
@@ -44,8 +45,8 @@ class Model:
         source: Where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf" or "untrained"), name, revision (a hub
             commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype, model_type, bos
             and eos (token ids or None), stored (the type of most numbers in the files, e.g. "bfloat16" or "Q4_1"; None for an
-            untrained model), perhaps title (its full name), and assumed (config keys that the files leave out, with the values
-            taken).
+            untrained model), perhaps title (its full name) and stated_context (what the files state, where `load` was given
+            another), and assumed (config keys that the files leave out, with the values taken).
     """
 
     config: Config

@@ -1,37 +1,21 @@
-"""Which stored tensor fills which part of which leaf: tables of names, and slots derived from the abstract parameter tree."""
+"""Which stored tensor fills which part of which leaf: tables of names, and slots derived from the abstract parameter tree.
+
+A table is read in both directions: `Slot.cut` takes a block out of a stored tensor, and `export` puts it there.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 
 from sinkjax.model import params
 from sinkjax.model.config import Config
-
-HUGGING_FACE = {
-    "embed": "model.embed_tokens.weight",
-    "final_norm": "model.norm.weight",
-    "unembed": "lm_head.weight",
-    "attn_norm": "model.layers.{}.input_layernorm.weight",
-    "q": "model.layers.{}.self_attn.q_proj.weight",
-    "k": "model.layers.{}.self_attn.k_proj.weight",
-    "v": "model.layers.{}.self_attn.v_proj.weight",
-    "o": "model.layers.{}.self_attn.o_proj.weight",
-    "q_bias": "model.layers.{}.self_attn.q_proj.bias",
-    "k_bias": "model.layers.{}.self_attn.k_proj.bias",
-    "v_bias": "model.layers.{}.self_attn.v_proj.bias",
-    "o_bias": "model.layers.{}.self_attn.o_proj.bias",
-    "mlp_norm": "model.layers.{}.post_attention_layernorm.weight",
-    "gate": "model.layers.{}.mlp.gate_proj.weight",
-    "up": "model.layers.{}.mlp.up_proj.weight",
-    "down": "model.layers.{}.mlp.down_proj.weight",
-    "gate_bias": "model.layers.{}.mlp.gate_proj.bias",
-    "up_bias": "model.layers.{}.mlp.up_proj.bias",
-    "down_bias": "model.layers.{}.mlp.down_proj.bias",
-}
 
 GGUF = {
     "embed": "token_embd.weight",
@@ -55,42 +39,176 @@ GGUF = {
     "down_bias": "blk.{}.ffn_down.bias",
 }
 
-# Linear layers: stored [outputs, inputs], kept here input-first. The embedding is a table of rows and stays as it is.
-LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed"})
+# Linear layers: stored [outputs, inputs], kept here input-first. Tables are rows as they are here; all else is a vector.
+LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
+TABLES = frozenset({"embed", "positions"})
+
+# Of an axis of outputs: the shape as which it is seen, and the index of a leaf's part in that.
+View = tuple[tuple[int, ...], tuple[int | slice, ...]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A leaf that is a part of a stored tensor, or whose tensor has the inputs first.
+
+    name: that of the tensor. view: where among the outputs of the tensor the leaf lies; None: it is all of them. stacked: whether
+    the tensor holds all experts of a layer, along a first axis.
+    """
+
+    name: str
+    view: Callable[[Config], View] | None = None
+    inputs_first: bool = False
+    stacked: bool = False
+
+
+Table = Mapping[str, str | Part]
+
+
+def modules(**names: str) -> dict[str, str | Part]:
+    """Leaf -> module of that name: its weight, and its bias, which is used if the config asks for one."""
+    return {f"{leaf}{end}": f"{name}.{kind}" for leaf, name in names.items() for end, kind in (("", "weight"), ("_bias", "bias"))}
+
+
+def inputs_first(**names: str) -> dict[str, str | Part]:
+    """As `modules`, of linear layers stored [inputs, outputs], as GPT-2 has them."""
+    return modules(**names) | {leaf: Part(f"{name}.weight", inputs_first=True) for leaf, name in names.items()}
+
+
+def grouped(config: Config, leaf: str) -> View:
+    """Queries of a group, their key, their value, and the next group: GPT-NeoX, BLOOM and Falcon."""
+    index: dict[str, int | slice] = {"q": slice(0, config.group), "k": config.group, "v": config.group + 1}
+    return (config.kv_heads, config.group + 2, config.head_dim), (slice(None), index[leaf])
+
+
+def joined(config: Config, leaf: str) -> View:
+    """All queries, then all keys, then all values: GPT-2, MPT and Phi-3."""
+    H, K = config.heads, config.kv_heads
+    index = {"q": slice(0, H), "k": slice(H, H + K), "v": slice(H + K, H + 2 * K)}
+    return (H + 2 * K, config.head_dim), (index[leaf],)
+
+
+def halves(config: Config, leaf: str) -> View:
+    """The gate of an MLP, then what it multiplies: Phi-3."""
+    return (2, config.neurons), (("gate", "up").index(leaf),)
+
+
+def alternating(config: Config, leaf: str) -> View:
+    """A unit's gate, what it multiplies, and the next unit: gpt-oss."""
+    width = config.mlp_width or 0
+    return (width, 2), (slice(None), ("gate", "up").index(leaf))
+
+
+def fused(
+    module: str, view: Callable[[Config, str], View], leaves: Sequence[str] = ("q", "k", "v"), inputs_first: bool = False
+) -> dict[str, str | Part]:
+    """Leaves that share one module, and so their biases."""
+    weights: dict[str, str | Part] = {leaf: Part(f"{module}.weight", _of(leaf, view), inputs_first) for leaf in leaves}
+    return weights | {f"{leaf}_bias": Part(f"{module}.bias", _of(leaf, view)) for leaf in leaves}
+
+
+def experts(weight: str, bias: str, view: Callable[[Config, str], View], leaves: Sequence[str]) -> dict[str, str | Part]:
+    """Leaves of all experts of a layer that share one tensor, [experts, inputs, outputs], and one of biases."""
+    weights: dict[str, str | Part] = {leaf: Part(weight, _of(leaf, view), inputs_first=True, stacked=True) for leaf in leaves}
+    return weights | {f"{leaf}_bias": Part(bias, _of(leaf, view), stacked=True) for leaf in leaves}
+
+
+def _of(leaf: str, view: Callable[[Config, str], View]) -> Callable[[Config], View]:
+    return lambda config: view(config, leaf)
+
+
+# A Llama's, and those of most families that came after it, perhaps with changes.
+LLAMA = modules(
+    embed="model.embed_tokens",
+    final_norm="model.norm",
+    unembed="lm_head",
+    attn_norm="model.layers.{}.input_layernorm",
+    q="model.layers.{}.self_attn.q_proj",
+    k="model.layers.{}.self_attn.k_proj",
+    v="model.layers.{}.self_attn.v_proj",
+    o="model.layers.{}.self_attn.o_proj",
+    mlp_norm="model.layers.{}.post_attention_layernorm",
+    gate="model.layers.{}.mlp.gate_proj",
+    up="model.layers.{}.mlp.up_proj",
+    down="model.layers.{}.mlp.down_proj",
+)
+
+
+def without_prefix(table: Table, prefix: str) -> Table:
+    """The table of files whose names lack a prefix; those that do not begin with it stay."""
+
+    def short(entry: str | Part) -> str | Part:
+        if isinstance(entry, Part):
+            return dataclasses.replace(entry, name=entry.name.removeprefix(prefix))
+        return entry.removeprefix(prefix)
+
+    return {leaf: short(entry) for leaf, entry in table.items()}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one stored tensor goes: `leaf` of the tree, `layer` of its leading axis (None: all of it).
+    """Where one stored tensor, or a part of it, goes: into `leaf` of the tree.
 
-    stored: the shape the file must have. transposed: whether inputs and outputs change places on the way. pattern: the name of
-    the tensor, "{}" standing for the layer.
+    place: the index of the block along the leaf's first axes, layers and perhaps heads; (): all of it. stored: the shape that
+    the file must have. transposed: whether inputs and outputs change places on the way. pattern: the name of the tensor, "{}"
+    standing for the layer. view, index: as which shape the tensor is seen, and what of that is the block; None: all of it.
     """
 
     leaf: str
-    layer: int | None
+    place: tuple[int, ...]
     stored: tuple[int, ...]
     transposed: bool
     pattern: str
+    view: tuple[int, ...] | None = None
+    index: tuple[int | slice, ...] = ()
+
+    def cut(self, array: np.ndarray) -> np.ndarray:
+        """The block of a stored tensor: a vector, or [outputs, inputs], or [inputs, outputs] if it is not to be transposed."""
+        if self.view is None:
+            return array
+        block = array.reshape(self.view)[self.index]
+        return block.reshape(-1, self.stored[-1]) if self.transposed else block.reshape(*self.stored[:-1], -1)
 
 
-def slots(config: Config, names: Mapping[str, str] | None) -> dict[str, Slot]:
-    """Tensor name -> slot, one for every stored tensor that the parameters of `config` need, in the order of the tree.
+def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:
+    """Tensor name -> what it fills, one entry for every stored tensor that the parameters of `config` need, in their order.
 
     names: leaf name -> tensor name; None: every leaf is one tensor, stored as it is here, under its path.
     """
-    found = {}
+    found: dict[str, list[Slot]] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
         where, name = leaf_name(path), path[-1].key
         if names is None:
-            found[where] = Slot(where, None, leaf.shape, False, where)
+            found[where] = [Slot(where, (), leaf.shape, False, where)]
             continue
-        stacked = leaf.axes[0] == "layer"
-        size = math.prod(leaf.shape[1:] if stacked else leaf.shape)
-        stored = (size // leaf.fan_in, leaf.fan_in) if name in {*LINEAR, "embed"} else (size,)
-        for layer in range(config.layers) if stacked else [None]:
-            found[names[name].format(layer)] = Slot(where, layer, stored, name in LINEAR, names[name])
+        entry = names[name]
+        part = entry if isinstance(entry, Part) else Part(entry)
+        lead = leaf.shape[: part.name.count("{}")]
+        inner = leaf.shape[len(lead) :]
+        for place in itertools.product(*map(range, lead)):
+            slot = _slot(config, name, part, inner, leaf.fan_in)
+            found.setdefault(part.name.format(*place), []).append(dataclasses.replace(slot, leaf=where, place=place))
     return found
+
+
+def _slot(config: Config, name: str, part: Part, inner: tuple[int, ...], fan_in: int) -> Slot:
+    """The slot of a leaf's block of shape `inner`, its leaf and place aside."""
+    if part.stacked:
+        one = _slot(config, name, dataclasses.replace(part, stacked=False), inner[1:], fan_in)
+        view = None if one.view is None else (inner[0], *one.view)
+        index = () if one.view is None else (slice(None), *one.index)
+        return dataclasses.replace(one, stored=(inner[0], *one.stored), view=view, index=index)
+    outputs, inputs = (math.prod(inner) // fan_in, (fan_in,)) if name in LINEAR else (math.prod(inner), ())
+    if name in TABLES:
+        return Slot("", (), inner, False, part.name)
+    if part.view is None:
+        stored = (*inputs, outputs) if part.inputs_first else (outputs, *inputs)
+        return Slot("", (), stored, bool(inputs) and not part.inputs_first, part.name)
+    shape, index = part.view(config)
+    if part.inputs_first and inputs:
+        stored, view, index = (*inputs, math.prod(shape)), (*inputs, *shape), (slice(None), *index)
+    else:
+        stored, view = (math.prod(shape), *inputs), (*shape, *inputs)
+    return Slot("", (), stored, bool(inputs) and not part.inputs_first, part.name, view, index)
 
 
 def leaf_name(path: tuple) -> str:

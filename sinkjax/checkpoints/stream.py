@@ -37,16 +37,17 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     arrays: dict[str, jax.Array] = {}
     digest = hashlib.sha256()
-    for name, slot in wanted.items():
-        tensor = checkpoint.tensors[name]
+    for name, filled in wanted.items():
+        tensor, what = checkpoint.tensors[name], f"{name} of {checkpoint.where}"
         digest.update(tensor.raw.data)
-        place, what = params.sharding(leaves[slot.leaf], auto) if auto else None, f"{name} of {checkpoint.where}"
-        if slot.layer is None and not slot.transposed:
-            arrays[slot.leaf] = whole(tensor, dtype, place, what, check)
-            continue
-        if slot.leaf not in arrays:
-            arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
-        arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what, check)
+        for slot in filled:
+            place = params.sharding(leaves[slot.leaf], auto) if auto else None
+            if not slot.place and not slot.transposed:
+                arrays[slot.leaf] = whole(tensor, dtype, place, what, check)
+                continue
+            if slot.leaf not in arrays:
+                arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
+            arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what, check)
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
 
 
@@ -62,8 +63,8 @@ def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str, ch
 def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str, check: bool) -> jax.Array:
     """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
     replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
-    value = jax.device_put(tensor.array(), replicated).block_until_ready()  # the host's copy is let go here
-    array, finite = _write(array, value, slot.layer or 0, slot.layer is not None, slot.transposed)
+    value = jax.device_put(slot.cut(tensor.array()), replicated).block_until_ready()  # the host's copy is let go here
+    array, finite = _write(array, value, slot.place, slot.transposed)
     if not bool(finite) and check:  # also waits until the device has let go of the mapped bytes
         raise _not_finite(what, array.dtype)
     return array
@@ -73,15 +74,15 @@ def _not_finite(what: str, dtype: np.dtype) -> SinkjaxError:
     return SinkjaxError(f"{what} holds NaN or infinity in {dtype}; check=False loads a broken model")
 
 
-@partial(jax.jit, donate_argnums=0, static_argnums=(3, 4))
-def _write(array: jax.Array, value: jax.Array, layer: int, stacked: bool, transposed: bool) -> tuple[jax.Array, jax.Array]:
+@partial(jax.jit, donate_argnums=0, static_argnums=3)
+def _write(array: jax.Array, value: jax.Array, place: tuple[int, ...], transposed: bool) -> tuple[jax.Array, jax.Array]:
     block = (value.T if transposed else value).astype(array.dtype)
-    block = block.reshape((1, *array.shape[1:]) if stacked else array.shape)
-    start = (layer, *[0] * (array.ndim - 1))
+    block = block.reshape(*[1] * len(place), *array.shape[len(place) :])
+    start = (*place, *[0] * (array.ndim - len(place)))
     return jax.lax.dynamic_update_slice(array, block, start), jnp.isfinite(block).all()
 
 
-def check_names(checkpoint: Checkpoint, wanted: dict[str, Slot]) -> None:
+def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
     """Raise unless the checkpoint holds exactly the wanted tensors, in the wanted shapes."""
     tensors, where = checkpoint.tensors, checkpoint.where
     missing = sorted(wanted.keys() - tensors.keys())
@@ -91,11 +92,11 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, Slot]) -> None:
     table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
         if table is not None and name == table["unembed"]:
-            check_tied(checkpoint, table["embed"], name)
+            check_tied(checkpoint, str(table["embed"]), name)
         elif not any(fnmatch.fnmatchcase(name, pattern) for pattern in checkpoint.ignored):
             hint = f"; load(..., ignore_keys=({name!r},)) leaves it out deliberately, * stands for any characters"
-            raise unknown(f"tensor in {where}:", name, {slot.pattern for slot in wanted.values()}, hint)
-    for name, slot in wanted.items():
+            raise unknown(f"tensor in {where}:", name, {slot.pattern for filled in wanted.values() for slot in filled}, hint)
+    for name, (slot, *_) in wanted.items():
         if tensors[name].shape != slot.stored:
             raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}")
 

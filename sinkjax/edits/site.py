@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sinkjax.errors import unknown
-from sinkjax.model.config import Config, Rope
+from sinkjax.model.config import Config
 
 
 class Site(StrEnum):
@@ -29,6 +29,7 @@ class Site(StrEnum):
     WEIGHTS = "weights"
     HEAD_OUT = "head_out"
     ATTN_OUT = "attn_out"
+    ROUTER = "router"
     NEURON = "neuron"
     MLP_OUT = "mlp_out"
     RESID = "resid"
@@ -53,7 +54,7 @@ class Spec:
     @property
     def dims(self) -> str | None:
         """The last axis if `dims` selects along it."""
-        return self.axes[-1] if self.axes[-1] in ("width", "head_dim", "mlp_width") else None
+        return self.axes[-1] if self.axes[-1] in ("width", "head_dim", "mlp_width", "expert") else None
 
     @property
     def positions(self) -> tuple[str, ...]:
@@ -65,20 +66,26 @@ class Spec:
 
 SITES: dict[Site, Spec] = {
     Site.EMBED: Spec(
-        ("prompt", "position", "width"), ("swap", "set", "add", "scale"), "embedding rows, before vectors of positions"
+        ("prompt", "position", "width"),
+        ("swap", "set", "add", "scale"),
+        "embedding rows, factor and projection in, before vectors of positions and a norm",
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
-        ("prompt", "position", "head", "head_dim"), ("set", "add", "scale"), "queries, biases and norm in, before the rotation"
+        ("prompt", "position", "head", "head_dim"),
+        ("set", "add", "scale"),
+        "queries, biases, clip and norm in, before the rotation",
     ),
     Site.KEY: Spec(
         ("prompt", "key_position", "kv_head", "head_dim"),
         ("set", "add", "scale"),
-        "keys, biases and norm in, before the rotation",
+        "keys, biases, clip and norm in, before the rotation",
     ),
-    Site.VALUE: Spec(("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases and gate in"),
+    Site.VALUE: Spec(
+        ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases, clip and gate in"
+    ),
     Site.LOGITS: Spec(
-        ("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale and position bias in, before the normaliser"
+        ("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale, cap and position bias in, before the normaliser"
     ),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(
@@ -86,8 +93,17 @@ SITES: dict[Site, Spec] = {
         ("set", "add", "scale"),
         "sum_j a_ij v_j of each head, before a norm, a gate and W_O",
     ),
-    Site.ATTN_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "attention output, after W_O, as it is added"),
-    Site.NEURON: Spec(("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate"),
+    Site.ATTN_OUT: Spec(
+        ("prompt", "position", "width"),
+        ("set", "add", "scale"),
+        "attention output, after W_O, a norm and a factor, as it is added",
+    ),
+    Site.ROUTER: Spec(
+        ("prompt", "position", "expert"), ("set", "add", "scale"), "logits by which each token chooses its experts"
+    ),
+    Site.NEURON: Spec(
+        ("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate; of experts: expert * F + unit"
+    ),
     Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, as it is added"),
     Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
 }
@@ -105,7 +121,9 @@ def lacks(config: Config, site: Site) -> str | None:
     """What the model would need to have this site, as "no MLP", or None if it has it."""
     if config.mlp_width is None and site in (Site.NEURON, Site.MLP_OUT):
         return "no MLP"
-    if not isinstance(config.position, Rope) and site == Site.POSITION:
+    if config.experts is None and site == Site.ROUTER:
+        return "no experts"
+    if not config.ropes and site == Site.POSITION:
         return "no rotary positions"
     return None
 
@@ -118,5 +136,6 @@ def axis_size(config: Config, axis: str) -> int:
         "kv_head": config.kv_heads,
         "head_dim": config.head_dim,
         "width": config.width,
-        "mlp_width": config.mlp_width or 0,
+        "mlp_width": config.neurons if config.mlp_width is not None else 0,
+        "expert": 0 if config.experts is None else config.experts.count,
     }[axis]

@@ -1,8 +1,8 @@
 """What a model is: a frozen, hashable record of its architecture, a static argument of every jitted function.
 
-Variants are tagged sub-records (`Rope` or `NoPosition`, `RMSNorm` or None, `ReLU`, ...), so that the forward reads as cases and
-not as flags. Nothing that a checkpoint must state has a default here: norm epsilon, rotary base, head width, key-value heads and
-tying.
+Variants are tagged sub-records (`Rope` or `NoPosition`, `RMSNorm` or `LayerNorm`, `ReLU`, ...), so that the forward reads as
+cases and not as flags. Nothing that a checkpoint must state has a default here: norm epsilon, rotary base, head width, key-value
+heads and tying.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Any
 from sinkjax.config_files.checks import LARGEST, MOST
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.attention_bias import AttentionBias, KeyBias
+from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
+from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.heads import Gate, HeadNorm
+from sinkjax.model.layout import LAYOUTS, Layout
 from sinkjax.model.normalisers import Normaliser, Softmax
+from sinkjax.model.norms import Norm, QueryKeyNorm, RMSNorm
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 
-NORM_PLACES = ("pre", "post", "sandwich")
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu")
+NORM_PLACES = tuple(LAYOUTS)
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "gelu_bloom", "relu")
 
 
 @dataclass(frozen=True)
@@ -61,19 +64,64 @@ class YarnScaling:
     truncate: bool = True
 
 
-Scaling = LinearScaling | DynamicScaling | Llama3Scaling | YarnScaling
+@dataclass(frozen=True)
+class LongScaling:
+    """LongRoPE (Ding et al. 2024): frequencies divided by `short`, or, of a prompt longer than the original context, by `long`.
+
+    factor: on the tables of cosines and sines.
+    """
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    original_context: int
+    factor: float
+
+
+Scaling = LinearScaling | DynamicScaling | Llama3Scaling | YarnScaling | LongScaling
 
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary position embedding over the whole head width, half-split pairs (i, i + head_dim / 2)."""
+    """Rotary position embedding, half-split pairs (i, i + dims / 2) of the first `dims` dims of each head; None: of all."""
 
     theta: float
     scaling: Scaling | None = None
+    dims: int | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not _is_number(self.theta) or not self.theta > 0:
             raise SinkjaxError(f"the rotary base must be positive, not {self.theta}")
+
+    def check(self, head_dim: int) -> None:
+        """Raise unless heads of this width can be rotated so."""
+        dims = head_dim if self.dims is None else self.dims
+        if self.dims is not None and not 2 <= dims <= head_dim:
+            raise SinkjaxError(f"rotary dims must be None or from 2 to head_dim ({head_dim}), not {dims}")
+        if dims % 2:
+            name = "head_dim" if self.dims is None else "number of dims"
+            raise SinkjaxError(f"rotary positions need an even {name}, not {dims}")
+        if isinstance(self.scaling, DynamicScaling) and dims < 4:  # its base has the exponent D / (D - 2)
+            raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {dims}")
+        if isinstance(self.scaling, LongScaling) and {len(self.scaling.short), len(self.scaling.long)} != {dims // 2}:
+            raise SinkjaxError(f"LongRoPE needs one short and one long factor for each of {dims // 2} rotary pairs")
+
+
+@dataclass(frozen=True)
+class LayerRopes:
+    """Rotary positions that are not the same in all layers (Gemma 3), or not in all (SmolLM3).
+
+    layers: for each layer the number of its kind, None: not rotated.
+    """
+
+    kinds: tuple[Rope, ...]
+    layers: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        if len({kind.dims for kind in self.kinds}) != 1:
+            raise SinkjaxError("rotary positions by layer need at least one kind, and all the same dims")
+        for kind in self.layers:
+            if kind is not None and kind not in range(len(self.kinds)):
+                raise SinkjaxError(f"rotary kind {kind} of a layer is out of range: there are {len(self.kinds)}")
 
 
 @dataclass(frozen=True)
@@ -81,23 +129,29 @@ class NoPosition:
     """Queries and keys know nothing of where they stand; only the causal mask does."""
 
 
-Position = Rope | NoPosition | AddedPosition | ScorePosition
+Position = Rope | LayerRopes | NoPosition | AddedPosition | ScorePosition
 
 
 @dataclass(frozen=True)
-class RMSNorm:
-    """x * gain / sqrt(mean(x^2) + eps)."""
+class Multipliers:
+    """Constant factors: on the embedding's rows, on what attention and the MLP add, and on the logits (Granite, Gemma)."""
 
-    eps: float
+    embedding: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not _is_number(self.eps) or not self.eps >= 0:
-            raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
+
+@dataclass(frozen=True)
+class Caps:
+    """Soft caps c tanh(x / c), on scores before LOGITS, and on the logits of tokens (Gemma 2); None: none."""
+
+    scores: float | None = None
+    logits: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A decoder-only transformer of the Llama family, or one with less in it.
+    """A decoder-only transformer: a Llama, one with less in it, or with other parts.
 
     What is absent has no parameters; `activation` has no meaning without an MLP, nor `tied` without a vocabulary.
 
@@ -113,24 +167,32 @@ class Config:
         norm: Of the residual stream, or None.
         position: Rotary, none, or a record of sinkjax/model/positions.py, added to the embedding or to the scores.
         activation: One of ACTIVATIONS, of a gate that multiplies the hidden units of the MLP (SwiGLU, GeGLU, ReGLU), or, with
-            gated_mlp=False, of the hidden units themselves.
+            gated_mlp=False, of the hidden units themselves; or a record of gate and units together (sinkjax/model/experts.py).
         tied: Whether the unembedding is the embedding.
         qkv_bias, out_bias, mlp_bias: Which projections have a bias.
         windows: None (every layer sees all earlier keys), or for each layer the number of last keys that a query sees, itself
             included, or None. (A sliding window; what Gu et al. 2025 call a shifted window is the same operator.)
         normaliser: What turns scores into weights.
-        score_scale: The factor on the scores; None: 1 / sqrt(head_dim).
-        norm_place: "pre", "post" or "sandwich", as sinkjax/transformer/block.py says.
+        score_scale: The factor on the scores, or one for each layer; None: 1 / sqrt(head_dim).
+        norm_place: Where a block has norms and what its MLP reads, a name of sinkjax/model/layout.py.
         attention_bias: A key and value of no token, or a value alone (sinkjax/model/attention_bias.py), or None.
         gated_mlp: Whether the MLP has a gate.
         summed_heads: Whether the heads' outputs are added and share one W_O [D, d], instead of each having its own (Gu et al.
             2025).
         prefix: How many first positions see each other both ways, and are seen by all later ones beyond any window, or None. A
             token of the prefix has no loss, since what would predict it sees it.
-        qk_norm: Of each query and key before the rotation, or None.
+        qk_norm: Of each query and key before the rotation (sinkjax/model/norms.py), or None.
         head_norm: Of each head's output before a gate, or None.
         gate: On each head's output or its values (sinkjax/model/heads.py), or None.
         residual: Whether a block's input is added to what attention, and then the MLP, give.
+        qkv_clip: The largest absolute value of queries, keys and values before a norm, or None.
+        embed_norm: Whether the embedding is normed before the first block.
+        embed_width: Width of the embedding's rows, with a matrix into the residual stream and one out of it after the last norm;
+            None: they are of the width of the residual stream, without either.
+        unembed_bias: Whether the logits have a bias.
+        experts: A mixture of MLPs of this mlp_width in place of one, or None (sinkjax/model/experts.py).
+        multipliers: Constant factors.
+        caps: Soft caps on scores and logits.
 
     Raises:
         SinkjaxError: The fields do not fit together, or one is out of range.
@@ -144,25 +206,32 @@ class Config:
     mlp_width: int | None
     vocab_size: int | None
     context: int
-    norm: RMSNorm | None
+    norm: Norm | None
     position: Position
-    activation: str
+    activation: str | ClampedSwiGLU
     tied: bool
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
     windows: tuple[int | None, ...] | None = None
     normaliser: Normaliser = field(default=Softmax(), metadata=LATER)
-    score_scale: float | None = field(default=None, metadata=LATER)
+    score_scale: float | tuple[float, ...] | None = field(default=None, metadata=LATER)
     gate: Gate | None = field(default=None, metadata=LATER)
     residual: bool = field(default=True, metadata=LATER)
     prefix: int | None = field(default=None, metadata=LATER)
     norm_place: str = field(default="pre", metadata=LATER)
     gated_mlp: bool = field(default=True, metadata=LATER)
     summed_heads: bool = field(default=False, metadata=LATER)
-    qk_norm: RMSNorm | None = field(default=None, metadata=LATER)
+    qk_norm: QueryKeyNorm | None = field(default=None, metadata=LATER)
     head_norm: HeadNorm | None = field(default=None, metadata=LATER)
     attention_bias: AttentionBias | None = field(default=None, metadata=LATER)
+    qkv_clip: float | None = field(default=None, metadata=LATER)
+    embed_norm: bool = field(default=False, metadata=LATER)
+    embed_width: int | None = field(default=None, metadata=LATER)
+    unembed_bias: bool = field(default=False, metadata=LATER)
+    experts: Experts | None = field(default=None, metadata=LATER)
+    multipliers: Multipliers = field(default=Multipliers(), metadata=LATER)
+    caps: Caps = field(default=Caps(), metadata=LATER)
 
     def __post_init__(self) -> None:
         sizes = ["layers", "width", "heads", "kv_heads", "head_dim", "context"]
@@ -182,11 +251,12 @@ class Config:
             raise SinkjaxError(f"position must be Rope, NoPosition or a record of sinkjax.model.positions, not {self.position!r}")
         if isinstance(self.position, Sinusoidal) and self.width % 2:
             raise SinkjaxError(f"sinusoidal positions need an even width, not {self.width}")
-        if isinstance(self.position, Rope):
-            if self.head_dim % 2:
-                raise SinkjaxError(f"rotary positions need an even head_dim, not {self.head_dim}")
-            if isinstance(self.position.scaling, DynamicScaling) and self.head_dim < 4:  # its base has the exponent D / (D - 2)
-                raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {self.head_dim}")
+        for rope in self.ropes:
+            rope.check(self.head_dim)
+        if isinstance(self.position, LayerRopes) and len(self.position.layers) != self.layers:
+            raise SinkjaxError(f"rotary positions by layer has {len(self.position.layers)} entries for {self.layers} layers")
+        if isinstance(self.position, LayerRopes) and isinstance(self.attention_bias, SinkToken):
+            raise SinkjaxError("a sink token has one rotary index, so it needs the same rotary positions in all layers")
         if not isinstance(self.normaliser, Normaliser):
             raise SinkjaxError(f"normaliser must be a record of sinkjax.model.normalisers, not {self.normaliser!r}")
         if self.gate is not None and not isinstance(self.gate, Gate):
@@ -197,10 +267,13 @@ class Config:
             )
         if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
             raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
-        if self.score_scale is not None and not _is_number(self.score_scale):
-            raise SinkjaxError(f"score_scale must be a number or None, not {self.score_scale!r}")
-        if self.score_scale is not None and not 0 < self.score_scale < float("inf"):
+        scales = self.score_scale if isinstance(self.score_scale, tuple) else (self.score_scale,)
+        if not all(scale is None or _is_number(scale) for scale in scales):
+            raise SinkjaxError(f"score_scale must be a number, one for each layer, or None, not {self.score_scale!r}")
+        if not all(scale is None or 0 < scale < float("inf") for scale in scales):
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
+        if isinstance(self.score_scale, tuple) and len(self.score_scale) != self.layers:
+            raise SinkjaxError(f"score_scale has {len(self.score_scale)} entries for {self.layers} layers")
         if self.mlp_bias and self.mlp_width is None:
             raise SinkjaxError("mlp_bias is for models with an MLP, and mlp_width is None")
         if not self.gated_mlp and self.mlp_width is None:
@@ -208,6 +281,12 @@ class Config:
         one_of("norm_place", self.norm_place, NORM_PLACES)
         if self.norm_place != "pre" and self.norm is None:
             raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a norm, and norm is None')
+        if self.layout.parallel and not self.residual:
+            raise SinkjaxError(f'norm_place="{self.norm_place}" is for models with a residual stream, and residual is False')
+        if self.embed_norm and self.norm is None:
+            raise SinkjaxError("embed_norm is for models with a norm, and norm is None")
+        if self.vocab_size is None and (self.embed_width is not None or self.unembed_bias):
+            raise SinkjaxError("embed_width and unembed_bias are for models with a vocabulary, and vocab_size is None")
         if self.prefix is not None and self.prefix not in range(1, self.context + 1):
             raise SinkjaxError(f"prefix must be None or an int from 1 to the context ({self.context}), not {self.prefix!r}")
         given: Any = self.windows
@@ -217,7 +296,12 @@ class Config:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):
             raise SinkjaxError("a window must hold at least 1 key")
-        one_of("activation", self.activation, ACTIVATIONS)
+        if isinstance(self.activation, str):
+            one_of("activation", self.activation, ACTIVATIONS)
+        elif not self.gated_mlp:
+            raise SinkjaxError(f"{self.activation} is of a gated MLP, and gated_mlp is False")
+        if self.experts is not None and (self.mlp_width is None or not self.gated_mlp):
+            raise SinkjaxError("experts are gated MLPs, so they need mlp_width and gated_mlp")
 
     @property
     def group(self) -> int:
@@ -225,38 +309,48 @@ class Config:
         return self.heads // self.kv_heads
 
     @property
+    def layout(self) -> Layout:
+        """Where a block has norms, and what its MLP reads."""
+        return LAYOUTS[self.norm_place]
+
+    @property
+    def ropes(self) -> tuple[Rope, ...]:
+        """The kinds of rotary positions that its layers have; none: ()."""
+        if isinstance(self.position, LayerRopes):
+            return self.position.kinds
+        return (self.position,) if isinstance(self.position, Rope) else ()
+
+    @property
     def rope(self) -> Rope:
-        """The rotary positions. Errors: a model without."""
+        """The rotary positions of all layers. Errors: a model without."""
         if not isinstance(self.position, Rope):
             raise SinkjaxError("this model has no rotary positions")
         return self.position
 
     @property
     def rms_norm(self) -> RMSNorm:
-        """The norm. Errors: a model without."""
-        if self.norm is None:
-            raise SinkjaxError("this model has no norm")
+        """The norm. Errors: a model without, or with another kind."""
+        if not isinstance(self.norm, RMSNorm):
+            raise SinkjaxError("this model has no norm" if self.norm is None else f"this model has no RMSNorm but {self.norm}")
         return self.norm
 
     @property
     def neurons(self) -> int:
-        """Hidden units of the MLP. Errors: a model without."""
+        """Hidden units of the MLP, of all experts together. Errors: a model without."""
         if self.mlp_width is None:
             raise SinkjaxError("this model has no MLP")
-        return self.mlp_width
+        return self.mlp_width * (1 if self.experts is None else self.experts.count)
 
     @property
     def scale(self) -> float:
-        """The factor on the products of queries and keys."""
+        """The factor on the products of queries and keys. Errors: it is not the same in all layers."""
+        if isinstance(self.score_scale, tuple):
+            raise SinkjaxError("this model scales the scores of each layer by another factor")
         return self.head_dim**-0.5 if self.score_scale is None else self.score_scale
 
     def identity(self) -> dict[str, Any]:
         """The architecture as JSON, as results are stored with it."""
-        plain = (RMSNorm, Rope)
-        return {
-            name: asdict(value) if isinstance(value, plain) else repr(value) if is_dataclass(value) else value
-            for name, value in stated(self).items()
-        }
+        return {name: _identity(value) if is_dataclass(value) else value for name, value in stated(self).items()}
 
 
 def _is_number(value: Any) -> bool:
@@ -269,3 +363,11 @@ def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> Non
         raise SinkjaxError(f"{name} must be {of}, not {value!r}")
     if value > most:
         raise SinkjaxError(f"{name} must be at most {most}, not {value}")
+
+
+def _identity(record: Any) -> Any:
+    """A record as its `repr`, or as a mapping where the first results were stored so; later fields at their default left out."""
+    if isinstance(record, RMSNorm | Rope):
+        whole = asdict(record)
+        return {name: whole[name] for name in stated(record)}
+    return f"{type(record).__name__}({', '.join(f'{name}={value!r}' for name, value in stated(record).items())})"

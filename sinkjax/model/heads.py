@@ -1,6 +1,6 @@
-"""What a head may have beside attention: norms of its query and key, a norm of its output, gates.
+"""What a head may have beside attention: a norm of its output, gates.
 
-Sources. QK-norm: Qwen3 (2025). Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
+Sources. Norm of the output: Li et al. 2026 and, as "SDPA GroupNorm", Qiu et al. 2025. Gates: Qiu et al.
 2025, arXiv 2505.06708. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head width, d residual width.
 """
 
@@ -81,11 +81,6 @@ class NonSparseGate:
 
 
 Gate = HeadGate | ElementGate | ValueGate | SharedGate | ConstantGate | NonSparseGate
-
-
-def normed_queries_keys(q: jax.Array, k: jax.Array, w: Weights, eps: float) -> tuple[jax.Array, jax.Array]:
-    """Queries [..., H, D] and keys [..., K, D], each divided by its own root mean square, times gains [D]."""
-    return rms_norm(q, w["q_norm"], eps), rms_norm(k, w["k_norm"], eps)
 
 
 def gated_values(v_BTKD: jax.Array, x_BTd: jax.Array, w: Weights, gate: Gate | None, precision: str) -> jax.Array:

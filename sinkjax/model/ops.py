@@ -31,6 +31,11 @@ def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
     return x if bias is None else x + bias
 
 
+def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
+    """cap tanh(x / cap), or x if there is none."""
+    return x if cap is None else cap * jnp.tanh(x / cap)
+
+
 def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
     """x * gain / sqrt(mean(x^2) + eps) over the last axis, in at least float32; returned in the dtype of x."""
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))

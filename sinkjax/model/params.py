@@ -22,6 +22,7 @@ from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import attention_bias
 from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
+from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
 
 Params = dict[str, Any]
@@ -50,11 +51,13 @@ def abstract(config: Config) -> Params:
 
     embed [V, d]; layers: attn_norm [L, d], q [L, d, H, D], k and v [L, d, K, D], o [L, H, D, d], mlp_norm [L, d],
     gate and up [L, d, F], down [L, F, d] (no gate if the MLP has none), and the biases the config asks for; final_norm [d];
-    unembed [d, V] if not tied.
-    Of other blocks: o [L, D, d] if heads are summed; attn_out_norm and mlp_out_norm [L, d] of a sandwich, and no final_norm
-    where norms follow the sums; positions [context, d]; layers/relative_bias [L, H, buckets].
+    unembed [d, V] if not tied. A norm NAME has the leaves that it learns, NAME and NAME_bias.
+    Of other blocks: o [L, D, d] if heads are summed; the norms of the layout, attn_out_norm and mlp_out_norm [L, d] too, and no
+    final_norm where norms follow the sums; positions [context + offset, d]; layers/relative_bias [L, H, buckets].
     Of other attention: layers/normaliser, a vector [L, H] or matrix [L, D, D] for each value that it learns; what the records
-    of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D].
+    of sinkjax/model/heads.py and sinkjax/model/attention_bias.py name, and layers/q_norm and k_norm [L, D] or [L, heads, D].
+    Of other embeddings: embed_norm [d]; with a width e of their own, embed [V, e], embed_in [e, d], embed_out [d, e] and unembed
+    [e, V]; unembed_bias [V]. Of experts: what sinkjax/model/experts.py names.
     """
     L, d, H, K, D = config.layers, config.width, config.heads, config.kv_heads, config.head_dim
 
@@ -64,6 +67,10 @@ def abstract(config: Config) -> Params:
     def vector(init: str, **axes: int) -> Leaf:
         return Leaf((L, *axes.values()), ("layer", *axes), init)
 
+    def norm(name: str, of: Norm, **axes: int) -> Params:
+        """The leaves of a norm at `name`, with these axes."""
+        return {name + part: Leaf(tuple(axes.values()), tuple(axes), init) for part, init in of.learned().items()}
+
     layers: Params = {
         "q": matrix(d, width=d, heads=H, head_dim=D),
         "k": matrix(d, width=d, kv_heads=K, head_dim=D),
@@ -71,15 +78,19 @@ def abstract(config: Config) -> Params:
         "o": matrix(D, head_dim=D, width=d) if config.summed_heads else matrix(H * D, heads=H, head_dim=D, width=d),
     }
     if config.norm is not None:
-        layers["attn_norm"] = vector("ones", width=d)
+        for name in config.layout.norms:
+            if config.mlp_width is not None or not name.startswith("mlp"):
+                layers |= norm(name, config.norm, layer=L, width=d)
     if (F := config.mlp_width) is not None:
         inner = ("gate", "up") if config.gated_mlp else ("up",)
-        layers |= {name: matrix(d, width=d, mlp=F) for name in inner} | {"down": matrix(F, mlp=F, width=d)}
-        if config.norm is not None:
-            layers["mlp_norm"] = vector("ones", width=d)
+        each = {} if config.experts is None else {"expert": config.experts.count}
+        layers |= {name: matrix(d, **each, width=d, mlp=F) for name in inner} | {"down": matrix(F, **each, mlp=F, width=d)}
         if config.mlp_bias:
-            layers |= {f"{name}_bias": vector("zeros", mlp=F) for name in inner}
-            layers["down_bias"] = vector("zeros", width=d)
+            layers |= {f"{name}_bias": vector("zeros", **each, mlp=F) for name in inner}
+            layers["down_bias"] = vector("zeros", **each, width=d)
+        if config.experts is not None:
+            layers["router"] = matrix(d, width=d, **each)
+            layers |= {"router_bias": vector("zeros", **each)} if config.experts.bias else {}
     if isinstance(config.position, RelativeBias):
         layers["relative_bias"] = matrix(d, heads=H, buckets=config.position.buckets)
     if learned := config.normaliser.learned():
@@ -88,11 +99,14 @@ def abstract(config: Config) -> Params:
             for name, axes in learned.items()
         }
     if config.qk_norm is not None:
-        layers |= {"q_norm": vector("ones", head_dim=D), "k_norm": vector("ones", head_dim=D)}
-    if (norm := config.head_norm) is not None:
-        axes = {"heads": H, "head_dim": D} if norm.gain == "head" else {"head_dim": D}
+        by_head = isinstance(config.qk_norm, EachHead | AllHeads)
+        of = config.qk_norm.norm if isinstance(config.qk_norm, EachHead | AllHeads) else config.qk_norm
+        layers |= norm("q_norm", of, layer=L, **({"heads": H} if by_head else {}), head_dim=D)
+        layers |= norm("k_norm", of, layer=L, **({"kv_heads": K} if by_head else {}), head_dim=D)
+    if (head_norm := config.head_norm) is not None:
+        axes = {"heads": H, "head_dim": D} if head_norm.gain == "head" else {"head_dim": D}
         layers["head_norm"] = vector("ones", **axes)
-        if norm.offset:
+        if head_norm.offset:
             layers["head_norm_offset"] = vector("zeros", **axes)
     if of_bias := attention_bias.leaves(config.attention_bias, H, K, D):
         layers["attention_bias"] = {name: vector("small", **axes) for name, axes in of_bias.items()}
@@ -113,20 +127,25 @@ def abstract(config: Config) -> Params:
         layers["v_bias"] = vector("zeros", kv_heads=K, head_dim=D)
     if config.out_bias:
         layers["o_bias"] = vector("zeros", width=d)
-    if config.norm_place == "sandwich":
-        parts = ("attn", "mlp") if config.mlp_width is not None else ("attn",)
-        layers |= {f"{part}_out_norm": vector("ones", width=d) for part in parts}
     tree: Params = {"layers": layers}
-    if config.norm is not None and config.norm_place != "post":
-        tree["final_norm"] = Leaf((d,), ("width",), "ones")
+    if config.norm is not None and not config.layout.sums:
+        tree |= norm("final_norm", config.norm, width=d)
+    if config.norm is not None and config.embed_norm:
+        tree |= norm("embed_norm", config.norm, width=d)
     if isinstance(config.position, Learned):
-        tree["positions"] = Leaf((config.context, d), ("context", "width"), "normal", d)
+        tree["positions"] = Leaf((config.context + config.position.offset, d), ("context", "width"), "normal", d)
     if isinstance(config.attention_bias, attention_bias.SinkToken):
         tree["sink_token"] = Leaf((d,), ("width",), "normal", d)
     if config.vocab_size is not None:
-        tree["embed"] = Leaf((config.vocab_size, d), ("vocab", "width"), "normal", d)
+        e = config.embed_width or d
+        tree["embed"] = Leaf((config.vocab_size, e), ("vocab", "width"), "normal", e)
+        if config.embed_width is not None:
+            tree["embed_in"] = Leaf((e, d), ("embed_width", "width"), "normal", e)
+            tree["embed_out"] = Leaf((d, e), ("width", "embed_width"), "normal", d)
         if not config.tied:
-            tree["unembed"] = Leaf((d, config.vocab_size), ("width", "vocab"), "normal", d)
+            tree["unembed"] = Leaf((e, config.vocab_size), ("width", "vocab"), "normal", e)
+        if config.unembed_bias:
+            tree["unembed_bias"] = Leaf((config.vocab_size,), ("vocab",), "zeros")
     return tree
 
 

@@ -9,15 +9,17 @@ other: Gu et al. 2025, Table 3, whose "relative" row is `BucketIndex`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 
 
@@ -46,10 +48,15 @@ class Sinusoidal(AddedPosition):
 
 @dataclass(frozen=True)
 class Learned(AddedPosition):
-    """A learned table. Parameters: positions [context, width]."""
+    """A learned table. Parameters: positions [context + offset, width].
+
+    offset: the row of position 0; rows before it have no use (OPT).
+    """
+
+    offset: int = field(default=0, repr=False, metadata=LATER)
 
     def vectors(self, T: int, width: int, params: Mapping[str, Any]) -> jax.Array:
-        return params["positions"][:T]
+        return params["positions"][self.offset : self.offset + T]
 
 
 class ScorePosition(ABC):
@@ -66,6 +73,24 @@ class Alibi(ScorePosition):
 
     def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
         return -(2.0 ** (-8 * np.arange(1, heads + 1) / heads))[:, None] * np.arange(T)
+
+
+@dataclass(frozen=True)
+class PowerAlibi(ScorePosition):
+    """-slope distance, with the slopes of a power of two of heads (BLOOM, MPT, Falcon).
+
+    They are 2^(-m / n), ..., 2^-m for n heads and m = `steepest`; of fewer heads than n, the next power of two, every second one
+    comes first (Press et al. 2022). factor: on the slopes.
+    """
+
+    steepest: float = 8.0
+    factor: float = 1.0
+
+    def by_distance(self, T: int, heads: int, w: Mapping[str, Any]) -> np.ndarray:
+        n = 2 ** math.ceil(math.log2(heads))
+        slopes = 2.0 ** (-self.steepest * np.arange(1, n + 1) / n)
+        slopes = slopes if n == heads else np.concatenate([slopes[1::2], slopes[::2]])[:heads]
+        return -self.factor * slopes[:, None] * np.arange(T)
 
 
 @dataclass(frozen=True)

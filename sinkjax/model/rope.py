@@ -1,7 +1,7 @@
 """Rotary positions: one frequency table per scaling kind, cosines and sines, and the rotation itself.
 
-Frequencies are computed by numpy in float64 and rounded once; `dynamic` alone depends on a prompt's length and is computed
-where the lengths are. Shape suffixes: B prompts, T positions, H heads, D head width, P = D / 2 rotary pairs.
+Frequencies are computed by numpy in float64 and rounded once; `dynamic` and LongRoPE alone depend on a prompt's length and are
+chosen where the lengths are. Shape suffixes: B prompts, T positions, H heads, D head width, P rotary pairs, D / 2 or fewer.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
 
 
 def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, float]:
     """Angle per index step of each rotary pair, and the factor on the cosine and sine tables.
 
-    lengths: int [B], used by `DynamicScaling` alone (each prompt's own length, whatever batch it is in).
+    lengths: int [B], used by `DynamicScaling` and `LongScaling` alone (each prompt's own length, whatever batch it is in).
     Returns float [B or 1, P] radians and a Python float (1 but for YaRN).
     """
-    exponents = np.arange(0, head_dim, 2) / head_dim
+    dims = head_dim if rope.dims is None else rope.dims
+    exponents = np.arange(0, dims, 2) / dims
     if isinstance(rope.scaling, DynamicScaling):
         return _dynamic(rope.scaling, rope.theta, exponents, lengths, dtype), 1.0
     plain = rope.theta**-exponents
-    scaled, factor = _scale(rope.scaling, plain, rope.theta, head_dim)
+    if isinstance(rope.scaling, LongScaling):
+        short, long = (jnp.asarray(plain / np.asarray(divisors), dtype) for divisors in (rope.scaling.short, rope.scaling.long))
+        return jnp.where((lengths > rope.scaling.original_context)[:, None], long, short), rope.scaling.factor
+    scaled, factor = _scale(rope.scaling, plain, rope.theta, dims)
     return jnp.asarray(scaled[None], dtype), factor
 
 
@@ -37,10 +41,14 @@ def tables(positions_BT: jax.Array, frequencies_BP: jax.Array, factor: float) ->
 
 
 def rotate(x_BTHD: jax.Array, cos_BTP: jax.Array, sin_BTP: jax.Array) -> jax.Array:
-    """Rotate each pair (i, i + D / 2) of every head by its angle, in the tables' dtype; returned in the dtype of `x`."""
-    cos, sin = cos_BTP[:, :, None], sin_BTP[:, :, None]
-    first, second = jnp.split(x_BTHD.astype(cos.dtype), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    """Rotate each pair (i, i + P) of every head by its angle, in the tables' dtype; returned in the dtype of `x`.
+
+    Dims from 2 P on stay as they are.
+    """
+    cos, sin, pairs = cos_BTP[:, :, None], sin_BTP[:, :, None], cos_BTP.shape[-1]
+    wide = x_BTHD.astype(cos.dtype)
+    first, second, rest = wide[..., :pairs], wide[..., pairs : 2 * pairs], wide[..., 2 * pairs :]
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin, rest], axis=-1)
     return turned.astype(x_BTHD.dtype)
 
 

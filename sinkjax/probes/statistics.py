@@ -160,6 +160,18 @@ def sinking_heads(eps: float, shares: bool = False) -> Statistic:
     )
 
 
+@functools.cache
+def expert_load(active: int) -> Statistic:
+    """Share of a prompt's tokens that take each expert, of those that take `active` each: prompt, layer, expert."""
+
+    def taken(logits: jax.Array, view: View) -> jax.Array:
+        real = (jnp.arange(logits.shape[1]) < view.lengths[:, None])[..., None, None]
+        chosen = jax.nn.one_hot(jax.lax.top_k(logits, active)[1], logits.shape[-1], dtype=logits.dtype)
+        return jnp.where(real, chosen, 0).sum(axis=(1, 2))
+
+    return Statistic("expert_load", Site.ROUTER, taken, ("prompt", "layer", "expert"), mean_over_queries)
+
+
 def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
     """Sum over queries key <= i of the cosine of the rotated query with the rotated key, masked or not: [B, H, S]."""
 

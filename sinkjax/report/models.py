@@ -8,8 +8,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from sinkjax.checkpoints.architectures import ARCHITECTURES
-from sinkjax.checkpoints.hf_config import DEFAULTS
+from sinkjax.checkpoints.architectures import architectures
+from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.config_files.checks import MOST
@@ -32,9 +32,9 @@ def show_models() -> None:
     ]
     if own:
         show("trained by sinkjax, in this package", ("model", "parameters", "size"), own)
-    known = [(name, entry.hub, f"{_count(name):,}") for name, entry in ARCHITECTURES.items()]
+    known = [(name, entry.hub, f"{_count(name):,}") for name, entry in architectures().items()]
     show("on the hub, planned without it", ("model", "hub id", "parameters"), known)
-    print(f"families: {', '.join(DEFAULTS)} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
+    print(f"families: {', '.join(families())} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
 
 
 def show_model(source: str) -> None:

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 PARTS = (
     "rotary positions",
     "embedding without positions",
+    "plain embedding",
     "scores without positions",
     "scores without a kernel",
     "keys without a norm",
     "causal mask",
     "norm",
+    "RMSNorm",
     "pre-norm",
     "MLP",
     "gated MLP",
@@ -29,26 +31,32 @@ PARTS = (
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.attention_bias import ValueBias
-    from sinkjax.model.config import Rope
+    from sinkjax.model.config import RMSNorm, Rope
     from sinkjax.model.normalisers import Softmax
     from sinkjax.model.positions import AddedPosition, ScorePosition
 
     plain = architecture.normaliser == Softmax()
+    scales = architecture.score_scale if isinstance(architecture.score_scale, tuple) else (architecture.score_scale,)
+    usual = architecture.head_dim**-0.5
     there = {
         "vocabulary": architecture.vocab_size is not None,
         "rotary positions": isinstance(architecture.position, Rope),
         "embedding without positions": not isinstance(architecture.position, AddedPosition),
+        "plain embedding": not architecture.embed_norm
+        and architecture.embed_width is None
+        and architecture.multipliers.embedding == 1,
         "scores without positions": not isinstance(architecture.position, ScorePosition),
         "scores without a kernel": not architecture.normaliser.kernel,
         "keys without a norm": architecture.qk_norm is None,
         "causal mask": architecture.prefix is None,
         "norm": architecture.norm is not None,
+        "RMSNorm": isinstance(architecture.norm, RMSNorm),
         "pre-norm": architecture.norm_place == "pre",
         "MLP": architecture.mlp_width is not None,
         "gated MLP": architecture.gated_mlp,
         "concatenated heads": not architecture.summed_heads,
-        "softmax": plain and isinstance(architecture.attention_bias, ValueBias | None),
-        "usual scale": architecture.scale == architecture.head_dim**-0.5,
+        "softmax": plain and isinstance(architecture.attention_bias, ValueBias | None) and architecture.caps.scores is None,
+        "usual scale": all(scale is None or scale == usual for scale in scales),
     }
     detail = {
         "embedding without positions": f" but {architecture.position}",
@@ -56,8 +64,13 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "scores without a kernel": f" but {architecture.normaliser}",
         "causal mask": f" but a prefix of {architecture.prefix}",
         "pre-norm": f" but {architecture.norm_place}",
-        "softmax": f" over keys alone but {architecture.attention_bias}" if plain else f" but {architecture.normaliser}",
-        "usual scale": f" of scores but {architecture.scale:g}",
+        "RMSNorm": f" but {architecture.norm}",
+        "softmax": f" but {architecture.normaliser}"
+        if not plain
+        else f" over keys alone but {architecture.attention_bias}"
+        if architecture.attention_bias
+        else " without a soft cap on scores",
+        "usual scale": f" of scores but {', '.join(f'{scale or usual:g}' for scale in scales)}",
     }
     for part in ("vocabulary", *parts):
         if not there[part]:

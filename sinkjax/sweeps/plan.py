@@ -221,9 +221,14 @@ def _describe(edits: Edits, size: int) -> str:
 
 
 def _block_parameters(config: Config) -> int:
-    """Entries of the matrices of one block."""
-    leaves = jax.tree.leaves(abstract(config)["layers"])
-    return sum(math.prod(leaf.shape[1:]) for leaf in leaves if leaf.init == "normal" and "buckets" not in leaf.axes)
+    """Entries of the matrices of one block that a token meets: of experts those that it takes."""
+    taken = 1.0 if config.experts is None else config.experts.active / config.experts.count
+    leaves = [
+        leaf for leaf in jax.tree.leaves(abstract(config)["layers"]) if leaf.init == "normal" and "buckets" not in leaf.axes
+    ]
+    mixed = [leaf for leaf in leaves if leaf.axes[1] == "expert"]
+    rest = sum(math.prod(leaf.shape[1:]) for leaf in leaves if leaf.axes[1] != "expert")
+    return rest + round(taken * sum(math.prod(leaf.shape[1:]) for leaf in mixed))
 
 
 def block_flops(config: Config, T: int) -> int:
@@ -239,7 +244,8 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
     wide = max(size, 4)
     heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
     scores = 3 * config.heads * min(T, QUERY_BLOCK) * wide
-    block = B * T * max(heads + scores, 3 * (config.mlp_width or 0) * size)
+    taken = 1 if config.experts is None else 2 * config.experts.active  # rows of experts are padded to blocks
+    block = B * T * max(heads + scores, 3 * taken * (config.mlp_width or 0) * size)
     loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0
     return 4 * B * T * config.width * size + max(block, loss)
 

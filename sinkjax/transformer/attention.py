@@ -16,6 +16,7 @@ from sinkjax.edits.site import Site
 from sinkjax.model import ops
 from sinkjax.model.attention_bias import SinkToken, ValueBias
 from sinkjax.model.extra_key import extra_key, weigh
+from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.statistics import PairView
@@ -51,6 +52,8 @@ def attend(
     if config.normaliser.kernel:
         q_BHTD, k_BKSD = (config.normaliser.features(x, learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
     extra = extra_key(w, config, tape.lengths, wide, precision)
+    by_layer = isinstance(config.score_scale, tuple)
+    scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
@@ -59,12 +62,13 @@ def attend(
         view = PairView(tape.lengths, rows_Q, seen, q_BHQD, k_BKSD, ahead=config.prefix is not None)
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
-        stacked_BKRD = (q_BHQD if config.scale == 1 else q_BHQD * config.scale).reshape(B, K, -1, D)
-        scores = ops.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T)
+        stacked_BKRD = (q_BHQD if config.score_scale == 1 else q_BHQD * scale).reshape(B, K, -1, D)
+        scores = soft_cap(ops.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T), config.caps.scores)
         scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(T), T, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
         of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
+        of_extra = None if of_extra is None else soft_cap(of_extra, config.caps.scores)
         if of_extra is not None and isinstance(config.attention_bias, SinkToken):
             of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, T + 1, w)
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)

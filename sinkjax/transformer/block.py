@@ -1,8 +1,7 @@
 """One block of a transformer, and the body of the scan over all of them.
 
-Where norms stand: "pre" before attention, before the MLP and after the last block; "sandwich" after attention and after the MLP
-too, before the sum (Gemma 2); "post" after each sum alone, so that the last block is followed by none (Vaswani et al. 2017; Gu et
-al. 2025).
+Where norms stand, and whether the MLP reads the block's input or what attention made of it, is in the config's layout
+(sinkjax/model/layout.py).
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.model import rope
-from sinkjax.model.config import Config, Rope
-from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs, normed_queries_keys
-from sinkjax.model.ops import add_bias, project, rms_norm
+from sinkjax.model import experts, rope
+from sinkjax.model.config import Config, LayerRopes
+from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
+from sinkjax.model.norms import normed_heads
+from sinkjax.model.ops import add_bias, project
 from sinkjax.model.params import Params
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
@@ -31,6 +31,7 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "gelu_bloom": lambda x: 0.5 * x * (1 + jnp.tanh(0.79788456 * x * (1 + 0.044715 * x * x))),  # sqrt(2 / pi), cut off
     "relu": jax.nn.relu,
 }
 
@@ -43,13 +44,22 @@ def block(
     tape: Tape,
 ) -> tuple[jax.Array, jax.Array]:
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
+    config, layout = tape.spec.config, tape.spec.config.layout
+    out, empty_rows = attention(normed_input(h, w, "attn_norm", config), w, window, rotate, tape)
+    added = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
+    if config.mlp_width is None:
+        return tape(Site.RESID, added), empty_rows
+
+    read = h if layout.parallel else added
+    out = mlp(normed_input(read, w, "attn_norm" if layout.shared else "mlp_norm", config), w, tape)  # NEURON
+    h = add_to_residual(added, tape(Site.MLP_OUT, as_added(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
+    return tape(Site.RESID, h), empty_rows
+
+
+def attention(x: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
+    """W_O of what the heads read from the normed residual stream x [B, T, d], and the rows that see no key."""
     config, precision = tape.spec.config, tape.spec.precision
-    x = normed_input(h, w, "attn_norm", config)
-    q = add_bias(project(x, w["q"], precision), w.get("q_bias"))
-    k = add_bias(project(x, w["k"], precision), w.get("k_bias"))
-    v = add_bias(project(x, w["v"], precision), w.get("v_bias"))
-    if config.qk_norm is not None:
-        q, k = normed_queries_keys(q, k, w, config.qk_norm.eps)
+    q, k, v = (vectors(x, w, name, config, precision) for name in ("q", "k", "v"))
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
@@ -59,14 +69,15 @@ def block(
         heads = normed_outputs(heads, w, config.head_norm)
     heads = gated_outputs(heads, x, w, config.gate, precision)
     heads = heads.sum(axis=2) if config.summed_heads else heads
-    out = add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias"))
-    h = add_to_residual(h, tape(Site.ATTN_OUT, normed_output(out, w, "attn_out_norm", config)), w, "attn_norm", config)
-    if config.mlp_width is None:
-        return tape(Site.RESID, h), empty_rows
+    return add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias")), empty_rows
 
-    out = mlp(normed_input(h, w, "mlp_norm", config), w, tape)  # NEURON
-    h = add_to_residual(h, tape(Site.MLP_OUT, normed_output(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
-    return tape(Site.RESID, h), empty_rows
+
+def vectors(x: jax.Array, w: Params, name: str, config: Config, precision: str) -> jax.Array:
+    """Queries, keys or values (name: "q", "k" or "v") of x [..., d], with their bias, clip and norm: [..., heads, D]."""
+    out = add_bias(project(x, w[name], precision), w.get(f"{name}_bias"))
+    if config.qkv_clip is not None:
+        out = jnp.clip(out, -config.qkv_clip, config.qkv_clip)
+    return out if config.qk_norm is None or name == "v" else normed_heads(out, w, f"{name}_norm", config.qk_norm)
 
 
 def block_step(
@@ -96,19 +107,35 @@ def block_step(
 
 def rotary(config: Config, lengths: jax.Array, T: int, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
     """A function of the tape, queries and keys that rotates them; its tables are made once unless POSITION is edited."""
-    if not isinstance(config.position, Rope):
+    if not config.ropes:
         return lambda tape, q, k: (q, k)
-    frequencies, factor = rope.frequencies(config.position, config.head_dim, lengths, dtype)
+    kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
     index = jnp.arange(T)[None, :]
     if not any(term.site == Site.POSITION for term in edits):
-        same = rope.tables(index, frequencies, factor)
-        return lambda tape, q, k: (rope.rotate(q, *same), rope.rotate(k, *same))
+        made = [rope.tables(index, *kind) for kind in kinds]
+
+        def same(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
+            tables = of_layer(made, config, tape.layer)
+            return rope.rotate(q, *tables), rope.rotate(k, *tables)
+
+        return same
 
     def edited(tape: Tape, q: jax.Array, k: jax.Array) -> tuple:
-        for_queries, for_keys = (rope.tables(chosen, frequencies, factor) for chosen in tape.positions(index, index))
+        chosen = tape.positions(index, index)
+        for_queries, for_keys = (of_layer([rope.tables(at, *kind) for kind in kinds], config, tape.layer) for at in chosen)
         return rope.rotate(q, *for_queries), rope.rotate(k, *for_keys)
 
     return edited
+
+
+def of_layer(tables: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The cosines and sines of a layer, of those of each kind of rotary positions; of a layer without: ones and zeros."""
+    if not isinstance(config.position, LayerRopes):
+        return tables[0]
+    still = jnp.ones_like(tables[0][0]), jnp.zeros_like(tables[0][1])
+    kind = jnp.asarray([len(tables) if kind is None else kind for kind in config.position.layers])[layer]
+    cos, sin = (jnp.stack(jnp.broadcast_arrays(*each))[kind] for each in zip(*tables, still, strict=True))
+    return cos, sin
 
 
 def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers: tuple[int, ...]) -> jax.Array:
@@ -130,29 +157,50 @@ def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> d
 
 
 def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
-    """W_down (act(W_gate x) * W_up x), or W_down act(W_up x) without a gate: [B, T, d] to [B, T, d]; NEURON in between."""
+    """What the MLP gives, or those of its experts that each token takes: [B, T, d] to [B, T, d]; NEURON in between."""
     config, precision = tape.spec.config, tape.spec.precision
-    activation = ACTIVATION[config.activation]
-    if config.gated_mlp:
-        gate = add_bias(project(x, w["gate"], precision), w.get("gate_bias"))
-        up = add_bias(project(x, w["up"], precision), w.get("up_bias"))
-        neurons = activation(gate) * up
-    else:
-        neurons = activation(add_bias(project(x, w["up"], precision), w.get("up_bias")))
-    return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
+    if config.experts is None:
+        neurons = hidden(lambda name: add_bias(project(x, w[name], precision), w.get(f"{name}_bias")), config)
+        return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
+
+    logits = tape(Site.ROUTER, add_bias(project(x, w["router"], precision), w.get("router_bias")))
+    chosen, weights = (each.reshape(-1, config.experts.active) for each in experts.route(logits, config.experts))
+    times = experts.by_expert(chosen.reshape(-1), config.experts.count)
+    rows = jnp.repeat(x.reshape(-1, x.shape[-1]), config.experts.active, axis=0)
+    neurons = hidden(lambda name: times(rows, w[name], w.get(f"{name}_bias"), precision), config)
+    if tape.watches(Site.NEURON):
+        units = experts.units(neurons.reshape(*chosen.shape, -1), chosen, config.experts.count)
+        units = tape(Site.NEURON, units.reshape(*x.shape[:2], -1)).reshape(units.shape)
+        neurons = experts.taken_units(units, chosen, config.experts.count).reshape(neurons.shape)
+    out = times(neurons, w["down"], w.get("down_bias"), precision).reshape(*chosen.shape, -1)
+    return (out * weights.astype(out.dtype)[..., None]).sum(axis=1).reshape(x.shape)
 
 
-def normed_input(h: jax.Array, w: dict[str, Any], gain: str, config: Config) -> jax.Array:
-    """The residual stream as the next part of the model reads it."""
-    return rms_norm(h, w[gain], config.norm.eps) if config.norm is not None and config.norm_place != "post" else h
+def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
+    """The hidden units of an MLP. project: what its matrix of a name makes of the input."""
+    if not config.gated_mlp:
+        return ACTIVATION[str(config.activation)](project("up"))
+    gate, up = project("gate"), project("up")
+    return ACTIVATION[config.activation](gate) * up if isinstance(config.activation, str) else config.activation(gate, up)
 
 
-def normed_output(change: jax.Array, w: dict[str, Any], gain: str, config: Config) -> jax.Array:
+def normed_input(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
+    """The residual stream as the next part of a block reads it."""
+    return config.norm(h, w, name) if config.norm is not None and config.layout.inputs else h
+
+
+def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
     """What attention or the MLP gives, as it goes to the residual stream."""
-    return rms_norm(change, w[gain], config.rms_norm.eps) if config.norm_place == "sandwich" else change
+    out = config.norm(out, w, name) if config.norm is not None and config.layout.outputs else out
+    return out if config.multipliers.residual == 1 else out * config.multipliers.residual
 
 
-def add_to_residual(h: jax.Array, change: jax.Array, w: dict[str, Any], gain: str, config: Config) -> jax.Array:
+def add_to_residual(h: jax.Array, change: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
     """The residual stream with a change."""
     h = h + change if config.residual else change
-    return rms_norm(h, w[gain], config.rms_norm.eps) if config.norm_place == "post" else h
+    return config.norm(h, w, name) if config.norm is not None and config.layout.sums else h
+
+
+def final_normed(h: jax.Array, params: Params, config: Config) -> jax.Array:
+    """The last residual stream as the unembedding reads it."""
+    return config.norm(h, params, "final_norm") if config.norm is not None and not config.layout.sums else h

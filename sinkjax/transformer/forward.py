@@ -1,14 +1,14 @@
 """The forward pass of every model here: a pure function of arrays.
 
-    h = embed(tokens) (+ positions)            EMBED, before the positions
+    h = embed(tokens) (+ positions)            EMBED, before the positions and a norm
     in each block
         h = h + W_O attend(norm(h))            QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS, HEAD_OUT, ATTN_OUT
         h = h + mlp(norm(h))                   NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
-What may be otherwise has a file of its own: positions.py (position biases are in LOGITS), normalisers.py, heads.py,
-block.py (where norms stand elsewhere, ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets).
+What may be otherwise has a file of its own in sinkjax/model/: norms.py, positions.py (position biases are in LOGITS),
+normalisers.py, heads.py, layout.py (in each layout ATTN_OUT and MLP_OUT are what is added, RESID what the next block gets).
 
 Edits are data that go in, measurements are data that come out, and `tape(Site.X, x)` marks each place where both happen. The
 blocks are stacked and run by one `lax.scan`. Shape suffixes: B prompts, T positions, H query heads, K key-value heads, D head
@@ -33,6 +33,7 @@ from sinkjax.model import positions
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import check_batch
 from sinkjax.model.config import Config, NoPosition
+from sinkjax.model.ops import project
 from sinkjax.model.params import Params
 from sinkjax.model.params import check as check_params
 from sinkjax.probes.measure import finish, measure
@@ -138,7 +139,16 @@ def embed(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, s
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
-    h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else params["embed"][tokens])
+    h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else embedding(params, tokens, spec))
     h = positions.add_vectors(h, spec.config.position, params)
+    h = spec.config.norm(h, params, "embed_norm") if spec.config.norm is not None and spec.config.embed_norm else h
     tape.record |= measure(spec.probe, Site.RESID, h, View(lengths), depth_only=True)
     return h, {"record": finish(spec.probe, tape.record, lengths), "counts": tape.counts}
+
+
+def embedding(params: Params, tokens: jax.Array, spec: ForwardSpec) -> jax.Array:
+    """The embedding's rows as they enter the residual stream, [B, T, d]."""
+    rows, factor = params["embed"][tokens], spec.config.multipliers.embedding
+    if spec.config.embed_width is not None:
+        rows = project(rows, params["embed_in"], spec.precision)
+    return rows if factor == 1 else rows * jnp.asarray(factor, rows.dtype)

@@ -35,6 +35,8 @@ def check_fused(config: Config, edited: bool, probe: Probe) -> None:
         f"the normaliser {config.normaliser!r}": config.normaliser != Softmax(),
         f"the position {config.position!r}": isinstance(config.position, ScorePosition),
         f"the attention_bias {config.attention_bias!r}": config.attention_bias is not None,
+        "a soft cap on scores": config.caps.scores is not None,
+        "a scale for each layer": isinstance(config.score_scale, tuple),
         "windows": config.windows is not None,
         "a prefix": config.prefix is not None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,11 +12,12 @@ from flax import struct
 
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
-from sinkjax.model.ops import project
+from sinkjax.model.config import Config
+from sinkjax.model.ops import add_bias, project, soft_cap
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
-from sinkjax.transformer.block import normed_input
+from sinkjax.transformer.block import final_normed
 from sinkjax.transformer.spec import ForwardSpec
 
 NLL_TOKENS = 128  # tokens whose vocabulary logits exist at one time when only their loss is asked for
@@ -53,14 +55,23 @@ def complete(
 ) -> Output:
     """From the last residual stream and all that was measured to the `Output`."""
     config, probe = spec.config, spec.probe
-    x = normed_input(h, params, "final_norm", config)
+    x = final_normed(h, params, config)
     if config.vocab_size is None:
         return output(None, x, None, trace, edits, probe)
-    unembed = params["embed"].T if config.tied else params["unembed"]
-    wide = jnp.promote_types(x.dtype, jnp.float32)
-    to_logits = lambda x: project(x, unembed, spec.precision, preferred_element_type=wide)  # noqa: E731
+    if config.embed_width is not None:
+        x = project(x, params["embed_out"], spec.precision)
+    to_logits = partial(token_logits, params=params, config=config, precision=spec.precision)
     nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
     return output(to_logits(x) if spec.logits else None, None, nll, trace, edits, probe)
+
+
+def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
+    """The logits of the vocabulary, at least float32: x [..., e] to [..., V]."""
+    unembed = params["embed"].T if config.tied else params["unembed"]
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    logits = add_bias(project(x, unembed, precision, preferred_element_type=wide), params.get("unembed_bias"))
+    logits = logits if config.multipliers.logits == 1 else logits * config.multipliers.logits
+    return soft_cap(logits, config.caps.logits)
 
 
 def output(

@@ -38,6 +38,11 @@ class Tape:
         """The terms that act at a site, left to right, with their numbers."""
         return [(number, term) for number, term in enumerate(self.edits) if term.site == site]
 
+    def watches(self, site: Site) -> bool:
+        """Whether anything is edited or measured at a site."""
+        measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
+        return bool(self.at(site)) or site in measured
+
     def __call__(self, site: Site, x: jax.Array) -> jax.Array:
         """Visit a site of vectors: x [B, T, (H,) D]."""
         for number, term in self.at(site):

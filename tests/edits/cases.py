@@ -19,11 +19,14 @@ STRENGTH: dict[Site, tuple[str, Any, Any]] = {
     Site.WEIGHTS: ("scale", 0.6, 1.0),
     Site.HEAD_OUT: ("scale", 1.7, 1.0),
     Site.ATTN_OUT: ("add", 0.4, 0.0),
+    Site.ROUTER: ("scale", -1.5, 1.0),
     Site.NEURON: ("scale", 1.7, 1.0),
     Site.MLP_OUT: ("scale", 0.3, 1.0),
     Site.RESID: ("add", 0.4, 0.0),
 }
-CONTINUOUS = tuple(site for site in Site if site != Site.POSITION)
+# The sites of a model without experts, and those of them whose strength is continuous.
+DENSE = tuple(site for site in Site if site != Site.ROUTER)
+CONTINUOUS = tuple(site for site in DENSE if site != Site.POSITION)
 
 
 def at(site: Site, position: int, strength: Any = None, layer: int | None = None, **further: Any) -> Edit:

@@ -33,7 +33,7 @@ from sinkjax import (
     swap_embeddings,
 )
 from sinkjax.edits.term import first_layer
-from tests.edits.cases import STRENGTH, at
+from tests.edits.cases import DENSE, at
 
 LENGTHS, T = np.array([10, 7]), 10
 INF, NAN = np.inf, np.nan
@@ -165,7 +165,7 @@ def test_one_compile_serves_a_kind_of_edit(tiny_params, tiny_config, tokens) -> 
 @given(data=st.data())
 def test_resolved_arrays_have_the_shapes_of_their_kind(tiny_config, data: st.DataObject) -> None:
     """Edits of one kind stack: shapes depend on site, operation and rank of the value alone."""
-    site = data.draw(st.sampled_from(list(STRENGTH)))
+    site = data.draw(st.sampled_from(DENSE))
     positions = st.integers(0, 6)
     shapes = set()
     for _ in range(2):

@@ -7,7 +7,7 @@ import pytest
 
 from sinkjax import Capture, Edit, Probe, Site, compose, edit, forward, scale_head_output, shift_positions, swap_embeddings
 from sinkjax.edits.site import SITES
-from tests.edits.cases import STRENGTH, at
+from tests.edits.cases import DENSE, STRENGTH, at
 from tests.edits.conftest import LENGTHS
 
 POSITION, LAYER = 4, 1
@@ -29,6 +29,7 @@ NEUTRAL: dict[Site, Edit] = {
         *(scale_head_output(slice(None), 1.0, centre=centre) for centre in (None, "dims", "positions")),
     ),
     Site.ATTN_OUT: compose(edit("attn_out", "add", 0.0), edit("attn_out", "scale", 1.0)),
+    Site.ROUTER: compose(edit("router", "add", 0.0), edit("router", "scale", 1.0)),
     Site.NEURON: edit("neuron", "scale", 1.0),
     Site.MLP_OUT: edit("mlp_out", "scale", 1.0),
     Site.RESID: compose(edit("resid", "add", 0.0, dims=[1, 5]), edit("resid", "scale", 1.0)),
@@ -42,7 +43,7 @@ def test_every_site_and_every_neutral_operation_is_covered() -> None:
         assert {term.op for term in neutral.terms} == set(SITES[site].ops) - {"set"}
 
 
-@pytest.mark.parametrize("site", Site)
+@pytest.mark.parametrize("site", DENSE)
 def test_an_edit_changes_the_logits_from_its_position_and_layer_on(run, site: Site) -> None:
     plain, edited = run(probe=RESIDUAL), run(at(site, POSITION, layer=LAYER), RESIDUAL)
     differs = np.asarray(plain.logits) != np.asarray(edited.logits)
@@ -65,7 +66,7 @@ def test_a_mean_over_positions_looks_back_only(run, centre: str | None) -> None:
     assert differs[:, POSITION].all()
 
 
-@pytest.mark.parametrize("site", Site)
+@pytest.mark.parametrize("site", DENSE)
 def test_neutral_strength_is_bit_equal_to_no_edit(tiny_params, tiny_config, tokens, site: Site) -> None:
     plain, neutral = (forward(tiny_params, tokens, tiny_config, edits, RESIDUAL, LENGTHS) for edits in ((), NEUTRAL[site]))
     np.testing.assert_array_equal(neutral.logits, plain.logits)

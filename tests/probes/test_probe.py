@@ -19,7 +19,7 @@ from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN, View, abs_argmax, abs_median, sinking_heads
 
 LENGTHS = np.array([10, 7])
-SITES_WITH_VALUES = tuple(site for site in Site if site != Site.POSITION)
+SITES_WITH_VALUES = tuple(site for site in Site if site not in (Site.POSITION, Site.ROUTER))
 RAW = Probe(capture=tuple(Capture(site) for site in SITES_WITH_VALUES))
 
 

@@ -11,8 +11,9 @@ from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
 from sinkjax.model.attention_bias import KeyBias
-from sinkjax.model.config import Config, NoPosition, RMSNorm
+from sinkjax.model.config import Caps, Config, Multipliers, NoPosition, RMSNorm
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.studies.registry import choose, find, studies, trains
 from sinkjax.studies.specs import specs
@@ -24,6 +25,8 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
     "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
     "causal": ({"prefix": 5}, "no causal mask but a prefix of 5"),
+    "alone": ({"multipliers": Multipliers(embedding=2.0)}, "no plain embedding"),
+    "rms": ({"norm": LayerNorm(1e-5)}, r"no RMSNorm but LayerNorm\(eps=1e-05, gain=True, bias=True\)"),
     "norm": ({"norm": None}, "no norm"),
     "pre": ({"norm_place": "post"}, "no pre-norm but post"),
     "mlp": ({"mlp_width": None}, "no MLP"),
@@ -33,6 +36,7 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "extra": ({"attention_bias": KeyBias()}, r"no softmax over keys alone but KeyBias\(.*\)"),
     "kernel": ({"normaliser": NAMED["elu-kernel"]}, r"no scores without a kernel but EluKernel\(\)"),
     "keys": ({"qk_norm": RMSNorm(1e-6)}, "no keys without a norm"),
+    "cap": ({"caps": Caps(scores=50.0)}, "no softmax without a soft cap on scores"),
     "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
 }
 NEEDED = {
@@ -40,15 +44,15 @@ NEEDED = {
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
     "gu/angles": {"scale", "scored", "kernel"},
-    "gu/repeat-bound": {"rope", "softmax", "extra", "causal"},
+    "gu/repeat-bound": {"rope", "softmax", "cap", "extra", "causal"},
     "gu/rope-positions": {"rope"},
-    "kiya/after-softmax": {"softmax", "extra"},
-    "kiya/embedding": {"norm", "pre", "added"},
-    "kiya/rope": {"rope", "norm", "pre", "softmax", "extra"},
-    "li/dominance": {"norm", "pre", "added", "scored", "kernel", "keys"},
-    "li/isolate": {"softmax", "extra", "causal"},
-    "li/super-neurons": {"mlp", "gate", "norm", "pre", "added"},
-    "li/variance": {"softmax", "extra", "causal", "heads"},
+    "kiya/after-softmax": {"softmax", "cap", "extra"},
+    "kiya/embedding": {"norm", "pre", "added", "alone"},
+    "kiya/rope": {"rope", "alone", "norm", "pre", "softmax", "cap", "extra"},
+    "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
+    "li/isolate": {"softmax", "cap", "extra", "causal"},
+    "li/super-neurons": {"mlp", "gate", "norm", "rms", "pre", "added"},
+    "li/variance": {"softmax", "cap", "extra", "causal", "heads"},
 }
 STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]
 

@@ -1,6 +1,6 @@
 """Keys and queries of the first block made from embeddings alone, before any context is mixed in (Kiya et al. 2026, section 3).
 
-k = RMSNorm(e) W_K and q = RMSNorm(e) W_Q with biases, before the rotation, and their scores at all rotary indices. Shape
+k = norm(e) W_K and q = norm(e) W_Q with biases, before the rotation, and their scores at all rotary indices. Shape
 suffixes: N vectors, V vocabulary, d width, H query heads, K key-value heads, D head width, T indices (I of query, J of key).
 """
 
@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.checkpoints.model import Model
-from sinkjax.model import ops, rope
+from sinkjax.model import rope
 from sinkjax.model.config import Config
-from sinkjax.model.heads import normed_queries_keys
-from sinkjax.model.ops import add_bias, rms_norm
 from sinkjax.model.params import Params
+from sinkjax.transformer.block import normed_input, vectors
 
 BLOCK = 4096  # vectors whose keys exist at one time
-LEAVES = ("attn_norm", "q", "k", "q_bias", "k_bias", "q_norm", "k_norm")  # that queries and keys are made of
+LEAVES = ("attn_norm", "q", "k", "q_norm", "k_norm")  # that queries and keys are made of, each with its bias
 
 
 def tokens(model: Model, special: bool = False) -> NDArray[np.bool_]:
@@ -48,10 +47,11 @@ def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnames="config")
 def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
     """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embeddings, in their dtype."""
-    first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in LEAVES if name in params["layers"]}
-    x_Nd = rms_norm(x_Nd, first["attn_norm"], config.rms_norm.eps)
-    q_NHD, k_NKD = (add_bias(ops.project(x_Nd, first[name], "highest"), first.get(f"{name}_bias")) for name in ("q", "k"))
-    return (q_NHD, k_NKD) if config.qk_norm is None else normed_queries_keys(q_NHD, k_NKD, first, config.qk_norm.eps)
+    made_of = {*LEAVES, *(f"{name}_bias" for name in LEAVES)} & params["layers"].keys()
+    first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in made_of}
+    x_Nd = normed_input(x_Nd, first, "attn_norm", config)
+    q_NHD, k_NKD = (vectors(x_Nd, first, name, config, "highest") for name in ("q", "k"))
+    return q_NHD, k_NKD
 
 
 @partial(jax.jit, static_argnames="config")

@@ -197,7 +197,7 @@ STUDY = st.Study(
     title="Direction and size of the BOS's first key",
     question="""Kiya et al. 2026: in the first layer of Llama-3.2-3B the key of BOS is shorter than that of the mean embedding but
         points where the mean query points, so BOS attracts by its direction and not by its size.""",
-    needs=("norm", "pre-norm", "embedding without positions"),
+    needs=("norm", "pre-norm", "embedding without positions", "plain embedding"),
     check=_bos.expect,
     more=lambda config, architecture: (st.Calculation(STORE, partial(compute, config), 1, _bos.PLAIN),),
     rows=rows,

@@ -196,7 +196,7 @@ STUDY = st.Study(
     question="""Kiya et al. 2026: in the first layer the mean query's score with the key of BOS is high whatever the rotary
         indices of the two are; with a mean key it varies, and no key index is high throughout, so rotary index 0 is very probably
         not a cause.""",
-    needs=("rotary positions", "norm", "pre-norm", "softmax"),
+    needs=("rotary positions", "plain embedding", "norm", "pre-norm", "softmax"),
     check=_bos.expect,
     more=lambda config, architecture: (st.Calculation(GRID, partial(compute, config), 1, _bos.PLAIN),),
     rows=rows,

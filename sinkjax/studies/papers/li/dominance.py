@@ -354,6 +354,7 @@ STUDY = st.Study(
         so that its key is a row of W_K. Queries point along it, and nearly all have a positive score with key 0.""",
     needs=(
         "norm",
+        "RMSNorm",
         "pre-norm",
         "embedding without positions",
         "scores without positions",

@@ -348,7 +348,7 @@ STUDY = st.Study(
     title="The {neurons} MLP neurons with the largest gate and up vectors",
     question="""Li et al. 2026: a few MLP neurons have gate and up vectors of extreme norm. Their gate vector points along the
         first token's normalised state, and their row of W_down feeds few dims, where the massive activation appears.""",
-    needs=("MLP", "gated MLP", "norm", "pre-norm", "embedding without positions"),
+    needs=("MLP", "gated MLP", "norm", "RMSNorm", "pre-norm", "embedding without positions"),
     check=lambda config, architecture: refuse(
         2 * config.neurons > architecture.mlp_width,
         f"{config.neurons} neurons and as many controls do not fit a layer of {architecture.mlp_width}",

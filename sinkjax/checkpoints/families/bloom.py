@@ -1,0 +1,71 @@
+"""BLOOM (2022): LayerNorm, one of the embedding too, ALiBi, biases everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, biases, layer_norm, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.positions import PowerAlibi
+
+TENSORS = {
+    **names.modules(
+        embed="transformer.word_embeddings",
+        embed_norm="transformer.word_embeddings_layernorm",
+        final_norm="transformer.ln_f",
+        unembed="lm_head",
+        attn_norm="transformer.h.{}.input_layernorm",
+        o="transformer.h.{}.self_attention.dense",
+        mlp_norm="transformer.h.{}.post_attention_layernorm",
+        up="transformer.h.{}.mlp.dense_h_to_4h",
+        down="transformer.h.{}.mlp.dense_4h_to_h",
+    ),
+    **names.fused("transformer.h.{}.self_attention.query_key_value", names.grouped),
+}
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config; the context, which ALiBi does not bound, is that of the pretraining."""
+    found = sizes(fields, layers="n_layer", heads="n_head", kv_heads=None, head_dim=None, mlp_width=None, activation=None)
+    return {
+        **found,
+        "mlp_width": 4 * found["width"],
+        "activation": "gelu_bloom",
+        "gated_mlp": False,
+        "embed_norm": True,
+        "position": PowerAlibi(),
+        "context": fields.integer("seq_length"),
+        **layer_norm(fields, "layer_norm_epsilon"),
+        **biases(True, True, True),
+    }
+
+
+def published(size: str, width: int, layers: int, heads: int) -> Published:
+    """A released size."""
+    shape = {"hidden_size": width, "n_layer": layers, "n_head": heads, "vocab_size": 250880, "seq_length": 2048}
+    hub = f"bigscience/bloom-{size}" if size else "bigscience/bloom"
+    return Published(hub, shape | {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02})
+
+
+FAMILY = Family(
+    "bloom",
+    read,
+    TENSORS,
+    defaults={"seq_length": always(2048), "tie_word_embeddings": always(True)},
+    spelled={"n_embed": "hidden_size"},
+    inert=frozenset(
+        {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi"}
+        | {"skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"}
+    ),
+    fixed={"apply_residual_connection_post_layernorm": False},
+    prefix="transformer.",
+    published={
+        "bloom-560m": published("560m", 1024, 24, 16),
+        "bloom-1b1": published("1b1", 1536, 24, 16),
+        "bloom-1b7": published("1b7", 2048, 24, 16),
+        "bloom-3b": published("3b", 2560, 30, 32),
+        "bloom-7b1": published("7b1", 4096, 30, 32),
+        "bloom": published("", 14336, 70, 112),
+    },
+)

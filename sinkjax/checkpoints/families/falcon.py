@@ -1,0 +1,96 @@
+"""Falcon (Almazrouei et al. 2023): one norm and one key-value head (7B), two and groups (40B), or ALiBi in a usual block (RW)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, biases, even_head_dim, layer_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
+from sinkjax.model.positions import PowerAlibi
+
+TENSORS = {
+    **names.modules(
+        embed="transformer.word_embeddings",
+        final_norm="transformer.ln_f",
+        unembed="lm_head",
+        attn_norm="transformer.h.{}.input_layernorm",
+        o="transformer.h.{}.self_attention.dense",
+        mlp_norm="transformer.h.{}.post_attention_layernorm",
+        up="transformer.h.{}.mlp.dense_h_to_4h",
+        down="transformer.h.{}.mlp.dense_4h_to_h",
+    ),
+    **names.fused("transformer.h.{}.self_attention.query_key_value", names.grouped),
+}
+TWO_NORMS = names.modules(attn_norm="transformer.h.{}.ln_attn", mlp_norm="transformer.h.{}.ln_mlp")
+
+
+def tensors(config: Config) -> names.Table:
+    """The norms of a parallel block with two have names of their own."""
+    return TENSORS | TWO_NORMS if config.norm_place == "parallel" else TENSORS
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found = sizes(fields, kv_heads=None, head_dim=None, mlp_width="ffn_hidden_size", activation="activation")
+    groups, bias = fields.flag("new_decoder_architecture"), fields.flag("bias")
+    one = fields.flag("multi_query") and not groups
+    stated = fields.integer("num_kv_heads")
+    found["kv_heads"] = stated if groups else 1 if one else found["heads"]
+    if fields.flag("alibi"):
+        factor = even_head_dim(fields) ** -0.5  # it is added before the scores are scaled
+        position = {"position": PowerAlibi(factor=factor), "context": fields.integer("max_position_embeddings")}
+        fields.read |= {"rope_theta", "rope_scaling"}
+    else:
+        position = rotary(fields)
+    return found | position | {"norm_place": layout(fields, groups), "gated_mlp": False} | rest(fields, bias)
+
+
+def layout(fields: Fields, groups: bool) -> str:
+    """Where norms stand."""
+    parallel, norms = fields.flag("parallel_attn"), fields.optional_number("num_ln_in_parallel_attn")
+    if groups and not parallel:
+        raise SinkjaxError(f"{fields.where} has new_decoder_architecture without parallel_attn, which is not supported")
+    if not parallel:
+        return "pre"
+    return "parallel" if groups and norms in (None, 2) else "parallel-shared"
+
+
+def rest(fields: Fields, bias: bool) -> dict[str, Any]:
+    """The norm and the biases."""
+    return layer_norm(fields, "layer_norm_epsilon") | biases(bias, bias, bias)
+
+
+VALUES = {"vocab_size": 65024, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "parallel_attn": True, "bias": False}
+FAMILY = Family(
+    "falcon",
+    read,
+    tensors,
+    defaults={
+        "ffn_hidden_size": lambda fields: 4 * fields.integer("hidden_size"),
+        "num_kv_heads": lambda fields: fields.integer("num_attention_heads"),
+        "activation": always("gelu"),
+        "max_position_embeddings": always(2048),
+        "rope_theta": always(10000.0),
+        "new_decoder_architecture": always(False),
+        "tie_word_embeddings": always(True),
+    },
+    spelled={"n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
+    fixed={"apply_residual_connection_post_layernorm": False},
+    prefix="transformer.",
+    published={
+        "falcon-7b": Published(
+            "tiiuae/falcon-7b",
+            VALUES
+            | {"hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "multi_query": True, "alibi": False},
+        ),
+        "falcon-40b": Published(
+            "tiiuae/falcon-40b",
+            VALUES
+            | {"hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8, "alibi": False}
+            | {"new_decoder_architecture": True, "multi_query": True},
+        ),
+    },
+)

@@ -1,0 +1,49 @@
+"""Gemma (2024): a Llama whose norms have a gain around 1, and whose embedding is multiplied by the root of the width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import ACTIVATIONS, Family, Published, biases, decoder, rotary, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.config import Multipliers
+from sinkjax.model.norms import OffsetRMSNorm
+
+
+def common(fields: Fields, key: str) -> dict[str, Any]:
+    """What all Gemmas share. key: of the activation; "gelu" stands for its approximation by tanh, as in the official releases."""
+    found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
+    name = fields.choice(key, ACTIVATIONS, key)
+    return {
+        **found,
+        **biases(bias, bias, False),
+        "activation": "gelu_tanh" if name == "gelu" else ACTIVATIONS[name],
+        "norm": OffsetRMSNorm(fields.number("rms_norm_eps")),
+        "multipliers": Multipliers(embedding=found["width"] ** 0.5),
+    }
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    return common(fields, "hidden_act") | rotary(fields)
+
+
+VALUES = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "initializer_range": 0.02}
+DEFAULTS = {"attention_bias": always(False), "tie_word_embeddings": always(True), "rope_theta": always(10000.0)}
+
+FAMILY = Family(
+    "gemma",
+    read,
+    names.LLAMA,
+    defaults=DEFAULTS,
+    fixed={"use_bidirectional_attention": False, "hidden_activation": "gelu_pytorch_tanh"},
+    published={
+        "gemma-2b": Published(
+            "google/gemma-2b", VALUES | decoder(2048, 16384, 18, 8, 1, 256000, 8192, head_dim=256, hidden_act="gelu")
+        ),
+        "gemma-7b": Published(
+            "google/gemma-7b", VALUES | decoder(3072, 24576, 28, 16, 16, 256000, 8192, head_dim=256, hidden_act="gelu")
+        ),
+    },
+)

@@ -1,0 +1,56 @@
+"""Gemma 2 (2024): a Gemma with norms around attention and MLP, soft caps, and a window in every second layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES, common
+from sinkjax.checkpoints.family import Family, Published, decoder, rotary, window, windows
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.model.config import Caps
+
+TENSORS = names.LLAMA | names.modules(
+    attn_out_norm="model.layers.{}.post_attention_layernorm",
+    mlp_norm="model.layers.{}.pre_feedforward_layernorm",
+    mlp_out_norm="model.layers.{}.post_feedforward_layernorm",
+)
+
+
+def sandwich(fields: Fields) -> dict[str, Any]:
+    """What Gemma 2 and 3 share."""
+    found, scalar = common(fields, "hidden_activation"), fields.number("query_pre_attn_scalar")
+    caps = (fields.optional_number(f"{which}_logit_softcapping") for which in ("attn", "final"))
+    scale = None if scalar == found["head_dim"] else scalar**-0.5
+    return found | {"norm_place": "sandwich", "caps": Caps(*caps), "score_scale": scale}
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found = sandwich(fields)
+    return found | rotary(fields) | windows(fields, window(fields), lambda layer: layer % 2 == 0, found["layers"])
+
+
+FIXED = {"use_bidirectional_attention": False, "hidden_act": "gelu_pytorch_tanh"}
+
+
+def published(size: str, *shape: int, head_dim: int, scalar: int) -> Published:
+    """A released size."""
+    more: dict[str, Any] = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": head_dim, "query_pre_attn_scalar": scalar}
+    more |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096}
+    return Published(f"google/gemma-2-{size}", VALUES | decoder(*shape, 256000, 8192, **more))
+
+
+FAMILY = Family(
+    "gemma2",
+    read,
+    TENSORS,
+    defaults=DEFAULTS,
+    inert=frozenset({"cache_implementation", "sliding_window_size"}),
+    fixed=FIXED,
+    published={
+        "gemma2-2b": published("2b", 2304, 9216, 26, 8, 4, head_dim=256, scalar=256),
+        "gemma2-9b": published("9b", 3584, 14336, 42, 16, 8, head_dim=256, scalar=256),
+        "gemma2-27b": published("27b", 4608, 36864, 46, 32, 16, head_dim=128, scalar=144),
+    },
+)

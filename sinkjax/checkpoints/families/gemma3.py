@@ -1,0 +1,61 @@
+"""Gemma 3's language models (2025): a Gemma 2 with norms of queries and keys, and two rotary bases by kind of layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.families import gemma2
+from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES
+from sinkjax.checkpoints.family import Family, Published, decoder, window, windows
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.hf_rope import rope_of
+from sinkjax.model.config import LayerRopes
+
+TENSORS = gemma2.TENSORS | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found = gemma2.sandwich(fields)
+    step = fields.integer("sliding_window_pattern") if not fields.stated("layer_types") else 1
+    fields.read.add("sliding_window_pattern")
+    sized = windows(fields, window(fields), lambda layer: (layer + 1) % step != 0, found["layers"])
+    seen = sized["windows"] or (None,) * found["layers"]
+    return found | sized | positions(fields, seen) | {"qk_norm": found["norm"]}
+
+
+def positions(fields: Fields, seen: tuple[int | None, ...]) -> dict[str, Any]:
+    """The rotary positions of layers that see all keys, and of those with a window; of either spelling."""
+    context, table = fields.integer("max_position_embeddings"), fields.table("rope_scaling")
+    if "full_attention" in table or "sliding_attention" in table:
+        tables = [dict(table.get(f"{kind}_attention") or {}) for kind in ("full", "sliding")]
+        bases = [Fields(entry, fields.where).number("rope_theta") for entry in tables]
+        tables = [{key: value for key, value in entry.items() if key != "rope_theta"} for entry in tables]
+    else:
+        tables, bases = [table, {}], [fields.number("rope_theta"), fields.number("rope_local_base_freq")]
+    kinds = tuple(rope_of(entry, base, context, fields)[0] for entry, base in zip(tables, bases, strict=True))
+    return {"position": LayerRopes(kinds, tuple(0 if size is None else 1 for size in seen)), "context": context}
+
+
+def published(size: str, *shape: int) -> Published:
+    """A released size."""
+    more: dict[str, Any] = {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "rope_theta": 1e6,
+    }
+    more |= {"rope_local_base_freq": 10000.0, "sliding_window": 512, "sliding_window_pattern": 6}
+    return Published(f"google/gemma-3-{size}-pt", VALUES | decoder(*shape, 262144, 32768, **more))
+
+
+FAMILY = Family(
+    "gemma3_text",
+    read,
+    TENSORS,
+    defaults=DEFAULTS | {"sliding_window_pattern": always(6), "rope_theta": always(1e6), "rope_local_base_freq": always(10000.0)},
+    inert=frozenset({"cache_implementation", "_sliding_window_pattern"}),
+    fixed=gemma2.FIXED,
+    published={"gemma3-270m": published("270m", 640, 2048, 18, 4, 1), "gemma3-1b": published("1b", 1152, 6912, 26, 4, 1)},
+)

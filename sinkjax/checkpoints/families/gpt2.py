@@ -1,0 +1,80 @@
+"""GPT-2 (Radford et al. 2019): LayerNorm, learned positions, biases everywhere, linear layers stored [inputs, outputs]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, biases, layer_norm, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.positions import Learned
+
+TENSORS = {
+    **names.modules(
+        embed="transformer.wte",
+        positions="transformer.wpe",
+        final_norm="transformer.ln_f",
+        unembed="lm_head",
+        attn_norm="transformer.h.{}.ln_1",
+        mlp_norm="transformer.h.{}.ln_2",
+    ),
+    **names.fused("transformer.h.{}.attn.c_attn", names.joined, inputs_first=True),
+    **names.inputs_first(o="transformer.h.{}.attn.c_proj", up="transformer.h.{}.mlp.c_fc", down="transformer.h.{}.mlp.c_proj"),
+}
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found = sizes(
+        fields,
+        layers="n_layer",
+        width="n_embd",
+        heads="n_head",
+        kv_heads=None,
+        head_dim=None,
+        mlp_width="n_inner",
+        activation="activation_function",
+    )
+    position = {"position": Learned(), "context": fields.integer("n_positions")}
+    norm = layer_norm(fields, "layer_norm_epsilon")
+    return found | position | norm | biases(True, True, True) | {"gated_mlp": False, "score_scale": scale(fields, found)}
+
+
+def scale(fields: Fields, found: dict[str, Any]) -> float | tuple[float, ...] | None:
+    """The factor on the scores: the usual one or none, perhaps over the number of the layer."""
+    by_head = fields.flag("scale_attn_weights")
+    if not fields.flag("scale_attn_by_inverse_layer_idx"):
+        return None if by_head else 1.0
+    whole = found["head_dim"] ** -0.5 if by_head else 1.0
+    return tuple(whole / layer for layer in range(1, found["layers"] + 1))
+
+
+def published(hub: str, layers: int, heads: int, width: int) -> Published:
+    """A released size."""
+    shape = {"n_layer": layers, "n_head": heads, "n_embd": width, "n_positions": 1024, "vocab_size": 50257}
+    return Published(hub, shape | {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "initializer_range": 0.02})
+
+
+FAMILY = Family(
+    "gpt2",
+    read,
+    TENSORS,
+    defaults={
+        "n_inner": lambda fields: 4 * fields.integer("n_embd"),
+        "scale_attn_weights": always(True),
+        "scale_attn_by_inverse_layer_idx": always(False),
+        "tie_word_embeddings": always(True),
+    },
+    inert=frozenset(
+        {"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels"}
+        | {"summary_type", "summary_use_proj"}
+    ),
+    prefix="transformer.",
+    buffers=("*.attn.bias", "*.attn.masked_bias"),
+    published={
+        "gpt2": published("openai-community/gpt2", 12, 12, 768),
+        "gpt2-medium": published("openai-community/gpt2-medium", 24, 16, 1024),
+        "gpt2-large": published("openai-community/gpt2-large", 36, 20, 1280),
+        "gpt2-xl": published("openai-community/gpt2-xl", 48, 25, 1600),
+    },
+)

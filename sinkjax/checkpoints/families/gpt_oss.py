@@ -1,0 +1,61 @@
+"""gpt-oss (OpenAI, 2025): a learned sink logit for each head, and a mixture of experts with a clamped gate, biases everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, biases, decoder, rms_norm, rotary, sizes, window, windows
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.names import Part
+from sinkjax.model.experts import ClampedSwiGLU, Experts
+from sinkjax.model.normalisers import SinkLogit
+
+EXPERTS = "model.layers.{}.mlp.experts"
+TENSORS = {
+    **names.LLAMA,
+    **names.modules(router="model.layers.{}.mlp.router"),
+    **names.experts(f"{EXPERTS}.gate_up_proj", f"{EXPERTS}.gate_up_proj_bias", names.alternating, ("gate", "up")),
+    "down": Part(f"{EXPERTS}.down_proj", inputs_first=True, stacked=True),
+    "down_bias": Part(f"{EXPERTS}.down_proj_bias", stacked=True),
+    "sink": "model.layers.{}.self_attn.sinks",
+}
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found, bias = sizes(fields, activation=None), fields.flag("attention_bias")
+    fields.fixed("hidden_act", "silu")
+    size = window(fields)
+    return {
+        **found,
+        **rotary(fields),
+        **rms_norm(fields),
+        **biases(bias, bias, True),
+        **windows(fields, size, lambda layer: layer % 2 == 0, found["layers"]),
+        "activation": ClampedSwiGLU(fields.number("swiglu_alpha"), fields.number("swiglu_limit")),
+        "experts": Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"), bias=True),
+        "normaliser": SinkLogit(),
+    }
+
+
+YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+VALUES |= {"rope_theta": 150000, "rope_scaling": YARN | {"original_max_position_embeddings": 4096}, "swiglu_limit": 7.0}
+
+
+def published(size: str, layers: int, experts: int) -> Published:
+    """A released size."""
+    more: dict[str, Any] = {"head_dim": 64, "sliding_window": 128, "num_local_experts": experts, "num_experts_per_tok": 4}
+    return Published(f"openai/gpt-oss-{size}", VALUES | decoder(2880, 2880, layers, 64, 8, 201088, 131072, **more))
+
+
+FAMILY = Family(
+    "gpt_oss",
+    read,
+    TENSORS,
+    defaults={"swiglu_alpha": always(1.702), "swiglu_limit": always(7.0), "attention_bias": always(True)},
+    spelled={"experts_per_token": "num_experts_per_tok"},
+    inert=frozenset({"initial_context_length", "output_router_logits", "router_aux_loss_coef"}),
+    published={"gpt-oss-20b": published("20b", 24, 32), "gpt-oss-120b": published("120b", 36, 128)},
+)

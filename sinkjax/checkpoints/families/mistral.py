@@ -1,0 +1,30 @@
+"""Mistral 7B (Jiang et al. 2023): a Llama, in its first version with a sliding window in every layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.families.llama import VALUES
+from sinkjax.checkpoints.family import Family, Published, decoder, even_head_dim, rms_norm, rotary, sizes, window
+from sinkjax.checkpoints.fields import Fields
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    size, found = window(fields), sizes(fields)
+    return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
+
+
+FAMILY = Family(
+    "mistral",
+    read,
+    names.LLAMA,
+    defaults={"head_dim": even_head_dim},
+    published={
+        "mistral-7b": Published(
+            "mistralai/Mistral-7B-v0.1",
+            VALUES | decoder(4096, 14336, 32, 32, 8, 32000, 32768, rope_theta=10000.0, sliding_window=4096),
+        )
+    },
+)

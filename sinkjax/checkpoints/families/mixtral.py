@@ -1,0 +1,44 @@
+"""Mixtral (Jiang et al. 2024): a Mistral with a mixture of experts in place of each MLP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.families.llama import VALUES
+from sinkjax.checkpoints.family import Family, Published, decoder, even_head_dim, optional_window, rms_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.model.experts import Experts
+
+TENSORS = names.LLAMA | names.modules(
+    router="model.layers.{}.block_sparse_moe.gate",
+    gate="model.layers.{}.block_sparse_moe.experts.{}.w1",
+    up="model.layers.{}.block_sparse_moe.experts.{}.w3",
+    down="model.layers.{}.block_sparse_moe.experts.{}.w2",
+)
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found, size = sizes(fields), optional_window(fields)
+    experts = Experts(fields.integer("num_local_experts"), fields.integer("num_experts_per_tok"))
+    return found | rotary(fields) | rms_norm(fields) | {"windows": size and (size,) * found["layers"], "experts": experts}
+
+
+def published(size: str, *shape: int) -> Published:
+    """A released size."""
+    more: dict[str, Any] = {"num_local_experts": 8, "num_experts_per_tok": 2, "rope_theta": 1e6, "sliding_window": None}
+    return Published(f"mistralai/Mixtral-{size}-v0.1", VALUES | decoder(*shape, **more))
+
+
+FAMILY = Family(
+    "mixtral",
+    read,
+    TENSORS,
+    defaults={"head_dim": even_head_dim},
+    inert=frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"}),
+    published={
+        "mixtral-8x7b": published("8x7B", 4096, 14336, 32, 32, 8, 32000, 32768),
+        "mixtral-8x22b": published("8x22B", 6144, 16384, 56, 48, 8, 32000, 65536),
+    },
+)

@@ -1,0 +1,68 @@
+"""MPT (MosaicML, 2023): LayerNorm without bias, ALiBi, no biases, perhaps clipped queries, keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import INERT, Family, Published, layer_norm, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.positions import PowerAlibi
+
+TENSORS = {
+    **names.modules(
+        embed="transformer.wte",
+        final_norm="transformer.norm_f",
+        unembed="lm_head",
+        attn_norm="transformer.blocks.{}.norm_1",
+        o="transformer.blocks.{}.attn.out_proj",
+        mlp_norm="transformer.blocks.{}.norm_2",
+        up="transformer.blocks.{}.ffn.up_proj",
+        down="transformer.blocks.{}.ffn.down_proj",
+    ),
+    **names.fused("transformer.blocks.{}.attn.Wqkv", names.joined),
+}
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found = sizes(
+        fields, layers="n_layers", width="d_model", heads="n_heads", kv_heads=None, head_dim=None, mlp_width=None, activation=None
+    )
+    shape = {"mlp_width": fields.integer("expansion_ratio") * found["width"], "activation": "gelu", "gated_mlp": False}
+    context = {"context": fields.integer("max_seq_len")}
+    return found | shape | context | attention(fields) | layer_norm(fields, "layer_norm_epsilon", bias=False)
+
+
+def attention(fields: Fields) -> dict[str, Any]:
+    """What the table `attn_config` states."""
+    inner = Fields(fields.table("attn_config"), f"attn_config of {fields.where}", {"alibi_bias_max": always(8)}, fields.assumed)
+    usual = {"attn_type": "multihead_attention", "alibi": True}
+    for key in (*usual, "prefix_lm", "qk_ln", "attn_uses_sequence_id", "is_encoder_decoder"):
+        inner.fixed(key, usual.get(key, False))
+    clip, scale = inner.optional_number("clip_qkv"), inner.optional_number("softmax_scale")
+    position = PowerAlibi(float(inner.integer("alibi_bias_max")))
+    inert = {f"attn_config.{key}" for key in INERT | {"attn_impl", "model_type"}}
+    inner.finish(inert | set(fields.ignored), prefix="attn_config.")
+    return {"position": position, "qkv_clip": clip, "score_scale": scale}
+
+
+def published(size: str, width: int, heads: int, layers: int, context: int) -> Published:
+    """A released size."""
+    shape = {"d_model": width, "n_heads": heads, "n_layers": layers, "max_seq_len": context, "vocab_size": 50432}
+    return Published(f"mosaicml/mpt-{size}", shape | {"expansion_ratio": 4, "attn_config": {"alibi": True}})
+
+
+FAMILY = Family(
+    "mpt",
+    read,
+    TENSORS,
+    defaults={"layer_norm_epsilon": always(1e-5), "tie_word_embeddings": always(True)},
+    inert=frozenset(
+        {"emb_pdrop", "init_config", "init_device", "learned_pos_emb", "norm_type", "tokenizer_name", "verbose"}
+        | {"auto_map", "is_hf_config"}
+    ),
+    fixed={"embedding_fraction": 1.0, "logit_scale": None, "no_bias": True},
+    prefix="transformer.",
+    published={"mpt-7b": published("7b", 4096, 32, 32, 2048), "mpt-30b": published("30b", 7168, 64, 48, 8192)},
+)

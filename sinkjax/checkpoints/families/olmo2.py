@@ -1,0 +1,44 @@
+"""OLMo 2 (2025): norms of what attention and the MLP give, and one over all heads of the queries and of the keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, rms_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.norms import AllHeads
+
+TENSORS = names.LLAMA | names.modules(
+    q_norm="model.layers.{}.self_attn.q_norm",
+    k_norm="model.layers.{}.self_attn.k_norm",
+    attn_out_norm="model.layers.{}.post_attention_layernorm",
+    mlp_out_norm="model.layers.{}.post_feedforward_layernorm",
+)
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    norm, bias = rms_norm(fields), fields.flag("attention_bias")
+    layout = {"norm_place": "output", "qk_norm": AllHeads(norm["norm"])}
+    return sizes(fields, head_dim=None) | rotary(fields) | norm | layout | biases(bias, bias, False)
+
+
+VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rope_theta": 500000.0, "rms_norm_eps": 1e-6}
+VALUES |= {"tie_word_embeddings": False}
+
+FAMILY = Family(
+    "olmo2",
+    read,
+    TENSORS,
+    defaults={
+        "num_key_value_heads": as_many_as_heads,
+        "attention_bias": always(False),
+        "tie_word_embeddings": always(False),
+    },
+    published={
+        "olmo2-1b": Published("allenai/OLMo-2-0425-1B", VALUES | decoder(2048, 8192, 16, 16, 16, 100352, 4096)),
+        "olmo2-7b": Published("allenai/OLMo-2-1124-7B", VALUES | decoder(4096, 11008, 32, 32, 32, 100352, 4096)),
+        "olmo2-13b": Published("allenai/OLMo-2-1124-13B", VALUES | decoder(5120, 13824, 40, 40, 40, 100352, 4096)),
+    },
+)

@@ -1,0 +1,56 @@
+"""Phi-3 and 3.5 mini, Phi-3 medium, Phi-4 (2024): a Llama with fused projections, perhaps windows and LongRoPE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import (
+    Family,
+    Published,
+    as_many_as_heads,
+    decoder,
+    optional_window,
+    rms_norm,
+    rotary,
+    sizes,
+)
+from sinkjax.checkpoints.fields import Fields, always
+
+TENSORS = (
+    names.LLAMA
+    | names.fused("model.layers.{}.self_attn.qkv_proj", names.joined)
+    | names.fused("model.layers.{}.mlp.gate_up_proj", names.halves, leaves=("gate", "up"))
+)
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found, size = sizes(fields, head_dim=None), optional_window(fields)
+    position = rotary(fields, found["head_dim"], kinds=("default", "longrope", "su"))
+    return found | position | rms_norm(fields) | {"windows": size and (size,) * found["layers"]}
+
+
+VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
+VALUES |= {"tie_word_embeddings": False}
+
+FAMILY = Family(
+    "phi3",
+    read,
+    TENSORS,
+    defaults={
+        "num_key_value_heads": as_many_as_heads,
+        "rope_theta": always(10000.0),
+        "tie_word_embeddings": always(False),
+    },
+    inert=frozenset({"attention_bias", "original_max_position_embeddings"}),
+    published={
+        "phi-3-mini-4k": Published(
+            "microsoft/Phi-3-mini-4k-instruct", VALUES | decoder(3072, 8192, 32, 32, 32, 32064, 4096, sliding_window=2047)
+        ),
+        "phi-3-medium-4k": Published(
+            "microsoft/Phi-3-medium-4k-instruct",
+            VALUES | decoder(5120, 17920, 40, 40, 10, 32064, 4096, sliding_window=2047),
+        ),
+    },
+)

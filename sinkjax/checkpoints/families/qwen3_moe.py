@@ -1,0 +1,52 @@
+"""Qwen3's mixtures of experts (2025), in every layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.families import qwen3
+from sinkjax.checkpoints.families.qwen2 import VALUES
+from sinkjax.checkpoints.family import Family, Published, decoder, optional_window, rotary, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.experts import Experts
+
+TENSORS = qwen3.TENSORS | names.modules(
+    router="model.layers.{}.mlp.gate",
+    gate="model.layers.{}.mlp.experts.{}.gate_proj",
+    up="model.layers.{}.mlp.experts.{}.up_proj",
+    down="model.layers.{}.mlp.experts.{}.down_proj",
+)
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config; intermediate_size is of layers without experts, of which there are none here."""
+    found = sizes(fields, mlp_width="moe_intermediate_size")
+    size = optional_window(fields) if fields.flag("use_sliding_window") else None
+    fields.read |= {"sliding_window", "max_window_layers", "intermediate_size", "layer_types"}
+    count, active = fields.integer("num_experts"), fields.integer("num_experts_per_tok")
+    experts = Experts(count, active, normalised=fields.flag("norm_topk_prob"))
+    windows = {"windows": size and (size,) * found["layers"]}
+    return found | rotary(fields) | qwen3.attention(fields) | windows | {"experts": experts}
+
+
+def published(size: str, *shape: int, width: int) -> Published:
+    """A released size."""
+    more: dict[str, Any] = {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True}
+    more |= {"moe_intermediate_size": width, "tie_word_embeddings": False}
+    return Published(f"Qwen/Qwen3-{size}", VALUES | decoder(*shape, 151936, 40960, **more))
+
+
+FAMILY = Family(
+    "qwen3_moe",
+    read,
+    TENSORS,
+    defaults={"use_sliding_window": always(False), "attention_bias": always(False)},
+    spelled={"num_local_experts": "num_experts"},
+    inert=frozenset({"output_router_logits", "router_aux_loss_coef"}),
+    fixed={"decoder_sparse_step": 1, "mlp_only_layers": []},
+    published={
+        "qwen3-30b-a3b": published("30B-A3B", 2048, 6144, 48, 32, 4, width=768),
+        "qwen3-235b-a22b": published("235B-A22B", 4096, 12288, 94, 64, 4, width=1536),
+    },
+)

@@ -1,0 +1,63 @@
+"""SmolLM3 (2025): a Llama in which every fourth layer is not rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import (
+    Family,
+    Published,
+    biases,
+    decoder,
+    optional_window,
+    rms_norm,
+    rotary,
+    sizes,
+    windows,
+)
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.config import LayerRopes
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config; windows, if in use, are those of the layers that are not rotated."""
+    found, bias = sizes(fields, head_dim=None), fields.flag("attention_bias")
+    position, rotated = rotary(fields), rotated_layers(fields, found["layers"])
+    position["position"] = LayerRopes((position["position"],), tuple(0 if each else None for each in rotated))
+    used, size = fields.flag("use_sliding_window"), optional_window(fields)
+    sized = windows(fields, size if used else None, lambda layer: not rotated[layer], found["layers"])
+    return found | position | rms_norm(fields) | biases(bias, bias, fields.flag("mlp_bias")) | sized
+
+
+def rotated_layers(fields: Fields, layers: int) -> list[int]:
+    """For each layer 1 if it is rotated, else 0."""
+    fields.read |= {"no_rope_layers", "no_rope_layer_interval"}
+    stated = fields.values.get("no_rope_layers")
+    if stated is None:
+        step = fields.integer("no_rope_layer_interval")
+        return [int((layer + 1) % step != 0) for layer in range(layers)]
+    if not isinstance(stated, list) or len(stated) != layers or any(entry not in (0, 1) for entry in stated):
+        raise fields.wrong("no_rope_layers", stated, f"a list of {layers} times 0 or 1")
+    return stated
+
+
+VALUES = {"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}
+
+FAMILY = Family(
+    "smollm3",
+    read,
+    names.LLAMA,
+    defaults={
+        "attention_bias": always(False),
+        "mlp_bias": always(False),
+        "use_sliding_window": always(False),
+        "no_rope_layer_interval": always(4),
+    },
+    inert=frozenset({"max_window_layers"}),
+    published={
+        "smollm3-3b": Published(
+            "HuggingFaceTB/SmolLM3-3B-Base", VALUES | decoder(2048, 11008, 36, 16, 4, 128256, 65536, rope_theta=5e6)
+        )
+    },
+)

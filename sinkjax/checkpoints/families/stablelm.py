@@ -1,0 +1,49 @@
+"""StableLM (Stability AI, 2023 and 2024): LayerNorm, a part of each head rotated; the 12B parallel, with norms by head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, biases, decoder, layer_norm, rotary, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.norms import EachHead, LayerNorm
+
+TENSORS = names.LLAMA | names.modules(
+    q_norm="model.layers.{}.self_attn.q_layernorm.norms.{}", k_norm="model.layers.{}.self_attn.k_layernorm.norms.{}"
+)
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found, norm = sizes(fields, head_dim=None), layer_norm(fields, "layer_norm_eps")
+    each = EachHead(LayerNorm(norm["norm"].eps, bias=False)) if fields.flag("qk_layernorm") else None
+    layout = {"norm_place": "parallel-shared" if fields.flag("use_parallel_residual") else "pre", "qk_norm": each}
+    position = rotary(fields, found["head_dim"], partial=0.25)
+    return found | position | norm | layout | biases(fields.flag("use_qkv_bias"), False, False)
+
+
+VALUES = {"hidden_act": "silu", "layer_norm_eps": 1e-5, "rope_theta": 10000, "partial_rotary_factor": 0.25}
+VALUES |= {"tie_word_embeddings": False, "initializer_range": 0.02}
+
+FAMILY = Family(
+    "stablelm",
+    read,
+    TENSORS,
+    defaults={
+        "qk_layernorm": always(False),
+        "use_parallel_residual": always(False),
+        "use_qkv_bias": always(False),
+        "rope_theta": always(10000.0),
+    },
+    published={
+        "stablelm-3b": Published("stabilityai/stablelm-3b-4e1t", VALUES | decoder(2560, 6912, 32, 32, 32, 50304, 4096)),
+        "stablelm-2-1.6b": Published(
+            "stabilityai/stablelm-2-1_6b", VALUES | decoder(2048, 5632, 24, 32, 32, 100352, 4096, use_qkv_bias=True)
+        ),
+        "stablelm-2-12b": Published(
+            "stabilityai/stablelm-2-12b",
+            VALUES | decoder(5120, 13824, 40, 32, 8, 100352, 4096, qk_layernorm=True, use_parallel_residual=True),
+        ),
+    },
+)

@@ -1,0 +1,213 @@
+"""A family: how one `model_type` of transformers states its architecture and names its tensors.
+
+`families/NAME.py` holds one `FAMILY`, and no list names it. Its `read` is a table from the keys of config.json to the fields of
+`Config`, made of the parts below, and `tensors` a table from the leaves of the parameter tree to the names of the stored tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.hf_rope import KINDS, read_rope
+from sinkjax.checkpoints.names import Table
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
+from sinkjax.model.norms import LayerNorm, RMSNorm
+
+MOST_LAYERS = 4096
+
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+
+
+# Keys that change neither weights nor forward: bookkeeping, training, generation and output options.
+# fmt: off
+INERT = frozenset(
+    {
+        "_name_or_path", "_attn_implementation_autoset", "architectures", "attention_dropout", "attn_pdrop",
+        "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "diversity_penalty",
+        "do_sample", "dtype", "early_stopping", "embd_pdrop", "encoder_no_repeat_ngram_size", "eos_token_id",
+        "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id", "forced_eos_token_id",
+        "hidden_dropout", "hidden_dropout_prob", "id2label", "initializer_range", "is_llama_config", "label2id",
+        "length_penalty", "max_length", "max_sequence_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+        "num_beams", "num_return_sequences", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
+        "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "resid_pdrop",
+        "return_dict", "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
+        "tf_legacy_loss", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers.js_config",
+        "transformers_version", "typical_p", "unk_token_id", "use_bfloat16", "use_cache",
+    }
+)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Published:
+    """A released model. hub: the id under which its weights are to be had. values: what matters of its config.json."""
+
+    hub: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model type.
+
+    Attributes:
+        model_type: Its name in config.json.
+        read: The fields of `Config` from those of the file, in one spelling (see `hf_rope.one_spelling`).
+        tensors: Leaf name -> tensor name, "{}" standing for the layer; see `names.Part` for leaves that share a tensor. A
+            function of the config where names depend on it.
+        defaults: Key -> what its absence means. Only what published checkpoints really leave out, because transformers documents
+            it, has one.
+        spelled: Keys of this family alone -> what others call them.
+        inert: Keys that change neither weights nor forward, beside those of every family.
+        fixed: Keys of which one value is supported.
+        prefix: What the names in `tensors` begin with, and do not in files that were saved without the head.
+        aliases: Names that some files give to a tensor -> its name in `tensors`.
+        buffers: Patterns of tensors that follow from the config.
+        published: Short name -> released model.
+    """
+
+    model_type: str
+    read: Callable[[Fields], dict[str, Any]]
+    tensors: Table | Callable[[Config], Table]
+    defaults: Mapping[str, Callable[[Fields], Any]] = field(default_factory=dict)
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    inert: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    prefix: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
+    published: Mapping[str, Published] = field(default_factory=dict)
+
+    def names(self, config: Config) -> Table:
+        """The table of tensors of a model."""
+        return self.tensors(config) if callable(self.tensors) else self.tensors
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """Every family by its model type: one for each module of the package `families`."""
+    from sinkjax.checkpoints import families as package
+
+    modules = sorted(entry.name for entry in pkgutil.iter_modules(package.__path__))
+    found = (importlib.import_module(f"{package.__name__}.{name}").FAMILY for name in modules)
+    return {family.model_type: family for family in found}
+
+
+# The common keys of sizes and of what every architecture states, by the fields of `Config`.
+SIZES = {
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "mlp_width": "intermediate_size",
+    "vocab_size": "vocab_size",
+    "activation": "hidden_act",
+    "tied": "tie_word_embeddings",
+}
+
+
+def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
+    """The fields of SIZES. renamed: their keys in this family; None: it has none, then there are as many key-value heads as
+    heads, these share the width evenly, and of others nothing is read."""
+    keys = {**SIZES, **renamed}
+    read: dict[str, Callable[[str], Any]] = {
+        **dict.fromkeys(keys, fields.integer),
+        "layers": lambda key: fields.integer(key, high=MOST_LAYERS),
+        "activation": lambda key: ACTIVATIONS[fields.choice(key, ACTIVATIONS, key)],
+        "tied": fields.flag,
+    }
+    found = {name: read[name](key) for name, key in keys.items() if key is not None}
+    if keys["kv_heads"] is None:
+        found["kv_heads"] = found["heads"]
+    if keys["head_dim"] is None:
+        found["head_dim"] = even_head_dim(fields, str(keys["width"]), str(keys["heads"]))
+    return found
+
+
+def even_head_dim(fields: Fields, width_key: str = "hidden_size", heads_key: str = "num_attention_heads") -> int:
+    """The width over the heads. Errors: it is not a multiple."""
+    width, heads = fields.integer(width_key), fields.integer(heads_key)
+    if width % heads:
+        raise SinkjaxError(f"{fields.where} states no head_dim, and {width_key} {width} is not a multiple of {heads} heads")
+    return width // heads
+
+
+SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+
+
+def decoder(*shape: int, **more: Any) -> dict[str, Any]:
+    """The sizes of a released model under the common keys, in the order of SHAPE and then the context, and more keys."""
+    return {**dict(zip((*SHAPE, "max_position_embeddings"), shape, strict=True)), **more}
+
+
+def as_many_as_heads(fields: Fields) -> int:
+    """The key-value heads of a file that does not state them."""
+    return fields.integer("num_attention_heads")
+
+
+def rotary(fields: Fields, head_dim: int | None = None, partial: float = 1.0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
+    """The rotary position and the context. head_dim: of a family whose rotation may be partial, by default of this part."""
+    position, context = read_rope(fields, head_dim, partial, kinds)
+    return {"position": position, "context": context}
+
+
+def rms_norm(fields: Fields) -> dict[str, Any]:
+    """The norm of most families."""
+    return {"norm": RMSNorm(fields.number("rms_norm_eps"))}
+
+
+def layer_norm(fields: Fields, key: str, gain: bool = True, bias: bool = True) -> dict[str, Any]:
+    """A LayerNorm whose epsilon is under `key`."""
+    return {"norm": LayerNorm(fields.number(key), gain, bias)}
+
+
+def biases(qkv: bool, out: bool, mlp: bool) -> dict[str, Any]:
+    """Which projections have a bias."""
+    return {"qkv_bias": qkv, "out_bias": out, "mlp_bias": mlp}
+
+
+def window(fields: Fields) -> int | None:
+    """The stated window. Null means none, but the key must be there: where it is not, transformers has a default of its own."""
+    fields.read.add("sliding_window")
+    if "sliding_window" in fields.values and not fields.stated("sliding_window"):
+        return None
+    return fields.integer("sliding_window")
+
+
+def optional_window(fields: Fields) -> int | None:
+    """The stated window; absent or null, none."""
+    fields.read.add("sliding_window")
+    return fields.integer("sliding_window") if fields.stated("sliding_window") else None
+
+
+def windows(fields: Fields, size: int | None, sliding: Callable[[int], bool], layers: int) -> dict[str, Any]:
+    """The window of each layer: `size` where `layer_types` says so, or, without it, where `sliding` of the layer does."""
+    fields.read.add("layer_types")
+    kinds = fields.values.get("layer_types")
+    if kinds is None:
+        kinds = ["sliding_attention" if size and sliding(layer) else "full_attention" for layer in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise fields.wrong("layer_types", kinds, f"a list of {layers} kinds of layer")
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise fields.wrong("layer_types", kind, "made of full_attention and sliding_attention")
+    if "sliding_attention" in kinds and not size:
+        raise SinkjaxError(f"layer_types in {fields.where} has sliding_attention, but no sliding window is in use")
+    found = tuple(size if kind == "sliding_attention" else None for kind in kinds)
+    return {"windows": found if any(found) else None}

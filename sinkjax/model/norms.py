@@ -1,0 +1,106 @@
+"""Norms: each a frozen record that says what it learns and computes it, of the residual stream or of queries and keys.
+
+A norm at the leaf NAME reads its gain there and its bias at NAME_bias. Sources. RMSNorm: Zhang & Sennrich 2019; with a gain
+around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.ops import rms_norm
+
+Weights = Mapping[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Norm(ABC):
+    """A norm over the last axis, computed in at least float32 and returned in the dtype of its input."""
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        given: Any = self.eps
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+            raise SinkjaxError(f"the epsilon of a norm must be at least 0, not {self.eps}")
+
+    @abstractmethod
+    def learned(self) -> Mapping[str, str]:
+        """What follows a leaf's name ("" for the gain, "_bias") -> its initialiser."""
+
+    @abstractmethod
+    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
+        """x, normed with the parameters of the leaf `name` of w; their last axis is that of x."""
+
+
+@dataclass(frozen=True)
+class RMSNorm(Norm):
+    """x * gain / sqrt(mean(x^2) + eps)."""
+
+    def learned(self) -> Mapping[str, str]:
+        return {"": "ones"}
+
+    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
+        return rms_norm(x, w[name], self.eps)
+
+
+@dataclass(frozen=True)
+class OffsetRMSNorm(Norm):
+    """x * (1 + gain) / sqrt(mean(x^2) + eps)."""
+
+    def learned(self) -> Mapping[str, str]:
+        return {"": "zeros"}
+
+    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
+        return rms_norm(x, 1 + w[name].astype(jnp.promote_types(x.dtype, jnp.float32)), self.eps)
+
+
+@dataclass(frozen=True)
+class LayerNorm(Norm):
+    """(x - mean) * gain / sqrt(variance + eps) + bias. gain, bias: whether it has them."""
+
+    gain: bool = True
+    bias: bool = True
+
+    def learned(self) -> Mapping[str, str]:
+        here = {"": self.gain, "_bias": self.bias}
+        return {part: init for part, init in {"": "ones", "_bias": "zeros"}.items() if here[part]}
+
+    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        centred = wide - wide.mean(axis=-1, keepdims=True)
+        normed = centred * jax.lax.rsqrt(jnp.square(centred).mean(axis=-1, keepdims=True) + self.eps)
+        normed = normed * w[name] if self.gain else normed
+        return (normed + w[f"{name}_bias"] if self.bias else normed).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class EachHead:
+    """`norm` of each head's queries and keys, with parameters of its own for each head (StableLM 2)."""
+
+    norm: Norm
+
+
+@dataclass(frozen=True)
+class AllHeads:
+    """`norm` over all heads of the queries, and of the keys, as one vector (OLMo 2)."""
+
+    norm: Norm
+
+
+# Of queries and keys; a norm by itself is of each head, with the parameters of one head for all (Qwen3).
+QueryKeyNorm = Norm | EachHead | AllHeads
+
+
+def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm) -> jax.Array:
+    """Queries or keys [..., heads, D], normed."""
+    if isinstance(norm, AllHeads):
+        flat = {leaf: w[leaf].reshape(-1) for leaf in (name + part for part in norm.norm.learned())}
+        return norm.norm(x.reshape(*x.shape[:-2], -1), flat, name).reshape(x.shape)
+    return (norm.norm if isinstance(norm, EachHead) else norm)(x, w, name)

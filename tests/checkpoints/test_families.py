@@ -1,0 +1,113 @@
+"""Folders of every family: what is stored in another way loads the same, and what is not understood is refused by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
+
+import sinkjax
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.architectures import architectures
+from sinkjax.checkpoints.export import as_stored
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from tests.model import families as small
+
+EACH = sorted(families())
+ONE_OF_EACH = {values.values["model_type"]: name for name, values in sorted(architectures().items())}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each family, as transformers saves it."""
+    made = {}
+    for family in EACH:
+        made[family] = tmp_path_factory.mktemp(family)
+        small.write_model(family, 1, made[family])
+    return made
+
+
+def test_every_family_has_a_released_model() -> None:
+    assert sorted(ONE_OF_EACH) == EACH
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ONE_OF_EACH.values() else [pytest.mark.long]) for name in architectures()]
+)
+def test_a_released_model_has_as_many_parameters_as_in_transformers(name: str) -> None:
+    values = dict(architectures()[name].values)
+    config = transformers.AutoConfig.for_model(**values)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    assert params.count(open_checkpoint(name, weights=False).config) == model.num_parameters()
+
+
+@pytest.mark.parametrize("family", EACH)
+def test_the_table_of_tensors_is_read_in_both_directions(family: str, folders: dict[str, Path]) -> None:
+    with jax.enable_x64(True):
+        model = sinkjax.load(folders[family], dtype="float64")
+    host = {names.leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
+    of_family = families()[family]
+    stored = load_file(folders[family] / "model.safetensors")
+    written = {name: as_stored(host, filled) for name, filled in names.slots(model.config, of_family.names(model.config)).items()}
+    shown = {of_family.aliases.get(name, name): array for name, array in stored.items()}
+    assert written.keys() == shown.keys()
+    for name, array in written.items():
+        np.testing.assert_array_equal(array, shown[name], err_msg=name)
+
+
+@pytest.mark.parametrize("family", EACH)
+def test_an_unknown_key_and_an_unknown_tensor_are_refused_by_name(family: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    values = small.stated(folders[family])
+    with pytest.raises(SinkjaxError, match="unknown config key 'attention_typo'"):
+        read_config(values | {"attention_typo": 1}, "config.json")
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    save_file(load_file(folders[family] / "model.safetensors") | {"more.weight": np.zeros(3)}, tmp_path / "model.safetensors")
+    with pytest.raises(SinkjaxError, match=r"unknown tensor in .*'more.weight'"), jax.enable_x64(True):
+        sinkjax.load(tmp_path, dtype="float64")
+
+
+@pytest.mark.parametrize("family", [name for name in EACH if families()[name].prefix])
+def test_a_file_saved_without_the_head_loads_the_same(family: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its names lack the prefix; buffers that old files carry mean nothing."""
+    prefix, buffers = families()[family].prefix, families()[family].buffers
+    stored = load_file(folders[family] / "model.safetensors")
+    bare = {name.removeprefix(prefix): array for name, array in stored.items()}
+    bare |= {buffer.replace("*", "h.0"): np.zeros((1, 1, 4, 4)) for buffer in buffers}
+    save_file(bare, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(small.stated(folders[family])))
+    with jax.enable_x64(True):
+        whole, same = (sinkjax.load(folder, dtype="float64") for folder in (folders[family], tmp_path))
+    assert same.source["sha256"] == whole.source["sha256"]
+    jax.tree.map(np.testing.assert_array_equal, same.params, whole.params)
+
+
+def test_a_context_beyond_the_stated_one_is_given_on_purpose(folders: dict[str, Path]) -> None:
+    tokens = np.zeros((1, small.CONTEXT + 3), int)
+    model = sinkjax.load(folders["mpt"])
+    with pytest.raises(SinkjaxError, match="35 positions are more than the model's context of 32"):
+        sinkjax.forward(model.params, tokens, model.config)
+    longer = sinkjax.load(folders["mpt"], context=40)
+    out = sinkjax.forward(longer.params, tokens, longer.config, probe=sinkjax.Probe(nll=True), logits=False)
+    assert np.isfinite(np.asarray(out.record["nll"])[0, :-1]).all()
+    assert (longer.config.identity()["context"], longer.source["stated_context"]) == (40, 32)
+    assert "stated_context" not in model.source
+    with pytest.raises(SinkjaxError, match="its 32 positions are learned"):
+        sinkjax.load(folders["gpt2"], context=40)
+    with pytest.raises(SinkjaxError, match="context must be an int of at least 1"):
+        sinkjax.load(folders["mpt"], context=0)
+
+
+def test_a_width_of_heads_that_does_not_divide_is_refused(folders: dict[str, Path]) -> None:
+    with pytest.raises(SinkjaxError, match="n_embd 17 is not a multiple of"):
+        read_config(small.stated(folders["gpt2"]) | {"n_embd": 17}, "config.json")

@@ -1,0 +1,89 @@
+"""Every family against transformers, on drawn shapes: in float64 without its float32 casts, and in float32 as it is."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import sinkjax
+from sinkjax import Capture, Probe, Site
+from sinkjax.checkpoints.family import families
+from tests.model import families as small
+from tests.model import reference
+
+PROBE = Probe(attention=range(small.LAYERS), capture=(Capture(Site.RESID),), attention_received=True)
+TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, (len(small.LENGTHS), max(small.LENGTHS)))
+CASES = [
+    pytest.param(family, seed, id=f"{family}-{seed}", marks=[pytest.mark.long] if seed else [])
+    for family in small.DRAWS
+    for seed in small.seeds(family)
+]
+
+
+def ours(folder: Path, dtype: str) -> dict[str, np.ndarray]:
+    """The whole batch, padded; loaded in float64, in which its files are."""
+    with jax.enable_x64(True):
+        model = sinkjax.load(folder, dtype="float64")
+    with jax.enable_x64(dtype == "float64"):
+        weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), model.params)
+        out = sinkjax.forward(weights, TOKENS, model.config, probe=PROBE, lengths=np.array(small.LENGTHS))
+    names = ("resid", "attention", "attention_received")
+    return {"logits": np.asarray(out.logits), **{name: np.asarray(out.record[name]) for name in names}}
+
+
+def largest_differences(folder: Path, found: dict[str, np.ndarray], dtype: torch.dtype) -> dict[str, float]:
+    """Over prompts, each alone and unpadded in transformers."""
+    model, largest = small.read_model(folder, dtype), dict.fromkeys(found, 0.0)
+    for b, length in enumerate(small.LENGTHS):
+        want = small.observe(model, TOKENS[b, :length])
+        later = np.arange(length, 0, -1)
+        want["attention_received"] = want["attention"].sum(axis=-2) / later  # it is causal: only queries key <= i count
+        here = {
+            "logits": found["logits"][b, :length],
+            "resid": found["resid"][b, :, :length],
+            "attention": found["attention"][b, :, :, :length, :length],
+            "attention_received": found["attention_received"][b, :, :, :length],
+        }
+        for name, array in here.items():
+            assert array.shape == want[name].shape
+            largest[name] = max(largest[name], float(np.abs(array - want[name]).max()))
+    return largest
+
+
+def measured(family: str, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    """The largest differences in float64 without casts, and in float32 as it is."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        small.write_model(family, seed, folder)
+        with reference.without_float32_casts():
+            exact = largest_differences(folder, ours(folder, "float64"), torch.float64)
+        return exact, largest_differences(folder, ours(folder, "float32"), torch.float32)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_equal_to_transformers(family: str, seed: int) -> None:
+    exact, single = measured(family, seed)
+    assert max(exact.values()) < 1e-9, exact
+    assert max(single.values()) < 2e-4, single
+
+
+def test_every_family_is_drawn() -> None:
+    assert small.DRAWS.keys() == families().keys()
+
+
+def test_falcon_with_alibi_is_that_of_sdpa(tmp_path: Path) -> None:
+    """Falcon-RW. The eager attention of transformers adds the numbers twice, in the mask too."""
+    shape = {"vocab_size": small.VOCABULARY, "hidden_size": 24, "num_hidden_layers": small.LAYERS, "num_attention_heads": 6}
+    kind = {"multi_query": False, "parallel_attn": False, "alibi": True, "bias": True}
+    small.write_random(transformers.FalconConfig(**shape, **kind), 0, tmp_path)
+    found = ours(tmp_path, "float64")["logits"][1]
+    with reference.without_float32_casts(), torch.no_grad():
+        model = small.read_model(tmp_path, attention="sdpa")
+        want = model(torch.as_tensor(TOKENS[1:])).logits[0].numpy()
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-9)
