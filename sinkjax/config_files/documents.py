@@ -166,11 +166,12 @@ def build(cls: type[C], values: Mapping[str, Any], what: str) -> C:
 
 
 def read_whole(cls: type[C], values: Mapping[str, Any], text: str, what: str) -> C:
-    """A config from the values of a document that `write` made, which states every field and ends with its line.
+    """A config from the values of a document that `write` made: every field but `LATER` ones, and a line break at the end.
 
     Errors: as for `build`; a document of which something is missing.
     """
-    missing = [field.name for field in dataclasses.fields(cls) if field.name not in values]  # type: ignore[arg-type]
+    stated = [field.name for field in dataclasses.fields(cls) if not field.metadata.get("later")]  # type: ignore[arg-type]
+    missing = [name for name in stated if name not in values]
     if missing or not text.endswith("\n"):
         lacks = f"lacks {', '.join(missing)}" if missing else "breaks off in its last line"
         raise SinkjaxError(f"{what} {lacks}: the config of a run states every field, so it is truncated or of an older version")

@@ -17,6 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya.mask import Mask
 from sinkjax.studies.papers.sweep import Sweep
 from sinkjax.studies.registry import Chosen, choose, read
+from sinkjax.tasks.language_model.config import Pretrain
 
 
 @dataclass(frozen=True)
@@ -225,3 +226,12 @@ def refuses_or_reads(text: str) -> None:
     except SinkjaxError as error:
         sentence = str(error)
     assert "\n" not in sentence
+
+
+def test_a_run_of_before_a_later_field_is_still_read():
+    written = documents.write("pretrain", Pretrain(), "training")
+    former = "".join(line for line in written.splitlines(keepends=True) if not line.startswith(("weights:", "evaluate_on:")))
+    values = {name: value for name, value in documents.parse(former, "file").items() if name != "training"}
+    assert documents.read_whole(Pretrain, values, former, "file") == Pretrain()
+    with pytest.raises(SinkjaxError, match="lacks steps"):
+        documents.read_whole(Pretrain, {name: value for name, value in values.items() if name != "steps"}, former, "file")
