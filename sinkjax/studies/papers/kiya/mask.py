@@ -134,7 +134,7 @@ def measures(config: Mask) -> tuple[st.Measure, ...]:
 
 
 def early(results: st.Results) -> str:
-    """The mask of the layers up to that in which the sink forms. Errors (Absent): it forms in none, or in the last one."""
+    """The layers up to that in which the sink forms."""
     key, few = results.config.key, results.size("prompt", "controls")
     if (
         onset(metrics.sink_rate(results.data, key, results.config.eps, per="layer")[0, :few], key)
