@@ -239,12 +239,23 @@ class Config:
             _refuse_size(name, getattr(self, name))
         if self.vocab_size is not None:
             _refuse_size("vocab_size", self.vocab_size, "at least 1 or None")
-        for name in ("tied", "qkv_bias", "out_bias", "mlp_bias", "gated_mlp", "summed_heads", "residual"):
+        switches = (
+            "tied",
+            "qkv_bias",
+            "out_bias",
+            "mlp_bias",
+            "gated_mlp",
+            "summed_heads",
+            "residual",
+            "embed_norm",
+            "unembed_bias",
+        )
+        for name in (*switches, "unembed_bias"):
             if not isinstance(getattr(self, name), bool):
                 raise SinkjaxError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        for name in ("norm", "qk_norm"):
-            if not isinstance(getattr(self, name), RMSNorm | None):
-                raise SinkjaxError(f"{name} must be an RMSNorm or None, not {getattr(self, name)!r}")
+        for name, kind in (("norm", Norm), ("qk_norm", QueryKeyNorm)):
+            if not isinstance(getattr(self, name), kind | None):
+                raise SinkjaxError(f"{name} must be a record of sinkjax.model.norms or None, not {getattr(self, name)!r}")
         if self.heads % self.kv_heads:
             raise SinkjaxError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads evenly")
         if not isinstance(self.position, Position):
