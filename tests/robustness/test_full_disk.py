@@ -18,6 +18,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import load_runs, train
 from sinkjax.train import checkpoint
 from sinkjax.train.log import Log
+from tests.robustness.disk import Disk
 from tests.studies.tiny import write_both
 from tests.train import linear
 
@@ -46,28 +47,12 @@ edits:
   - compose: []
   - mask_key: {{key: {{each: "0:8"}}, layers: {{each: "0:3"}}}}
 """
-ROOM = 1 << 26
 COMMAND = """
 import resource, sys
 from sinkjax.cli.main import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
 sys.exit(main())
 """
-
-
-class Disk:
-    """A small file system in memory, where tests may mount one."""
-
-    def __init__(self, folder: Path, size: int):
-        self.folder = folder
-        self._mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs")
-
-    def grow(self) -> None:
-        self._mount("-o", f"remount,size={ROOM}")
-
-    def _mount(self, *options: str) -> None:
-        if subprocess.run(["mount", *options, str(self.folder)], capture_output=True).returncode:
-            pytest.skip("nothing can be mounted here; the limit on file sizes is tested instead")
 
 
 @pytest.fixture
