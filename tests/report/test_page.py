@@ -215,6 +215,7 @@ def test_bytes_in_words(count, words):
     assert in_words(count) == words
 
 
+@pytest.mark.filterwarnings("ignore:Glyph")  # no font has them
 def test_a_control_character_in_a_figure_leaves_the_picture_sound():
     """A model's tokens may hold any character; XML holds few control characters, and a browser shows no broken image."""
     figure = Figure(figsize=(2, 1))
