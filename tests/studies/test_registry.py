@@ -64,7 +64,7 @@ def test_the_main_job_states_every_field_of_its_config():
 
 
 def test_a_run_is_chosen_by_its_folder_its_config_or_its_store(tmp_path: Path):
-    config = Mask(prompts=5)
+    config = Mask(prompts=9)
     (tmp_path / "config.yaml").write_text(documents.write("kiya/mask", config))
     store = tmp_path / "sweep.zarr"
     store.mkdir()
@@ -83,8 +83,8 @@ def test_a_store_made_from_python_is_a_sweep_with_its_page_beside_it(tmp_path: P
 
 def test_a_file_elsewhere_is_a_config_without_results(tmp_path: Path):
     file = tmp_path / "mine.yaml"
-    file.write_text("experiment: kiya/mask\nprompts: 4\n")
-    assert choose(str(file)) == Chosen("kiya/mask", Mask(prompts=4))
+    file.write_text("experiment: kiya/mask\nprompts: 9\n")
+    assert choose(str(file)) == Chosen("kiya/mask", Mask(prompts=9))
 
 
 @pytest.mark.parametrize(

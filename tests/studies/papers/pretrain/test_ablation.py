@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinkjax.cli import main as cli
+from sinkjax.config_files import documents
 from sinkjax.studies import training
 from sinkjax.studies.registry import choose
 from tests.studies.papers.pretrain.logs import curve, log
@@ -64,7 +65,8 @@ def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypa
 
 
 def test_a_page_can_be_made_while_a_row_goes_on(file, tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text(file.read_text())
+    chosen = choose(str(file))
+    (tmp_path / "config.yaml").write_text(documents.write(chosen.experiment, chosen.config))
     log(tmp_path / "plain", curve(0, [5.0, 4.0, 3.0])[:2])
     assert cli.main(["report", str(tmp_path)]) == 0
     assert "Plain row: seed 0 going on at step 50." in capsys.readouterr().out
