@@ -71,7 +71,8 @@ def test_another_size_has_a_table_of_its_own(script, folder):
 
 
 def test_what_is_no_study_is_refused(script, tmp_path, monkeypatch, capsys):
-    (tmp_path / "config.yaml").write_text("experiment: trigger/sizes\n")
+    chosen = choose("trigger/sizes")
+    (tmp_path / "config.yaml").write_text(documents.write(chosen.experiment, chosen.config))
     with pytest.raises(SystemExit):
         run(script, monkeypatch, str(tmp_path))
     assert "is no study of pretraining, but of trigger/sizes" in capsys.readouterr().err

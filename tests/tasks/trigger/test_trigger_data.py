@@ -145,7 +145,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "triggers at 9 to 8 do not fit": {"first": 9, "last": 8},
     "triggers at 2 to 9 do not fit: they must stand at 2 to 7": {"length": 8, "last": 9},
     "noise must be positive, not 0": {"noise": 0.0},
-    "unknown bos 'flags' .did you mean 'flag'.*allowed: flag, noisy, none": {"bos": "flags"},
+    "bos must be 'flag' or 'noisy' or 'none', not the text 'flags'": {"bos": "flags"},
     'second_anchor needs a first one, and bos is "none"': {"bos": "none", "second_anchor": True},
 }
 
