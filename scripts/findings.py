@@ -30,10 +30,11 @@ HEAD = """# What was found
 
 Made by `python scripts/findings.py {folders}`; [findings.csv](findings.csv) holds every verdict as a row.
 
-Some rules were fixed after a look at SmolLM2 and the small models on other texts (excerpts of novels); the studies' notes name those.
-They are judged here on the *{split}* split of the texts. Some were changed once more, after a review of the rules, when the verdicts
-of mini-sink, of mini-nosink (background and gu) and of SmolLM2 (kiya/mask) on that split were known under the former rules; the
-CHANGELOG lists them. For a model that was looked at when rules were chosen this confirms across texts at best, not across models.
+Some rules were fixed after a look at SmolLM2 and the small models on other texts (excerpts of novels); the studies' notes name
+those. They are judged here on the *{split}* split of the texts. Some were changed once more, after a review of the rules, when
+the verdicts of mini-sink, of mini-nosink (background and gu) and of SmolLM2 (kiya/mask) on that split were known under the
+former rules; the CHANGELOG lists them. For a model that was looked at when rules were chosen this confirms across texts at best,
+not across models.
 A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p corrected by Holm within each
 study); [add-a-study.md](add-a-study.md#rules-and-verdicts) explains the rules. Settings, commands and run times are in
 `configs/`.
