@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.model import Model
+from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.chunks import codecs, seal
@@ -31,7 +32,11 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Path) 
     }
     if holds(path, identity):
         return
-    write_whole(calculation.compute(model, batch), path, identity, dict(batch.study))
+    found = calculation.compute(model, batch)
+    if set(found.data_vars) != set(calculation.variables):
+        given, declared = (", ".join(sorted(map(str, names))) for names in (found.data_vars, calculation.variables))
+        raise SinkjaxError(f"the calculation {calculation.name} declares the variables {declared}, but gives {given}")
+    write_whole(found, path, identity, dict(batch.study))
 
 
 def holds(path: Path, identity: Mapping[str, Any]) -> bool:

@@ -57,7 +57,7 @@ def continuations(
             {"edit": [condition.label for condition in shown], "prompt": np.arange(len(starts))},
         )
 
-    return Calculation(name, compute, prompts, inputs)
+    return Calculation(name, compute, ("text", "start"), prompts, inputs)
 
 
 def samples(data: xarray.Dataset) -> tuple[Sample, ...]:

@@ -23,7 +23,7 @@ from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, find
-from sinkjax.studies.specs import SWEEP, architecture_of, specs, store_names
+from sinkjax.studies.specs import SWEEP, architecture_of, declared, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
 from sinkjax.sweeps.plan import Plan, plan
@@ -114,8 +114,8 @@ def work(
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     check_inputs(config, architecture)
     study = find(chosen.experiment)
-    for declared in (study.findings, study.claims, study.figures):  # what they cannot take is refused before hours of a run
-        list(declared(config, architecture))
+    for part in (study.findings, study.claims, study.figures):  # what they cannot take is refused before hours of a run
+        list(part(config, architecture))
     for spec in specs(study, config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
@@ -203,4 +203,9 @@ def _stores(study: Study, chosen: Chosen, folder: Path) -> dict[str, xarray.Data
     architecture = architecture_of(results.open_store(there[0], finished=False))
     names = dict(store_names(study, chosen.config, architecture))
     paths = {name: results.store_path(folder, name) for name in names}
-    return {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}
+    stores = {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}
+    for part in declared(study, chosen.config, architecture):
+        if isinstance(part, Calculation) and (lost := sorted(set(part.variables) - set(stores[part.name].variables))):
+            path, missing = paths[part.name], ", ".join(lost)
+            raise SinkjaxError(f"{path} has no {missing}: an earlier version of the study made it; delete it and run again")
+    return stores

@@ -145,7 +145,7 @@ def _reason(name: str, why: str) -> Calculation:
 
         return xarray.Dataset(attrs={ABSENT: why})
 
-    return Calculation(name, compute, 1, Inputs(bos="none"))
+    return Calculation(name, compute, (), 1, Inputs(bos="none"))
 
 
 def repeated(sweep: Sweep, name: str, **changes: Any) -> Sweep:

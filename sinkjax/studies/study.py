@@ -190,11 +190,12 @@ class Calculation:
     """Numbers that no sweep of edits gives: its name (the store's too), and the function that computes them.
 
     compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
-    calculation that was interrupted starts again.
+    calculation that was interrupted starts again. variables: those of the dataset; a store without one is of another version.
     """
 
     name: str
     compute: Callable[[Model, Batch], xarray.Dataset]
+    variables: tuple[str, ...]
     prompts: int
     inputs: Inputs = TEXT
 

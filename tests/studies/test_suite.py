@@ -61,7 +61,7 @@ def no_bos(model: sinkjax.Model, batch: Any) -> xarray.Dataset:
 
 
 def numbers(config: StudyConfig, architecture: Any) -> list[Calculation]:
-    return [Calculation("numbers", no_bos, config.prompts)]
+    return [Calculation("numbers", no_bos, (), config.prompts)]
 
 
 STUDIES = (

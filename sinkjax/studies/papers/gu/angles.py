@@ -218,6 +218,7 @@ def by_head(results: st.Results) -> Any:
     return grid.grids(columns, [row], heads, "query head (0-based)")
 
 
+VARIABLES = ("distinct", "shared", "singular")
 STUDY = st.Study(
     name="gu/angles",
     config=Angles,
@@ -229,8 +230,8 @@ STUDY = st.Study(
     probe=probe,
     more=lambda config, architecture: (
         st.unedited("scores"),
-        st.Calculation("keys-text", functools.partial(keys, config), config.prompts),
-        st.Calculation("keys-random", functools.partial(keys, config), config.prompts, st.Inputs("random")),
+        st.Calculation("keys-text", functools.partial(keys, config), VARIABLES, config.prompts),
+        st.Calculation("keys-random", functools.partial(keys, config), VARIABLES, config.prompts, st.Inputs("random")),
     ),
     rows=rows,
     claims=claims,

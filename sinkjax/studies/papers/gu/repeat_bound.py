@@ -181,6 +181,10 @@ def noop(config: RepeatBound, architecture: Any) -> dict[str, sinkjax.Edit]:
 
 
 REPEAT = st.Inputs("repeat", bos="none")
+VARIABLES = (
+    "bound", "closed", "closed_received", "error", "excess", "forward_excess", "hidden", "received", "without_positions",
+    "xi",
+)  # fmt: skip
 STUDY = st.Study(
     name="gu/repeat-bound",
     config=RepeatBound,
@@ -191,7 +195,9 @@ STUDY = st.Study(
     check=check,
     probe=lambda config: sinkjax.Probe(attention_received=True, capture=(sinkjax.Capture(sinkjax.Site.RESID),)),
     inputs=lambda config: REPEAT,
-    more=lambda config, architecture: [st.Calculation("bound", functools.partial(compute, config), config.prompts, REPEAT)],
+    more=lambda config, architecture: [
+        st.Calculation("bound", functools.partial(compute, config), VARIABLES, config.prompts, REPEAT)
+    ],
     rows=rows,
     claims=claims,
     findings=findings,

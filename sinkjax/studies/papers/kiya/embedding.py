@@ -191,6 +191,10 @@ def legend(data: xarray.Dataset) -> tuple[str, str]:
     return f"BOS, {data.attrs['bos_text']}", MEAN
 
 
+VARIABLES = (
+    "averaged", "cosine_heads", "cosine_kv", "cosine_repeated", "head_cosine", "key_norm", "ordinary", "token_cosine_heads",
+    "token_cosine_kv", "token_cosine_repeated", "token_key_norm",
+)  # fmt: skip
 STUDY = st.Study(
     name="kiya/embedding",
     config=Embedding,
@@ -199,7 +203,7 @@ STUDY = st.Study(
         points where the mean query points, so BOS attracts by its direction and not by its size.""",
     needs=("norm", "pre-norm", "embedding without positions", "plain embedding"),
     check=_bos.expect,
-    more=lambda config, architecture: (st.Calculation(STORE, partial(compute, config), 1, _bos.PLAIN),),
+    more=lambda config, architecture: (st.Calculation(STORE, partial(compute, config), VARIABLES, 1, _bos.PLAIN),),
     rows=rows,
     claims=claims,
     findings=findings,

@@ -189,6 +189,7 @@ def figures(config: Rope, architecture: Any) -> Iterator[st.Figure]:
     yield curves("would-receive", "rotary index of the key", by_index, about)
 
 
+VARIABLES = ("control_mean_score", "control_received", "mean_score", "received", "score")
 STUDY = st.Study(
     name="kiya/rope",
     config=Rope,
@@ -198,7 +199,7 @@ STUDY = st.Study(
         not a cause.""",
     needs=("rotary positions", "plain embedding", "norm", "pre-norm", "softmax"),
     check=_bos.expect,
-    more=lambda config, architecture: (st.Calculation(GRID, partial(compute, config), 1, _bos.PLAIN),),
+    more=lambda config, architecture: (st.Calculation(GRID, partial(compute, config), VARIABLES, 1, _bos.PLAIN),),
     rows=rows,
     claims=claims,
     findings=findings,

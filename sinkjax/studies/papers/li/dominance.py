@@ -346,6 +346,9 @@ def by_head(results: st.Results) -> Any:
     return scatter.scatter({"": clouds}, "cos(u_1, k)", "queries with a positive score (%)", limits=limits)
 
 
+VARIABLES = (
+    "after", "alignment", "before", "held", "key_alignment", "mean", "own_row", "positive", "received", "row_cosine", "top",
+)  # fmt: skip
 STUDY = st.Study(
     name="li/dominance",
     config=Dominance,
@@ -361,7 +364,7 @@ STUDY = st.Study(
         "scores without a kernel",
         "keys without a norm",
     ),
-    more=lambda config, architecture: (st.Calculation(STORE, measured, config.prompts),),
+    more=lambda config, architecture: (st.Calculation(STORE, measured, VARIABLES, config.prompts),),
     rows=rows,
     claims=claims,
     findings=findings,

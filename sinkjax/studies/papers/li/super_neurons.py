@@ -342,6 +342,10 @@ def ablations(results: st.Results) -> Any:
 
 
 CHOSEN = st.Values(blank, super_neurons)
+VARIABLES = (
+    "activation_first", "activation_others", "concentration", "cosine_first", "cosine_others", "fed", "gate_norm",
+    "massive_dim", "own_first", "own_massive_dim", "own_others", "smaller", "up_norm", "writes",
+)  # fmt: skip
 STUDY = st.Study(
     name="li/super-neurons",
     config=SuperNeurons,
@@ -358,7 +362,7 @@ STUDY = st.Study(
     controls=(st.random_edits("li/super-neurons controls", other_neurons, budgets, values=CHOSEN),),
     measures=measures,
     values=CHOSEN,
-    more=lambda config, architecture: (st.Calculation(STORE, functools.partial(survey, config), config.prompts),),
+    more=lambda config, architecture: (st.Calculation(STORE, functools.partial(survey, config), VARIABLES, config.prompts),),
     rows=rows,
     names=lambda results: {rank(place): str(neuron) for place, neuron in enumerate(found(results))},
     claims=claims,

@@ -229,6 +229,7 @@ def shown(config: Any, architecture: Any) -> tuple[st.Condition, ...]:
     return st.no_edit(), st.Condition(sinkjax.edit("logits", "set", 0.0, layers=0, label=f"{EVEN} in layer 0"), EVEN)
 
 
+VARIABLES = ("after", "deviation", "row_norm", "squared_weights", "std")
 STUDY = st.Study(
     name="li/variance",
     config=Variance,
@@ -238,7 +239,7 @@ STUDY = st.Study(
     needs=("softmax", "causal mask", "concatenated heads"),
     probe=probe,
     inputs=lambda config: RANDOM,
-    more=lambda config, architecture: (st.Calculation(STORE, deviations, config.prompts, RANDOM),),
+    more=lambda config, architecture: (st.Calculation(STORE, deviations, VARIABLES, config.prompts, RANDOM),),
     rows=rows,
     claims=claims,
     findings=findings,

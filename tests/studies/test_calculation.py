@@ -1,0 +1,69 @@
+"""A calculation gives the variables that it declares, and a store that lacks one is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies import registry, run
+from sinkjax.studies.config import StudyConfig
+from sinkjax.studies.registry import Chosen
+from sinkjax.studies.study import Batch, Calculation, Study
+from tests.studies.tiny import write_both
+
+
+def squares(model: Any, batch: Batch) -> xarray.Dataset:
+    return xarray.Dataset({"squares": (("prompt",), np.arange(len(batch.lengths)) ** 2)})
+
+
+def study(*variables: str) -> Study:
+    """A study of one calculation that declares these variables."""
+    return Study(
+        name="made-up/squares",
+        config=StudyConfig,
+        title="Squares",
+        question="A claim.",
+        conditions=None,
+        more=lambda config, architecture: [Calculation("squares", squares, variables, config.prompts)],
+        status=lambda results: [f"The largest is {results['squares']['squares'].values.max()}"],
+    )
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    files = write_both(tmp_path / "files")
+    declare(monkeypatch, "squares")
+    config = StudyConfig(model=str(files / "model"), text=str(files / "text.txt"), prompts=3, length=10, bos="none")
+    return Chosen("made-up/squares", config)
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, *variables: str) -> None:
+    made_up = study(*variables)
+    monkeypatch.setattr(registry, "declared", dict)
+    monkeypatch.setattr(registry, "_registered", {made_up.name: made_up})
+
+
+def test_what_is_declared_is_stored_and_read(chosen: Chosen, tmp_path: Path):
+    assert run.carry_out(chosen, tmp_path / "out").findings == ("The largest is 4.",)
+
+
+def test_a_calculation_that_gives_other_variables_is_refused_and_nothing_is_stored(chosen, tmp_path, monkeypatch):
+    declare(monkeypatch, "cubes", "squares")
+    with pytest.raises(SinkjaxError, match=r"the calculation squares declares the variables cubes, squares, but gives squares$"):
+        run.carry_out(chosen, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*.zarr"))
+
+
+def test_the_store_of_a_version_with_other_variables_is_refused_by_name(chosen, tmp_path, monkeypatch):
+    run.carry_out(chosen, tmp_path / "out")
+    declare(monkeypatch, "cubes", "squares")
+    for again in (run.carry_out, run.build):
+        with pytest.raises(SinkjaxError, match=r"squares\.zarr has no cubes: an earlier version of the study made it; delete it"):
+            again(chosen, tmp_path / "out")
+
+
