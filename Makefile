@@ -6,7 +6,8 @@ JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
-CHECKS := kill or notebook or page or rows or wheel
+CHECKS := fuzz or kill or notebook or page or rows or wheel
+BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
 # Where nearly all of the time is compilation and no number depends on it, XLA optimises little: it takes half the time.
@@ -15,7 +16,7 @@ HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/report
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast coverage mesh sizes check battery lint types format parity bench clean
+.PHONY: help demo test fast coverage mesh sizes check battery fuzz lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -45,10 +46,13 @@ sizes:  ## lines of the library by folder, and of each study
 	@wc -l sinkjax/studies/papers/*.py sinkjax/studies/papers/*/*.py
 
 check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
-	$(PYTEST) -m "$(CHECKS)"
+	$(PYTEST) -m "($(CHECKS)) and not battery"
 
 battery: $(DONE)/test $(DONE)/model  ## what a signal, a kill, a full disk or a broken input may do, many times over
-	$(PYTEST) -m battery tests/robustness
+	$(PYTEST) -m battery $(BATTERY)
+
+fuzz: $(DONE)/test  ## mutated files for each parser, for SECONDS in all (600) and from SEED on (that of the clock)
+	$(BIN)/python -m tests.robustness.fuzz --seconds $(or $(SECONDS),600) --seed $(or $(SEED),$(shell date +%s))
 
 lint: $(DONE)/dev
 	$(BIN)/ruff format --check

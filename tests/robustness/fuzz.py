@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -276,31 +276,37 @@ PARSERS = {
 }
 
 
-def fuzz(name: str, seed: int, numbers: Iterator[int] | range, until: float = float("inf")) -> tuple[Counter[str], list[str]]:
-    """Read mutations of a parser's seeds until the numbers or the time is over.
+@dataclass
+class Found:
+    """What reading mutations came to: how many of each outcome, what was wrong, and the processor seconds of the slowest."""
 
-    Returns how many were read, refused and wrong, and what was wrong: another exception, several lines, or too long a time.
-    """
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+
+
+def fuzz(name: str, seed: int, numbers: Iterator[int] | range, until: float = float("inf")) -> Found:
+    """Read mutations of a parser's seeds until the numbers or the time is over."""
     parser = PARSERS[name]
     seeds = parser.seeds()
     assert len(seeds) > 1, f"{name} has no seeds to splice"
-    found: Counter[str] = Counter()
-    wrong = []
+    found = Found()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / parser.file
         for number in numbers:
             if time.monotonic() > until:
                 break
             path.write_bytes(mutation(seed, name, number, seeds))
-            outcome, what = attempt(parser, path)
-            found[outcome] += 1
+            outcome, what, seconds = attempt(parser, path)
+            found.outcomes[outcome] += 1
+            found.slowest = max(found.slowest, seconds)
             if outcome == WRONG:
-                wrong.append(f"--parser {name} --seed {seed} --first {number}: {what}")
-    return found, wrong
+                found.wrong.append(f"--parser {name} --seed {seed} --first {number}: {what}")
+    return found
 
 
-def attempt(parser: Parser, path: Path) -> tuple[str, str]:
-    """What reading a file comes to, and what is wrong with that."""
+def attempt(parser: Parser, path: Path) -> tuple[str, str, float]:
+    """What reading a file comes to, what is wrong with that (another exception, lines, a time), and processor seconds."""
     begun = time.process_time()
     outcome, what = READ, ""
     try:
@@ -312,7 +318,7 @@ def attempt(parser: Parser, path: Path) -> tuple[str, str]:
     except BaseException as error:  # a panic of Rust's is no Exception
         outcome, what = WRONG, f"{type(error).__name__}: {error}"
     seconds = time.process_time() - begun
-    return (WRONG, f"{seconds:.1f} s") if seconds > PATIENCE else (outcome, what)
+    return (WRONG, f"{seconds:.1f} s", seconds) if seconds > PATIENCE else (outcome, what, seconds)
 
 
 def main() -> int:
@@ -331,12 +337,12 @@ def main() -> int:
         last = None if given.mutations is None else given.first + given.mutations
         numbers = itertools.count(given.first) if last is None else range(given.first, last)
         begun = time.monotonic()
-        found, wrong = fuzz(name, given.seed, numbers, begun + given.seconds / len(names))
-        counts = ", ".join(f"{found[kind]:,} {kind}" for kind in (READ, REFUSED, WRONG))
-        seconds = time.monotonic() - begun
-        print(f"{name}: seed {given.seed}, {found.total():,} mutations from {given.first} on in {seconds:.0f} s: {counts}")
-        print("".join(f"  {line}\n" for line in wrong), end="", flush=True)
-        failed |= bool(wrong)
+        found = fuzz(name, given.seed, numbers, begun + given.seconds / len(names))
+        total, seconds = found.outcomes.total(), time.monotonic() - begun
+        counts = ", ".join(f"{found.outcomes[kind]:,} {kind}" for kind in (READ, REFUSED, WRONG))
+        print(f"{name}: seed {given.seed}, {total:,} mutations from {given.first} on in {seconds:.0f} s: {counts}")
+        print("".join(f"  {line}\n" for line in found.wrong), end="", flush=True)
+        failed |= bool(found.wrong)
     return int(failed)
 
 

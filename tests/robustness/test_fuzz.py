@@ -1,4 +1,4 @@
-"""Mutated files are read or refused in one sentence: some in the ordinary tests, 3,000 of each parser in the battery."""
+"""Mutated files are read or refused in one sentence: some in the ordinary tests, 3,000 of each parser in make check."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_a_mutation_depends_on_its_number_alone(parser: str):
 
 @pytest.mark.parametrize(
     ("parser", "count"),
-    [(name, FEW) for name in fuzz.PARSERS] + [pytest.param(name, MANY, marks=pytest.mark.battery) for name in fuzz.PARSERS],
+    [(name, FEW) for name in fuzz.PARSERS] + [pytest.param(name, MANY, marks=pytest.mark.fuzz) for name in fuzz.PARSERS],
 )
 def test_a_mutated_file_is_read_or_refused_in_one_sentence(parser: str, count: int):
-    found, wrong = fuzz.fuzz(parser, SEED, range(count))
-    print(f"{parser}: seed {SEED}, {dict(found)}")
-    assert wrong == []
-    assert found[fuzz.REFUSED] > count / 10
-    assert found[fuzz.READ] > 0
+    found = fuzz.fuzz(parser, SEED, range(count))
+    print(f"{parser}: seed {SEED}, {dict(found.outcomes)}")
+    assert found.wrong == []
+    assert found.outcomes[fuzz.REFUSED] > count / 10
+    assert found.outcomes[fuzz.READ] > 0

@@ -90,8 +90,9 @@ def undisturbed(tmp_path_factory, cache):
     return arrays(out)
 
 
-def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(tmp_path, cache, undisturbed):
-    out, rng = tmp_path / "x.zarr", np.random.default_rng(0)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.battery) for seed in (1, 2))])
+def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed, tmp_path, cache, undisturbed):
+    out, rng = tmp_path / "x.zarr", np.random.default_rng(seed)
     total, seen = undisturbed["done"][..., 0].size, []
     while len(seen) < KILLS:
         target = (marks(out) if seen else 0) + total // (KILLS + 2)
@@ -109,9 +110,10 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(tmp_p
     assert_same_bits(arrays(out), undisturbed)
 
 
-def test_a_sweep_killed_while_its_store_is_made_starts_afresh(tmp_path, cache, undisturbed):
+@pytest.mark.parametrize("kills", [KILLS // 2, pytest.param(40, marks=pytest.mark.battery)])
+def test_a_sweep_killed_while_its_store_is_made_starts_afresh(kills, tmp_path, cache, undisturbed):
     rng, interrupted = np.random.default_rng(1), 0
-    for number in range(KILLS // 2):
+    for number in range(kills):
         out = tmp_path / f"{number}.zarr"
         with start(out, cache) as process:
             while not scratch(out) and not out.exists() and process.poll() is None:

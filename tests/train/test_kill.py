@@ -76,10 +76,16 @@ def lines(out: Path) -> int:
     return (out / "log.jsonl").read_bytes().count(b"\n") if (out / "log.jsonl").exists() else 0
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("map", 5), ("vmap", 2), ("text", 3)])
-def test_a_training_killed_many_times_ends_with_the_same_bits_and_log(kind, kills, tmp_path, cache):
+KILLS = {"map": 5, "vmap": 2, "text": 3}
+FURTHER = [
+    pytest.param(kind, seed, marks=pytest.mark.battery) for kind, kills in KILLS.items() for seed in range(1, -(-40 // kills))
+]
+
+
+@pytest.mark.parametrize(("kind", "seed"), [*((kind, 0) for kind in KILLS), *FURTHER])
+def test_a_training_killed_many_times_ends_with_the_same_bits_and_log(kind, seed, tmp_path, cache):
     finish(tmp_path / "undisturbed", kind, cache)
-    out, rng = tmp_path / "killed", np.random.default_rng(0)
+    out, rng, kills = tmp_path / "killed", np.random.default_rng(seed), KILLS[kind]
     total, resumed = lines(tmp_path / "undisturbed"), set()
     for number in range(kills):
         with start(out, kind, cache) as process:
