@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,14 @@ from tests.studies.tiny import write_both
 ROOT = Path(__file__).parents[2]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 PATIENCE = 60  # seconds for the call under way, which may be a compilation on a machine with other work
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_terminal() -> Iterator[None]:
+    """A shell starts its background jobs with SIGINT ignored, and Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def wait(seconds: float = 60) -> None:
