@@ -11,6 +11,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]
 # Those of them that stand in a text all the same.
 SPACING = "\t\n\r\x85\u2028\u2029"
 LONGEST = 200  # characters of a name that an error quotes
+MANY = 60  # names beyond which an error lists only the nearest
 
 
 class SinkjaxError(ValueError):
@@ -27,12 +28,18 @@ class MissingStatistic(SinkjaxError, KeyError):
 
 
 def unknown(what: str, name: object, allowed: Iterable[object], hint: str = "") -> SinkjaxError:
-    """The error for a name outside a closed set: names it, the nearest match and everything allowed."""
+    """The error for a name outside a closed set: names it, the nearest match and everything allowed, of a long list the nearest."""
     options = sorted(str(option) for option in allowed)
     shown = repr(name)[:LONGEST]
     near = difflib.get_close_matches(str(name)[:LONGEST], options, n=1, cutoff=0.5)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
-    return SinkjaxError(f"unknown {what} {shown}{guess}; allowed: {', '.join(options) or 'none'}{hint}")
+    if len(options) > MANY:
+        listed = (
+            f"{len(options)} names, such as {', '.join(difflib.get_close_matches(str(name)[:LONGEST], options, n=3, cutoff=0))}"
+        )
+    else:
+        listed = ", ".join(options) or "none"
+    return SinkjaxError(f"unknown {what} {shown}{guess}; allowed: {listed}{hint}")
 
 
 def one_of(what: str, name: object, allowed: Iterable[object]) -> None:

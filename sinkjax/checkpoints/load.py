@@ -125,7 +125,7 @@ def open_checkpoint(
         "model",
         source,
         [*PRESETS, *packaged(), *architectures()],
-        "; or an existing folder, a .gguf file, or a hub id owner/name",
+        " (sinkjax models lists them); or an existing folder, a .gguf file, or a hub id owner/name",
     )
 
 

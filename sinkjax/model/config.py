@@ -307,7 +307,7 @@ class Config:
             raise SinkjaxError(f"windows has {len(self.windows)} entries for {self.layers} layers")
         if self.windows is not None and any(w is not None and w < 1 for w in self.windows):
             raise SinkjaxError("a window must hold at least 1 key")
-        if isinstance(self.activation, str):
+        if not isinstance(self.activation, ClampedSwiGLU):
             one_of("activation", self.activation, ACTIVATIONS)
         elif not self.gated_mlp:
             raise SinkjaxError(f"{self.activation} is of a gated MLP, and gated_mlp is False")
