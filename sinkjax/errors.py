@@ -28,7 +28,7 @@ class MissingStatistic(SinkjaxError, KeyError):
 
 
 def unknown(what: str, name: object, allowed: Iterable[object], hint: str = "") -> SinkjaxError:
-    """The error for a name outside a closed set: names it, the nearest match and everything allowed, of a long list the nearest."""
+    """The error for a name outside a closed set: names it, the nearest match, and all that are allowed or, of many, a few."""
     options = sorted(str(option) for option in allowed)
     shown = repr(name)[:LONGEST]
     near = difflib.get_close_matches(str(name)[:LONGEST], options, n=1, cutoff=0.5)
