@@ -34,9 +34,8 @@ def unknown(what: str, name: object, allowed: Iterable[object], hint: str = "") 
     near = difflib.get_close_matches(str(name)[:LONGEST], options, n=1, cutoff=0.5)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
     if len(options) > MANY:
-        listed = (
-            f"{len(options)} names, such as {', '.join(difflib.get_close_matches(str(name)[:LONGEST], options, n=3, cutoff=0))}"
-        )
+        nearest = difflib.get_close_matches(str(name)[:LONGEST], options, n=3, cutoff=0)
+        listed = f"{len(options)} names, such as {', '.join(nearest)}"
     else:
         listed = ", ".join(options) or "none"
     return SinkjaxError(f"unknown {what} {shown}{guess}; allowed: {listed}{hint}")
