@@ -119,7 +119,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
     assert "heads that sink on key 1 (%)" in shown.out
-    assert "- Single layers whose mask moves the sink, beyond every control" in shown.out
+    assert "- Single layers whose mask makes more than 1 % of heads sink on the next key: " in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
     assert shown.err.startswith("back end: cpu")
 
