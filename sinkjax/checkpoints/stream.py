@@ -14,7 +14,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
@@ -64,7 +64,7 @@ def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what:
     """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
     replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
     value = jax.device_put(slot.cut(tensor.array()), replicated).block_until_ready()  # the host's copy is let go here
-    array, finite = _write(array, value, slot.place, slot.transposed)
+    array, finite = _write(array, value, slot.place, slot.transposed, array.sharding if mesh else None)
     if not bool(finite) and check:  # also waits until the device has let go of the mapped bytes
         raise _not_finite(what, array.dtype)
     return array
@@ -74,12 +74,17 @@ def _not_finite(what: str, dtype: np.dtype) -> SinkjaxError:
     return SinkjaxError(f"{what} holds NaN or infinity in {dtype}; check=False loads a broken model")
 
 
-@partial(jax.jit, donate_argnums=0, static_argnums=3)
-def _write(array: jax.Array, value: jax.Array, place: tuple[int, ...], transposed: bool) -> tuple[jax.Array, jax.Array]:
+@partial(jax.jit, donate_argnums=0, static_argnums=(3, 4))
+def _write(
+    array: jax.Array, value: jax.Array, place: tuple[int, ...], transposed: bool, kept: Sharding | None
+) -> tuple[jax.Array, jax.Array]:
     block = (value.T if transposed else value).astype(array.dtype)
     block = block.reshape(*[1] * len(place), *array.shape[len(place) :])
     start = (*place, *[0] * (array.ndim - len(place)))
-    return jax.lax.dynamic_update_slice(array, block, start), jnp.isfinite(block).all()
+    written = jax.lax.dynamic_update_slice(array, block, start)
+    if kept is not None:  # a block that fills the leaf would pass its own sharding on
+        written = jax.lax.with_sharding_constraint(written, kept)
+    return written, jnp.isfinite(block).all()
 
 
 def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
