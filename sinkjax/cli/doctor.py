@@ -16,8 +16,25 @@ from sinkjax.backend import CACHE_VARIABLE, host_memory
 from sinkjax.cli.options import read
 from sinkjax.resources import cache_folder
 
-PACKAGES = ("jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "huggingface_hub", "datasets", "gguf", "safetensors")
-PACKAGES += ("optax", "orbax-checkpoint", "grain", "xarray", "zarr", "matplotlib", "plotly")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "numpy",
+    "transformers",
+    "tokenizers",
+    "huggingface_hub",
+    "datasets",
+    "gguf",
+    "safetensors",
+    "optax",
+    "orbax-checkpoint",
+    "grain",
+    "xarray",
+    "zarr",
+    "matplotlib",
+    "plotly",
+)
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed where they are installed
 VARIABLES = (
     "JAX_PLATFORMS",
@@ -81,7 +98,7 @@ def _devices() -> str:
 def _precision() -> str:
     import jax
 
-    wide = "on" if jax.config.jax_enable_x64 else "off"
+    wide = "on" if jax.dtypes.canonicalize_dtype("float64") == "float64" else "off"
     return f"float32, matrix products at 'highest' unless stated otherwise; float64 is {wide}"
 
 
