@@ -27,7 +27,7 @@ from sinkjax.studies import config as shared
 from sinkjax.studies.registry import choose, declared, find
 
 NOTEBOOKS = Path(__file__).parents[1] / "colab"
-WIDTH = "92"  # characters of the commands' help
+WIDTH = "84"  # characters of the commands' help
 
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
 PUBLIC = {
