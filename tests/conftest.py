@@ -26,6 +26,11 @@ import pytest
 hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("any machine")
 
+if not hasattr(jax, "enable_x64"):  # JAX 0.7 has it under another name
+    from jax.experimental import enable_x64
+
+    jax.enable_x64 = enable_x64
+
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.model.config import Config

@@ -7,12 +7,13 @@ l + 1 the residual stream after block l. What is undefined for a prompt (a key t
 never a guess: `sinkjax.intervals.interval` leaves such prompts out and counts them.
 
 Options shared by the functions on sinks:
-    rule        "gu" (Gu et al. 2025, arXiv 2410.10781): a key's score is its attention averaged over the queries that see it,
-                and a head sinks on it if the score is > eps. "queipo" (Queipo-de-Llano et al. 2026, arXiv 2510.06477): the same
-                sum over queries, divided by the length of the prompt, and >= eps. The two agree on key 0.
-    per         "prompt": share of all (layer, head); "layer": share of a layer's heads; "head": 1 or 0 for each head.
-    statistic   "attention_received", or "attention_share" for attention whose rows do not sum to 1.
-    min_queries where a key is searched for: only keys seen by at least so many queries, as a mean over few is no evidence.
+
+- `rule`: "gu" (Gu et al. 2025, arXiv 2410.10781): a key's score is its attention averaged over the queries that see it, and a
+  head sinks on it if the score is > eps. "queipo" (Queipo-de-Llano et al. 2026, arXiv 2510.06477): the same sum over queries,
+  divided by the length of the prompt, and >= eps. The two agree on key 0.
+- `per`: "prompt": share of all (layer, head); "layer": share of a layer's heads; "head": 1 or 0 for each head.
+- `statistic`: "attention_received", or "attention_share" for attention whose rows do not sum to 1.
+- `min_queries`: where a key is searched for, only keys seen by at least so many queries, as a mean over few is no evidence.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def _wikitext() -> list[str]:
     with _quiet("datasets", "huggingface_hub"):
         with suppress(Exception):  # an empty or broken cache: ask the hub
             return _cached_wikitext()
-        if not _hub_answers():
+        if not hub_answers():
             raise SinkjaxError("WikiText-2 is not in the cache of datasets and the hub does not answer")
         try:
             return datasets.load_dataset(REPOSITORY, CONFIGURATION, split=PORTION)["text"][:]
@@ -231,7 +231,7 @@ def _cached_wikitext() -> list[str]:
     return builder.as_dataset(split=PORTION)["text"][:]
 
 
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
     """Whether one request comes back within PATIENCE_SECONDS; in a thread, as looking up a name has no timeout of its own."""
     from huggingface_hub import constants, get_session
 

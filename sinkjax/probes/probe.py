@@ -91,7 +91,7 @@ class Probe:
         attention_received_bias: Mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention
             bias).
         attention_share_bias: Mean over queries of its share.
-        attention: Layers whose full attention maps are returned.
+        attention: Layers whose full attention maps are returned; True for all.
         capture: Raw values.
         extra: Further reductions.
 
@@ -113,7 +113,7 @@ class Probe:
     nll: bool = False
     attention_received_bias: bool = field(default=False, metadata=LATER)
     attention_share_bias: bool = field(default=False, metadata=LATER)
-    attention: tuple[int, ...] = ()
+    attention: tuple[int, ...] | bool = ()
     capture: tuple[Capture, ...] = ()
     extra: tuple[Statistic, ...] = ()
 
@@ -123,7 +123,9 @@ class Probe:
             if not isinstance(entries, Sequence) or not all(isinstance(entry, kind) for entry in entries):
                 raise SinkjaxError(f"{name} takes a sequence of {kind.__name__}, not {entries!r}")
             object.__setattr__(self, name, tuple(entries))
-        if self.attention != ():
+        if self.attention is False:
+            object.__setattr__(self, "attention", ())
+        elif self.attention is not True and self.attention != ():
             object.__setattr__(self, "attention", _each_once("layer of attention", self.attention))
         names = ["nll", "cells_addressed", "cells_changed", "empty_rows"]  # what a record can hold beside them
         names += [entry.name for entry in self.statistics] + [entry.name for entry in self.captures]
@@ -153,8 +155,10 @@ class Probe:
     @functools.cached_property
     def captures(self) -> tuple[Capture, ...]:
         """The raw values asked for; full attention maps are captures of WEIGHTS."""
-        maps = (Capture(Site.WEIGHTS, layers=self.attention, name="attention"),) if self.attention else ()
-        return maps + self.capture
+        if not self.attention:
+            return self.capture
+        layers = None if isinstance(self.attention, bool) else self.attention
+        return (Capture(Site.WEIGHTS, layers=layers, name="attention"), *self.capture)
 
     def check(self, config: Config, T: int) -> None:
         """Raise an error that names a captured layer, position or dim that this model or batch does not have, or its loss."""

@@ -36,7 +36,7 @@ from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState
 from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingTask, Task
-from sinkjax.train.tensorboard import Events
+from sinkjax.train.tensorboard import Events, event_writer
 from sinkjax.train.trained import Trained, begin_all, going, trained
 
 SUMMARY, MODELS, LOCK = "summary.json", "models", ".lock"
@@ -67,6 +67,8 @@ def train(
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
     folder, config = Path(folder), task.config
     check_dtype(config.dtype)
+    if tensorboard:
+        event_writer()  # refused before there is a folder
     every = table(config, task)
     state, runs = begin_all(task, config)
     claim(folder, task)

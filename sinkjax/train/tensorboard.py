@@ -15,15 +15,20 @@ EVENTS = "events"
 LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")
 
 
+def event_writer() -> Any:
+    """The class that writes event files. Errors: its package is not installed."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise SinkjaxError("TensorBoard files need tensorboardX: pip install 'sinkjax[tensorboard]'") from None
+    return SummaryWriter
+
+
 class Events:
     """Event files, written from the lines of the log and then extended with it."""
 
     def __init__(self, folder: Path, lines: Iterable[Mapping[str, Any]]):
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise SinkjaxError("TensorBoard files need tensorboardX: pip install 'sinkjax[tensorboard]'") from None
-        self._make, self._folder = SummaryWriter, folder / EVENTS
+        self._make, self._folder = event_writer(), folder / EVENTS
         self._writers: dict[int, Any] = {}
         shutil.rmtree(self._folder, ignore_errors=True)
         self.write(lines)

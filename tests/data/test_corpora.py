@@ -240,7 +240,7 @@ def test_network_that_hangs_is_not_waited_for(no_cache, monkeypatch):
 
 
 def test_hub_that_answers_is_asked(no_cache, monkeypatch):
-    monkeypatch.setattr(corpora, "_hub_answers", lambda: True)
+    monkeypatch.setattr(corpora, "hub_answers", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.Dataset.from_dict({"text": ROWS}))
     assert len(passages("auto", 2, length=1).texts) == 2
 
@@ -249,7 +249,7 @@ def test_hub_that_fails_is_named_in_the_source(no_cache, monkeypatch):
     def broken(*_, **__):
         raise ConnectionError("many lines\nof advice")
 
-    monkeypatch.setattr(corpora, "_hub_answers", lambda: True)
+    monkeypatch.setattr(corpora, "hub_answers", lambda: True)
     monkeypatch.setattr(datasets, "load_dataset", broken)
     assert "could not be loaded from the hub (ConnectionError)" in passages("auto", 2).source
 

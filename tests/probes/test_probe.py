@@ -193,6 +193,13 @@ def test_a_capture_holds_the_chosen_layers_positions_and_dims(run, raw, site: Si
     assert len(out.dims["seen"]) == out["seen"].ndim
 
 
+def test_maps_of_all_layers_are_asked_for_by_true(run) -> None:
+    every, chosen = (run(Probe(attention=layers), mask_key(1, layers=1)).record for layers in (True, (0, 1, 2)))
+    np.testing.assert_array_equal(every["attention"], chosen["attention"])
+    assert every.dims["attention"] == ("prompt", "layer", "head", "query", "key")
+    assert Probe(attention=False) == Probe() != Probe(attention=True)
+
+
 def test_captured_keys_beyond_a_prompt_are_marked(run) -> None:
     """Of prompt 1, with 7 tokens, key 8 does not exist, although it comes second among the captured ones."""
     out = run(Probe(capture=(Capture(Site.WEIGHTS, dims=(2, 8)),))).record["weights"]

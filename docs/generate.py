@@ -1,0 +1,246 @@
+"""The pages of the site that are lists of what is in the code: names, sites, statistics, studies, commands, notebooks.
+
+`docs/conf.py` calls `write_all` when the site is built; nothing that it writes is kept in the repository.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+import io
+import os
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import sinkjax
+from sinkjax.cli.verbs import VERBS, overview
+from sinkjax.config_files.files import shipped
+from sinkjax.edits.site import SITES
+from sinkjax.probes.statistics import BUILT_IN
+from sinkjax.studies import config as shared
+from sinkjax.studies.registry import choose, declared, find
+
+NOTEBOOKS = Path(__file__).parents[1] / "colab"
+WIDTH = "84"  # characters of the commands' help
+
+# Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
+PUBLIC = {
+    "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
+    "The forward pass": ("forward", "generate", "sweep"),
+    "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
+    "Named edits": (
+        "mask_key",
+        "attend_self",
+        "add_logit",
+        "swap_embeddings",
+        "set_positions",
+        "shift_positions",
+        "scale_head_output",
+        "set_residual",
+        "drop_mlp",
+    ),
+    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset"),
+    "Errors": ("SinkjaxError",),
+}
+MODULES = {
+    "metrics": "Metrics of a record",
+    "intervals": "Intervals and tests",
+}
+PAPERS = {
+    "kiya": "Kiya et al. 2026",
+    "gu": "Gu et al. 2025",
+    "li": "Li et al. 2026",
+    "background": "Background: Sun et al. 2024, Xiao et al. 2024 and others",
+    "trigger": "The trigger task: Ran-Milo 2026",
+    "pretrain": "Pretraining: Gu et al. 2025 and others",
+    "sweep": "Sweeps of your own",
+}
+
+
+def write_all(folder: Path) -> None:
+    """Write every generated page into a folder, which is emptied first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    pages = {"api": api, "sites": sites, "statistics": statistics, "studies": studies, "commands": commands}
+    for name, page in pages.items():
+        (folder / f"{name}.md").write_text(page(), encoding="utf-8")
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        shutil.copy(notebook, folder / notebook.name)
+
+
+def api() -> str:
+    """Every public name by autodoc."""
+    listed = [*(name for names in PUBLIC.values() for name in names), *MODULES]
+    if sorted(listed) != sinkjax.__all__:
+        raise ValueError(f"PUBLIC and sinkjax.__all__ differ in {sorted({*listed} ^ {*sinkjax.__all__})}")
+    parts = ["# Python", "Every name below is imported from `sinkjax` itself, when it is first used."]
+    for heading, names in PUBLIC.items():
+        parts += [f"## {heading}", *(_autodoc(name) for name in names)]
+    for name, heading in MODULES.items():
+        parts += [f"## {heading}", f"`sinkjax.{name}`", _rst(f".. automodule:: sinkjax.analysis.{name}\n   :members:")]
+    trainings = "`sinkjax.tasks` trains models from scratch; see [the command line](commands.md) for what ships."
+    functions = [_rst(f".. autofunction:: sinkjax.tasks.{name}") for name in ("train", "load_runs")]
+    return _page(*parts, "## Training", trainings, *functions)
+
+
+def _autodoc(name: str) -> str:
+    if not inspect.isclass(getattr(sinkjax, name)):
+        return _rst(f".. autofunction:: sinkjax.{name}")
+    return _rst(f".. autoclass:: sinkjax.{name}\n   :members:")
+
+
+def sites() -> str:
+    """The table of sites."""
+    lines = [
+        (f"`{site.name}`", spec.what, ", ".join(spec.axes), ", ".join(spec.ops), ", ".join(_selectors(spec)))
+        for site, spec in SITES.items()
+    ]
+    return _page(_table(("site", "what is there", "axes", "operations", "selectors"), lines))
+
+
+def _selectors(spec: Any) -> list[str]:
+    heads = {"head": ["heads"], "kv_head": ["kv_heads"], None: []}[spec.heads]
+    return ["layers", *heads, *spec.positions, *["dims"] * bool(spec.dims)]
+
+
+def statistics() -> str:
+    """The table of built-in statistics."""
+    says = _attributes(sinkjax.Probe)
+    lines = [(f"`{name}`", entry.site.name, ", ".join(entry.dims), says[name]) for name, entry in BUILT_IN.items()]
+    lines.append(("`nll`", "", "prompt, position", says["nll"]))
+    return _page(_table(("statistic", "site", "axes", "meaning"), lines))
+
+
+def _attributes(cls: type) -> dict[str, str]:
+    """The descriptions in the "Attributes" of a docstring."""
+    text = inspect.getdoc(cls) or ""
+    block = textwrap.dedent(re.split(r"\n\n\w+:\n", text.split("Attributes:\n")[1])[0])
+    entries = re.findall(r"^(\w+): (.*(?:\n .*)*)", block, re.MULTILINE)
+    return {name: " ".join(said.split()) for name, said in entries}
+
+
+def studies() -> str:
+    """Every study: its question, its command, the fields of its own."""
+    by_paper: dict[str, list[str]] = {}
+    for name in declared():
+        by_paper.setdefault(name.split("/")[0], []).append(name)
+    shown: set[type] = set()
+    if not {*by_paper} <= {*PAPERS}:
+        raise ValueError(f"PAPERS lacks a heading for {sorted({*by_paper} - {*PAPERS})}")
+    parts = ["# Studies", STUDIES]
+    for paper, heading in PAPERS.items():
+        parts.append(f"## {heading}")
+        for name in by_paper.get(paper, ()):
+            parts += _study(name, shown)
+        for name in sorted(name for name in shipped() if name.startswith(f"{paper}/") and name not in by_paper.get(paper, ())):
+            parts += [f"### {name}", f"`sinkjax run {name}`", _summary(name)]
+    parts += ["## Fields that studies share", *(_fields(cls) for cls in _shared())]
+    return _page(*parts)
+
+
+STUDIES = """Each study is one file, `sinkjax/studies/papers/<paper>/<study>.py`, and each field of its config is an option of its
+command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a study has beside the
+[shared ones](#fields-that-studies-share). `sinkjax run NAME --help` prints all of them with their defaults."""
+
+
+def _study(name: str, shown: set[type]) -> list[str]:
+    study = find(name)
+    question = " ".join((study.question or study.config.__doc__ or "").split())
+    command = f"`sinkjax run {name}`" if name in shipped() else f"`{name}` is the study behind the configs below."
+    parts = [f"### {name}", command, question]
+    own = [cls for cls in study.config.__mro__ if dataclasses.is_dataclass(cls) and cls.__module__ != shared.__name__]
+    if not any(own) or study.config in shown:
+        return parts
+    shown.add(study.config)
+    return [*parts, _rows(own)] if any(_documented(cls) for cls in own) else parts
+
+
+def _summary(name: str) -> str:
+    chosen = choose(name)
+    return str(getattr(chosen.config, "summary", "") or (type(chosen.config).__doc__ or "").splitlines()[0])
+
+
+def _shared() -> Iterable[type]:
+    found = vars(shared).values()
+    return [cls for cls in found if inspect.isclass(cls) and cls.__module__ == shared.__name__ and _documented(cls)]
+
+
+def _fields(cls: type) -> str:
+    return f"### {cls.__name__}\n\n{(cls.__doc__ or '').splitlines()[0]}\n\n{_rows([cls])}"
+
+
+def _rows(classes: Sequence[type]) -> str:
+    lines = []
+    for cls in classes:
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+        lines += [(f"`{name}`", _default(defaults.get(name)), said) for name, said in _documented(cls).items()]
+    return _table(("field", "default", "meaning"), lines)
+
+
+def _default(value: Any) -> str:
+    return "" if value is dataclasses.MISSING else f"`{value!r}`"
+
+
+def _documented(cls: type) -> dict[str, str]:
+    """The fields that a class adds, each with the docstring below it."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: " ".join(str(said.value.value).split())
+        for field, said in zip(body.body, body.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(said, ast.Expr)
+        and isinstance(said.value, ast.Constant)
+    }
+
+
+def commands() -> str:
+    """What each command prints as its help."""
+    parts = ["# Command line", _block(overview())]
+    for name in VERBS:
+        parts += [f"## sinkjax {name}", _block(_help(name))]
+    parts += ["## The options of a study", "Those of `kiya/mask`, as an example:", _block(_help("run", "kiya/mask"))]
+    return _page(*parts)
+
+
+def _help(verb: str, *names: str) -> str:
+    shown = io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDTH
+    try:
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            VERBS[verb]([*names, "--help"])
+    finally:
+        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+    return shown.getvalue()
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.strip()}\n```"
+
+
+def _rst(text: str) -> str:
+    return f"```{{eval-rst}}\n{text}\n```"
+
+
+def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [columns, ["---"] * len(columns), *(map(_cell, line) for line in lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(text: str) -> str:
+    """A text as a cell of a table: what is between backticks stays, but for the bars that would end the cell."""
+    code_and_words = re.split(r"(`[^`]*`)", text)
+    code_and_words[::2] = [re.sub(r"([*<_])", r"\\\1", words) for words in code_and_words[::2]]
+    return "".join(code_and_words).replace("|", "\\|")
+
+
+def _page(*parts: str) -> str:
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,128 @@
+"""`sinkjax doctor`: what a bug report should say about the machine and the installation."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinkjax import __version__
+from sinkjax.backend import CACHE_VARIABLE, host_memory
+from sinkjax.cli.options import read
+from sinkjax.resources import cache_folder
+
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "numpy",
+    "transformers",
+    "tokenizers",
+    "huggingface_hub",
+    "datasets",
+    "gguf",
+    "safetensors",
+    "optax",
+    "orbax-checkpoint",
+    "grain",
+    "xarray",
+    "zarr",
+    "matplotlib",
+    "plotly",
+)
+PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed where they are installed
+VARIABLES = (
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "XLA_FLAGS",
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HUB_OFFLINE",
+    "HF_HOME",
+    "XDG_CACHE_HOME",
+)
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Show versions, devices, precision, caches, disk space and whether the hub answers, on one screen for a bug report."""
+
+
+def doctor(arguments: Sequence[str]) -> None:
+    """show versions, devices, caches and whether the hub answers, for a bug report"""
+    read(DoctorOptions, arguments, "doctor")
+    from sinkjax.report.terminal import show
+
+    show(f"sinkjax {__version__}", ("", ""), list(facts()))
+
+
+def facts() -> Iterator[tuple[str, str]]:
+    """What there is, by name; a part that is broken is said in its own line."""
+    from sinkjax.report.terminal import in_words
+
+    yield "installed in", str(Path(__file__).parents[1])
+    yield "Python", f"{platform.python_version()}, {sys.executable}"
+    yield "system", platform.platform()
+    yield "packages", ", ".join(_versions())
+    yield "devices", _devices()
+    yield "precision", _precision()
+    yield "memory", f"{in_words(host_memory())} available of {in_words(host_memory('MemTotal'))}"
+    for name, folder in _folders().items():
+        yield name, f"{folder}, {in_words(_free(folder))} free"
+    yield "hub", _hub()
+    yield "environment", ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if os.environ.get(name)) or "nothing set"
+
+
+def _versions() -> Iterator[str]:
+    for name in (*PACKAGES, *PLUGINS):
+        try:
+            yield f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            if name not in PLUGINS:
+                yield f"{name} is missing"
+
+
+def _devices() -> str:
+    import jax
+
+    try:
+        return f"{jax.default_backend()}, {jax.device_count()} x {jax.devices()[0].device_kind}"
+    except RuntimeError as error:  # a plugin that does not fit its jaxlib, a platform that is not here
+        return f"none: {str(error).splitlines()[0]}"
+
+
+def _precision() -> str:
+    import jax
+
+    wide = "on" if jax.dtypes.canonicalize_dtype("float64") == "float64" else "off"
+    return f"float32, matrix products at 'highest' unless stated otherwise; float64 is {wide}"
+
+
+def _folders() -> dict[str, Path]:
+    from huggingface_hub import constants
+
+    return {
+        "cache of sinkjax": cache_folder(),
+        "compiled programs": Path(os.environ.get(CACHE_VARIABLE) or cache_folder() / "jax"),
+        "cache of the hub": Path(constants.HF_HUB_CACHE),
+        "this folder": Path.cwd(),
+    }
+
+
+def _free(folder: Path) -> int:
+    """Bytes free where a folder is, or will be."""
+    return shutil.disk_usage(next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())).free
+
+
+def _hub() -> str:
+    from huggingface_hub import constants
+
+    from sinkjax.data.corpora import PATIENCE_SECONDS, hub_answers
+
+    if constants.HF_HUB_OFFLINE:
+        return "not asked, because HF_HUB_OFFLINE is set"
+    return "answers" if hub_answers() else f"{constants.ENDPOINT} does not answer within {PATIENCE_SECONDS:g} s"

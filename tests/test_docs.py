@@ -1,0 +1,126 @@
+"""The documentation site is built without a warning, lists all there is, and is readable on a telephone and without a network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sinkjax
+from sinkjax.cli.verbs import VERBS
+from sinkjax.edits.site import Site
+from sinkjax.model.normalisers import NAMED
+from sinkjax.probes.statistics import BUILT_IN
+from sinkjax.studies.registry import declared
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+WIDTHS = (400, 1300)  # pixels
+OPENED = (
+    "index",
+    "getting-started",
+    "dictionary",
+    "reference/sites",
+    "generated/api",
+    "generated/studies",
+    "generated/quickstart",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built from a copy of the sources: docs/generated of the checkout stays as it is."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("_build", "generated"))
+    shutil.copytree(ROOT / "colab", folder / "colab")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html"]
+    done = subprocess.run([*command, folder / "docs", folder / "html"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """A headless Chromium that logs its console."""
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if None in programs:
+        pytest.fail("these tests need a browser: apt-get install chromium chromium-driver", pytrace=False)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    yield driver
+    driver.quit()
+
+
+def words(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.mark.page
+def test_every_name_site_statistic_study_and_command_has_its_place(site: Path):
+    api, studies, commands = (words(site / "generated" / f"{page}.html") for page in ("api", "studies", "commands"))
+    for name in sinkjax.__all__:
+        assert f'id="sinkjax.{name}"' in api or f'id="module-sinkjax.analysis.{name}"' in api, name
+    assert [name for name in declared() if f">{name}<" not in studies] == []
+    assert [name for name in VERBS if f">sinkjax {name}<" not in commands] == []
+    sites, statistics = (words(site / "reference" / f"{page}.html") for page in ("sites", "statistics"))
+    assert [name.name for name in Site if f">{name.name}<" not in sites] == []
+    assert [name for name in (*BUILT_IN, "nll") if f">{name}<" not in statistics] == []
+
+
+@pytest.mark.page
+def test_nothing_is_asked_of_another_host_and_no_page_is_wider_than_its_window(site: Path, browser):
+    for page in OPENED:
+        for width in WIDTHS:
+            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            browser.get((site / f"{page}.html").as_uri())
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (page, width)
+            asked = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+            assert [address for address in asked if not address.startswith("file:")] == [], page
+
+
+@pytest.mark.page
+def test_a_search_finds_the_page_of_a_name(site: Path, browser):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get(f"{(site / 'search.html').as_uri()}?q=mask_key")
+    WebDriverWait(browser, 60).until(lambda driver: driver.find_elements(By.CSS_SELECTOR, "#search-results li a"))
+    found = [link.get_attribute("href") for link in browser.find_elements(By.CSS_SELECTOR, "#search-results li a")]
+    assert any("generated/api.html" in address for address in found)
+
+
+def first_cells(page: str) -> set[str]:
+    """The names in backticks in the first column of a page's tables."""
+    rows = re.findall(r"^\| ([^|]*) \|", words(DOCS / page), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_table_of_normalisers_has_all_of_them_and_no_other():
+    assert first_cells("reference/architectures.md") - {"sinkjax.model.normalisers.NAMED"} == {*NAMED}
+
+
+def test_the_dictionary_translates_into_sites_that_there_are():
+    rows = re.findall(r"^\| [^|]* \| ([^|]*) \|", words(DOCS / "dictionary.md"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row)}
+    assert named <= {site.name for site in Site}
+    assert named >= {site.name for site in Site} - {"POSITION", "ROUTER"}  # no hook of TransformerLens is like these
+
+
+def test_the_readme_is_short_and_links_to_what_is_there():
+    readme = words(ROOT / "README.md")
+    assert len(readme.splitlines()) <= 150
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", readme)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [name for name in declared() if "/" in name and name.split("/")[1] not in readme] == []
