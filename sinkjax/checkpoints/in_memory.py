@@ -79,7 +79,7 @@ def from_transformers(
     stored = revert_weight_conversion(model, model.state_dict())  # names and shapes as in files: experts one by one
     where = f"this {kind}"
     tensors = {name: as_tensor(value, f"{name} of {where}") for name, value in stored.items()}
-    source = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
+    source: dict[str, Any] = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
     source |= {"revision": getattr(model.config, "_commit_hash", None)}
     read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source)
     return load_checkpoint(read, as_dtype(dtype, tensors), check=check)

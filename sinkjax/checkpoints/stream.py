@@ -54,6 +54,7 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
 def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
     """A tensor that is a leaf as it stands, of files cast on the host, which compiles nothing; `what` names it in an error."""
     array = tensor.array()
+    value: np.ndarray | jax.Array
     if isinstance(array, jax.Array):  # in memory already: shared if it is of this dtype
         value = array if array.dtype == dtype else array.astype(dtype)
     else:
