@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
     from sinkjax.checkpoints.export import export as export
+    from sinkjax.checkpoints.in_memory import from_arrays as from_arrays
+    from sinkjax.checkpoints.in_memory import from_transformers as from_transformers
+    from sinkjax.checkpoints.in_memory import to_arrays as to_arrays
     from sinkjax.checkpoints.load import load as load
     from sinkjax.checkpoints.model import Model as Model
     from sinkjax.checkpoints.native import save as save
@@ -45,6 +48,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "sinkjax.checkpoints.export": ("export",),
+    "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),
     "sinkjax.checkpoints.load": ("Model", "load"),
     "sinkjax.checkpoints.native": ("save",),
     "sinkjax.data.prompts": ("encode",),

@@ -53,6 +53,12 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
+def short(value: object) -> str:
+    """A value of the wrong kind, for an error: its `repr`, or its kind alone where that is long or spans lines."""
+    text = repr(value)
+    return text if len(text) <= LONGEST and "\n" not in text else f"a {type(value).__name__}"
+
+
 def refuse_control(what: str, text: str, but: str = "") -> None:
     """Raise an error that names the first control character (or half a character) of a text, none of `but`, and its position."""
     found = next((entry for entry in CONTROL.finditer(text) if entry.group() not in but), None)

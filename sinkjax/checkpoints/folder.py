@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Table, without_prefix
 from sinkjax.checkpoints.safetensors import read_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
-from sinkjax.checkpoints.tokenizer import read_folder_tokenizer, read_json
+from sinkjax.checkpoints.tokenizer import Tokenizer, read_folder_tokenizer, read_json
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
@@ -41,13 +42,28 @@ def read_folder(
         return native.read(folder, values, ignore_keys, assume, read_weights(folder) if weights else {})
     config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
-    source = {"kind": "folder", "name": str(folder), "model_type": values["model_type"], "assumed": assumed}
-    family = families()[values["model_type"]]
-    ignored = (*INERT_TENSORS, *family.buffers, *ignore_keys)
-    tensors = {family.aliases.get(name, name): tensor for name, tensor in read_weights(folder).items()} if weights else {}
-    source |= {"stored": stored_as(tensors)}
+    source = {"kind": "folder", "name": str(folder), "assumed": assumed}
     std = Fields({**values, **(assume or {})}, str(folder / "config.json")).optional_number("initializer_range")
-    return Checkpoint(str(folder), config, names_in(tensors, family, config), tensors, ignored, tokenizer, source, std)
+    tensors = read_weights(folder) if weights else {}
+    read = family_checkpoint(values, config, tensors, str(folder), ignore_keys, tokenizer, source)
+    return dataclasses.replace(read, initializer_range=std)
+
+
+def family_checkpoint(
+    values: Mapping[str, Any],
+    config: Config,
+    tensors: Mapping[str, Tensor],
+    where: str,
+    ignore_keys: Collection[str],
+    tokenizer: Tokenizer | None,
+    source: Mapping[str, Any],
+) -> Checkpoint:
+    """The checkpoint of a config.json's `values`, read as `config`, and of tensors under their names in files of its family."""
+    family = families()[values["model_type"]]
+    tensors = {family.aliases.get(name, name): tensor for name, tensor in tensors.items()}
+    ignored = (*INERT_TENSORS, *family.buffers, *ignore_keys)
+    source = {"model_type": family.model_type, **source, "stored": stored_as(tensors)}
+    return Checkpoint(where, config, names_in(tensors, family, config), tensors, ignored, tokenizer, source)
 
 
 def names_in(tensors: Mapping[str, Tensor], family: Family, config: Config) -> Table:

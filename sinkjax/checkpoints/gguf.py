@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -73,7 +74,7 @@ def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: 
     config, assumed = read_config(values, where, assume=assume)
     _check_keys(own, rest, config.head_dim, where, {key.removeprefix(prefix) for key in ignore_keys})
     if ROPE_FREQS in tensors:
-        config = dataclasses.replace(config, position=_llama3(config, tensors.pop(ROPE_FREQS).array(), where))
+        config = dataclasses.replace(config, position=_llama3(config, np.asarray(tensors.pop(ROPE_FREQS).array()), where))
     if architecture == "llama":
         heads = {names.GGUF[leaf]: config.heads for leaf in ("q", "q_bias")}
         heads |= {names.GGUF[leaf]: config.kv_heads for leaf in ("k", "k_bias")}
@@ -93,7 +94,7 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
     2i, 2i + 1; this undoes it on the stored rows, before they are de-quantised. heads: query heads, or key-value heads for a key.
     """
 
-    def decode(raw: np.ndarray) -> np.ndarray:
+    def decode(raw: np.ndarray) -> np.ndarray | jax.Array:
         rows = raw.reshape(heads, tensor.shape[0] // heads // 2, 2, -1).swapaxes(1, 2)
         return tensor.decode(rows.reshape(raw.shape))
 

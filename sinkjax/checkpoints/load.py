@@ -13,12 +13,12 @@ from sinkjax.checkpoints.architectures import architecture, architectures
 from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
-from sinkjax.checkpoints.model import Checkpoint, Model
+from sinkjax.checkpoints.model import Checkpoint, Model, hint
 from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.params import check_dtype
 from sinkjax.model.positions import Learned
 
@@ -61,17 +61,27 @@ def load(
     """
     check_dtype(dtype)
     if not isinstance(source, str | os.PathLike):
-        raise SinkjaxError(f"the model must be a name or a path, not {source!r}")
+        raise SinkjaxError(f"the model must be a name or a path, not {short(source)}{hint(source)}")
+    ignore_keys = check_left_out(ignore_keys, assume)
+    if not isinstance(mesh, Mesh | None):
+        raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}")
+    checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
+    if context is not None:
+        checkpoint = with_context(checkpoint, context)
+    return load_checkpoint(checkpoint, dtype, mesh, check)
+
+
+def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
+    """The names to leave out, of which one may stand for itself. Errors: they are none, or `assume` is no mapping."""
     if not isinstance(assume, Mapping | None):
         raise SinkjaxError(f"assume must be a mapping from config.json keys to values, not {assume!r}")
     if not isinstance(ignore_keys, Collection):
         raise SinkjaxError(f"ignore_keys must be a list of names, not {ignore_keys!r}")
-    if not isinstance(mesh, Mesh | None):
-        raise SinkjaxError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}")
-    ignore_keys = (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
-    checkpoint = open_checkpoint(os.fspath(source), revision, ignore_keys, assume)
-    if context is not None:
-        checkpoint = with_context(checkpoint, context)
+    return (ignore_keys,) if isinstance(ignore_keys, str) else tuple(ignore_keys)
+
+
+def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> Model:
+    """The model of a checkpoint; arguments and errors as for `load`."""
     random = checkpoint.source["kind"] == "untrained"
     params, digest = draw_params(checkpoint, dtype, mesh) if random else load_params(checkpoint, dtype, mesh, check)
     tokenizer = checkpoint.tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 
@@ -42,11 +42,12 @@ class Model:
         config: Its architecture.
         params: Arrays in the tree of `params.abstract(config)`, all of one dtype.
         tokenizer: None if its files have none.
-        source: Where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf" or "untrained"), name, revision (a hub
-            commit, else None), sha256 (of the stored, or of the drawn weights in the order of the tree), dtype, model_type, bos
-            and eos (token ids or None), stored (the type of most numbers in the files, e.g. "bfloat16" or "Q4_1"; None for an
-            untrained model), perhaps title (its full name) and stated_context (what the files state, where `load` was given
-            another), and assumed (config keys that the files leave out, with the values taken).
+        source: Where it comes from: kind ("preset", "packaged", "folder", "hub", "gguf", "untrained", "transformers" or
+            "arrays"), name, revision (a hub commit, else None), sha256 (of the stored, or of the drawn weights in the order of
+            the tree), dtype, model_type, bos and eos (token ids or None), stored (the type of most numbers in the files, e.g.
+            "bfloat16" or "Q4_1"; None for an untrained model), perhaps title (its full name) and stated_context
+            (what the files state, where `load` was given another), and assumed (config keys that the files leave out, with the
+            values taken).
     """
 
     config: Config
@@ -58,4 +59,10 @@ class Model:
 def check_model(model: Any) -> None:
     """Raise unless this is a `Model`."""
     if not isinstance(model, Model):
-        raise SinkjaxError(f"a model is what sinkjax.load returns, not {model!r}")
+        raise SinkjaxError(f"a model is what sinkjax.load returns, not {short(model)}{hint(model)}")
+
+
+def hint(model: Any) -> str:
+    """What to do with a model of another library, for an error; nothing for anything else."""
+    live = hasattr(model, "state_dict") and hasattr(model, "config")
+    return "; sinkjax.from_transformers takes a model of transformers" if live else ""

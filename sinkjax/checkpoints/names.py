@@ -161,7 +161,7 @@ class Slot:
     view: tuple[int, ...] | None = None
     index: tuple[int | slice, ...] = ()
 
-    def cut(self, array: np.ndarray) -> np.ndarray:
+    def cut(self, array: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
         """The block of a stored tensor: a vector, or [outputs, inputs], or [inputs, outputs] if it is not to be transposed."""
         if self.view is None:
             return array

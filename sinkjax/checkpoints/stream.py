@@ -52,9 +52,14 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
 
 
 def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
-    """A tensor that is a leaf as it stands, cast on the host, which compiles nothing; `what` names it in an error."""
-    with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is refused
-        value = np.array(tensor.array(), jnp.dtype(dtype))
+    """A tensor that is a leaf as it stands, of files cast on the host, which compiles nothing; `what` names it in an error."""
+    array = tensor.array()
+    value: np.ndarray | jax.Array
+    if isinstance(array, jax.Array):  # in memory already: shared if it is of this dtype
+        value = array if array.dtype == dtype else array.astype(dtype)
+    else:
+        with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is refused
+            value = np.array(array, jnp.dtype(dtype))
     if check and not np.isfinite(value).all():
         raise _not_finite(what, value.dtype)
     return jax.device_put(value, place)
@@ -103,7 +108,8 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
             raise unknown(f"tensor in {where}:", name, {slot.pattern for filled in wanted.values() for slot in filled}, hint)
     for name, (slot, *_) in wanted.items():
         if tensors[name].shape != slot.stored:
-            raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}")
+            of = "" if slot.leaf == name else f" ({slot.leaf})"
+            raise SinkjaxError(f"{name} of {where} has shape {tensors[name].shape}, but the config asks for {slot.stored}{of}")
 
 
 def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
@@ -17,17 +18,17 @@ from sinkjax.errors import SinkjaxError
 class Tensor:
     """One stored tensor.
 
-    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: uint8, a view of the mapped file.
-    decode: raw -> the numbers, in any shape with the right order; cheap for plain types, de-quantising for others. stored: the
-    name of the type in the file ("bfloat16", "Q4_1").
+    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: uint8, a view of the mapped file, or of
+    an array. decode: raw -> the numbers, in any shape with the right order; cheap for plain types, de-quantising for others.
+    stored: the name of the type in the file ("bfloat16", "Q4_1").
     """
 
     shape: tuple[int, ...]
     raw: np.ndarray
-    decode: Callable[[np.ndarray], np.ndarray]
+    decode: Callable[[np.ndarray], np.ndarray | jax.Array]
     stored: str = ""
 
-    def array(self) -> np.ndarray:
+    def array(self) -> np.ndarray | jax.Array:
         """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
         return self.decode(self.raw).reshape(self.shape)
 

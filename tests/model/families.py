@@ -16,6 +16,7 @@ from tests.model.reference import as_numpy
 
 VOCABULARY, LAYERS, WINDOW, CONTEXT = 41, 2, 4, 32
 LENGTHS = (6, 11)  # the longer one beyond every window, and beyond the original context of LongRoPE
+EAGER = {"attn_implementation": "eager", "experts_implementation": "eager"}  # the other kinds of experts have no float64
 Draw = Callable[["Turn"], PreTrainedConfig]
 
 
@@ -240,21 +241,25 @@ def write_model(family: str, seed: int, folder: Path) -> None:
 
 
 def write_random(config: PreTrainedConfig, seed: int, folder: Path) -> None:
-    """A folder as transformers saves it, with random float64 weights of which none is trivial."""
-    model = AutoModelForCausalLM.from_config(config).double()
+    """A folder as transformers saves it, of a random model."""
+    random_model(config, seed).save_pretrained(folder)
+
+
+def random_model(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
+    """A model with random float64 weights of which none is trivial."""
+    model = AutoModelForCausalLM.from_config(config, **EAGER).double().eval()
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             drawn = torch.randn(parameter.shape, generator=noise, dtype=torch.float64)
             fan_in = parameter.shape[0 if ".c_" in name and config.model_type == "gpt2" else -1]
             parameter.copy_(0.8 * drawn * fan_in**-0.5 if parameter.ndim > 1 else 0.3 * drawn + (parameter != 0))
-    model.save_pretrained(folder)
+    return model
 
 
 def read_model(folder: Path, dtype: torch.dtype = torch.float64, attention: str = "eager") -> PreTrainedModel:
     """A folder as transformers reads it."""
-    how = {"attn_implementation": attention, "experts_implementation": "eager"}  # the other kinds of experts have no float64
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **how).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **EAGER | {"attn_implementation": attention}).eval()
 
 
 @torch.no_grad()

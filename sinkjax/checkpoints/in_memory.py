@@ -1,0 +1,242 @@
+"""Models that are in memory already: one of transformers, or arrays under the names that files give them; and back to arrays.
+
+A checkpoint whose tensors are arrays, read by the same tables and with the same refusals as one of files. PyTorch is never
+imported: its tensors pass by DLPack.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sinkjax.checkpoints import native
+from sinkjax.checkpoints.export import as_stored
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.folder import family_checkpoint
+from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.load import check_left_out, load_checkpoint
+from sinkjax.checkpoints.model import Checkpoint, Model, check_model
+from sinkjax.checkpoints.names import Table, leaf_name, slots
+from sinkjax.checkpoints.tensors import Tensor, stored_as
+from sinkjax.checkpoints.tokenizer import Tokenizer, read_json
+from sinkjax.config_files.files import user_path
+from sinkjax.errors import SinkjaxError, one_of, short
+from sinkjax.model import params
+from sinkjax.model.config import Config
+
+
+def from_transformers(
+    model: Any,
+    tokenizer: Any = None,
+    dtype: str | None = None,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> Model:
+    """A causal language model of transformers that is in memory, of any family, as a model here; nothing goes over the disk.
+
+        live = transformers.AutoModelForCausalLM.from_pretrained("gpt2")
+        model = sinkjax.from_transformers(live, transformers.AutoTokenizer.from_pretrained("gpt2"))
+        tokens, lengths = sinkjax.encode(model, ["The key to the cabinet"])
+        out = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), lengths=lengths)
+        print(out.record["attention_received"][0, :, :, 0])
+
+    A tensor that is a leaf as it stands (an embedding, a table of positions, the last norm) shares its memory with the leaf if
+    dtype and device are the same, so until it is deleted it must not be changed in place. Tensors of layers are stacked, and so
+    copied.
+
+    Args:
+        model: A `transformers.PreTrainedModel` with its unembedding, on any device.
+        tokenizer: A tokenizer of transformers (a fast one), or of a sinkjax model; None: the model takes token ids alone.
+        dtype: Of all parameters, as for `sinkjax.load`; None: that of most numbers in the model.
+        ignore_keys: Config keys and tensor names to leave out deliberately, as for `sinkjax.load`.
+        assume: Config keys that the model's config leaves out, with the values to take.
+        check: Whether weights that are NaN or infinite are refused.
+
+    Returns:
+        The model, its parameters in the tree of `params.abstract(config)`; its `sha256` is that of the same weights in files.
+
+    Raises:
+        SinkjaxError: It is no such model, or of no family here; a config key or tensor that is missing, unknown or of another
+            shape, or without numbers (on the meta device), by its name; the tokenizer has no fast form.
+    """
+    import transformers
+
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise SinkjaxError(f"from_transformers takes a PreTrainedModel of transformers, not {short(model)}")
+    ignore_keys, kind = check_left_out(ignore_keys, assume), type(model).__name__
+    if model.get_output_embeddings() is None:
+        raise SinkjaxError(f"a {kind} has no unembedding: load the model with transformers.AutoModelForCausalLM")
+    values = json.loads(model.config.to_json_string())  # what save_pretrained writes
+    config, assumed = read_config(values, f"the config of this {kind}", ignore_keys, assume)
+    from transformers.core_model_loading import revert_weight_conversion
+
+    stored = revert_weight_conversion(model, model.state_dict())  # names and shapes as in files: experts one by one
+    where = f"this {kind}"
+    tensors = {name: as_tensor(value, f"{name} of {where}") for name, value in stored.items()}
+    source: dict[str, Any] = {"kind": "transformers", "name": model.name_or_path or kind, "assumed": assumed}
+    source |= {"revision": getattr(model.config, "_commit_hash", None)}
+    read = family_checkpoint(values, config, tensors, where, ignore_keys, as_tokenizer(tokenizer), source)
+    return load_checkpoint(read, as_dtype(dtype, tensors), check=check)
+
+
+def from_arrays(
+    config: Config | Mapping[str, Any] | str | Path | Any,
+    arrays: Mapping[str, Any],
+    family: str | None = None,
+    tokenizer: Any = None,
+    dtype: str | None = None,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> Model:
+    """A model from a config and arrays, under the names and in the shapes that Hugging Face files have.
+
+        arrays = safetensors.numpy.load_file("model.safetensors")
+        model = sinkjax.from_arrays("config.json", arrays)
+        changed = sinkjax.to_arrays(model)
+        changed["model.layers.0.mlp.down_proj.weight"] *= 0
+        without = sinkjax.from_arrays(model.config, changed, family="llama")
+
+    Args:
+        config: A config.json as a mapping, or the path of one or of its folder; a config of transformers; or a `sinkjax.Config`.
+        arrays: Tensor name -> floating-point array: of numpy, JAX, or PyTorch. Linear layers are [outputs, inputs] but where the
+            family stores them otherwise, as GPT-2 does.
+        family: The model type whose names they are, where the config does not state it. With a `sinkjax.Config`: None stands for
+            the paths of the leaves ("layers.q") and their shapes here.
+        tokenizer: As for `from_transformers`.
+        dtype: Of all parameters, as for `sinkjax.load`; None: that of most numbers in the arrays.
+        ignore_keys: Config keys and tensor names to leave out deliberately, as for `sinkjax.load`.
+        assume: Config keys that the config leaves out, with the values to take; not beside a `sinkjax.Config`.
+        check: Whether weights that are NaN or infinite are refused.
+
+    Returns:
+        The model. JAX and PyTorch arrays that are leaves as they stand are shared, as in `from_transformers`; numpy's are copied.
+
+    Raises:
+        SinkjaxError: A config key or tensor that is missing, unknown or of another shape (the leaf and both shapes are named); an
+            array that holds no floating-point numbers; a family that is unknown, or is not that of the config.
+    """
+    if not isinstance(arrays, Mapping):
+        raise SinkjaxError(f"arrays must be a mapping from tensor names to arrays, not {short(arrays)}")
+    ignore_keys, found, where = check_left_out(ignore_keys, assume), as_tokenizer(tokenizer), "these arrays"
+    tensors = {str(name): as_tensor(value, f"{name} of {where}") for name, value in arrays.items()}
+    source: dict[str, Any] = {"kind": "arrays", "name": "arrays"}
+    if isinstance(config, Config):
+        if assume:
+            raise SinkjaxError("assume is for what a config.json leaves out, and a sinkjax.Config is complete")
+        source |= {"model_type": family or native.MODEL_TYPE, "assumed": {}, "stored": stored_as(tensors)}
+        read = Checkpoint(where, config, table(family, config), tensors, ignore_keys, found, source)
+    else:
+        values = config_values(config, family)
+        parsed, assumed = read_config(values, "the config", ignore_keys, assume)
+        read = family_checkpoint(values, parsed, tensors, where, ignore_keys, found, source | {"assumed": assumed})
+    return load_checkpoint(read, as_dtype(dtype, tensors), check=check)
+
+
+def to_arrays(model: Model, family: str | None = None) -> dict[str, np.ndarray]:
+    """The weights of a model, under the names and in the shapes that Hugging Face files have.
+
+        model = sinkjax.load("smollm2-135m")
+        arrays = sinkjax.to_arrays(model)
+        live = transformers.LlamaForCausalLM(transformers.LlamaConfig(...))
+        live.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, strict=False)
+        live.tie_weights()
+
+    Args:
+        model: The model.
+        family: The model type that names them; None: the model's own, and for one that no family describes ("sinkjax") the paths
+            of the leaves.
+
+    Returns:
+        Tensor name -> a new array in the dtype of the parameters; `from_arrays` makes the same model of them, bit for bit. A tied
+        unembedding is not among them.
+
+    Raises:
+        SinkjaxError: The parameters do not fit the config; the family is unknown, or has no name for one of the leaves.
+    """
+    check_model(model)
+    params.check(model.params, model.config)
+    names = table(family or model.source.get("model_type"), model.config)
+    host = {leaf_name(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
+    return {name: as_stored(host, filled) for name, filled in slots(model.config, names).items()}
+
+
+def table(family: str | None, config: Config) -> Table | None:
+    """The names of a family's tensors; None for those of the leaves. Errors: an unknown family; one without a leaf's name."""
+    if family in (None, native.MODEL_TYPE):
+        return None
+    one_of("family", family, families())
+    names = families()[str(family)].names(config)
+    for path, _ in jax.tree_util.tree_leaves_with_path(params.abstract(config)):
+        if path[-1].key not in names:
+            raise SinkjaxError(f"the config asks for {leaf_name(path)}, for which {family} has no tensor")
+    return names
+
+
+def config_values(config: Any, family: str | None) -> dict[str, Any]:
+    """A config.json's values. Errors: what is no config; a family that is unknown, or contradicts what it states."""
+    if isinstance(config, str | Path):
+        path = user_path(config)
+        values = read_json(path / "config.json" if path.is_dir() else path)
+    elif hasattr(config, "to_json_string"):
+        values = json.loads(config.to_json_string())
+    elif isinstance(config, Mapping):
+        values = dict(config)
+    else:
+        raise SinkjaxError(f"a config is a config.json's mapping or path, or a sinkjax.Config, not {short(config)}")
+    if family is not None:
+        one_of("family", family, families())
+        if values.setdefault("model_type", family) != family:
+            raise SinkjaxError(f"family={family!r} contradicts the config, which states model_type {values['model_type']!r}")
+    return values
+
+
+def as_tensor(value: Any, what: str) -> Tensor:
+    """An array in memory as a stored tensor; `what` names it in an error. PyTorch's share their memory where JAX can."""
+    if hasattr(value, "detach"):
+        value = _shared(value.detach(), what)
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if str(array.dtype) not in params.DTYPES:
+        raise SinkjaxError(f"{what} holds {array.dtype}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return Tensor(tuple(array.shape), raw, lambda raw: array, str(array.dtype))
+
+
+def _shared(tensor: Any, what: str) -> Any:
+    """A PyTorch tensor as a JAX array of the same memory, on the host if JAX lacks its device, of numpy if its dtype."""
+    kind, on = str(tensor.dtype).removeprefix("torch."), tensor.device.type
+    if on == "meta":
+        raise SinkjaxError(f"{what} is on the meta device, so it has no numbers: load the model onto a real one")
+    if kind not in params.DTYPES:
+        raise SinkjaxError(f"{what} holds {kind}, not floating-point numbers ({', '.join(params.DTYPES)})")
+    tensor = tensor if on == "cuda" and jax.default_backend() == "gpu" else tensor.cpu()
+    shared = jax.dtypes.canonicalize_dtype(kind) == kind
+    return jax.dlpack.from_dlpack(tensor.contiguous()) if shared else tensor.cpu().numpy()
+
+
+def as_dtype(dtype: str | None, tensors: Mapping[str, Tensor]) -> str:
+    """The dtype asked for, by default that of most numbers. Errors: it is none that parameters can have here."""
+    dtype = dtype or stored_as(tensors) or "float32"  # without tensors, the first one missing is named later
+    params.check_dtype(dtype)
+    return dtype
+
+
+def as_tokenizer(tokenizer: Any) -> Tokenizer | None:
+    """A tokenizer of transformers as one here, of its own, so that neither changes the other."""
+    if tokenizer is None or isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise SinkjaxError(f"a tokenizer must be a fast one of transformers, or of a sinkjax model, not {short(tokenizer)}")
+    import tokenizers
+
+    own = tokenizers.Tokenizer.from_str(backend.to_str())
+    own.no_truncation()
+    own.no_padding()
+    return Tokenizer(own, tokenizer.bos_token_id, tokenizer.eos_token_id)

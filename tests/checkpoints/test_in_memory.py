@@ -1,0 +1,209 @@
+"""Models that are in memory: those of transformers compute the same here; arrays go both ways bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import sinkjax
+from sinkjax.checkpoints.family import families
+from sinkjax.errors import SinkjaxError
+from tests.checkpoints import files
+from tests.model import families as small
+from tests.model import reference
+from tests.studies.tiny import write_model
+
+TOKENS = np.random.default_rng(1).integers(2, small.VOCABULARY, (1, 11))
+# Tensors as they are; parts of one tensor, inputs first; norms around; experts in one tensor in memory, or in files too.
+OF_EACH_KIND = ("llama", "gpt2", "gemma2", "mixtral", "gpt_oss")
+EACH = [pytest.param(name, marks=[] if name in OF_EACH_KIND else [pytest.mark.long]) for name in sorted(families())]
+KEY = "model.layers.1.self_attn.k_proj.weight"
+
+
+def live(family: str, seed: int = 1) -> Any:
+    return small.random_model(small.DRAWS[family](small.Turn(seed)), seed)
+
+
+def logits(model: sinkjax.Model) -> np.ndarray:
+    return np.asarray(sinkjax.forward(model.params, TOKENS, model.config).logits)
+
+
+@torch.no_grad()
+def theirs(model: Any) -> np.ndarray:
+    return reference.as_numpy(model(torch.as_tensor(TOKENS), use_cache=False).logits)
+
+
+def same(first: sinkjax.Model, second: sinkjax.Model) -> None:
+    """The same numbers, bit for bit, in the same tree of the same config."""
+    assert first.config == second.config
+    jax.tree.map(np.testing.assert_array_equal, first.params, second.params)
+
+
+def small_llama() -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    return dict(files.LLAMA), files.random_weights(files.LLAMA)
+
+
+@pytest.mark.parametrize("family", OF_EACH_KIND)
+def test_a_live_model_computes_the_same(family: str) -> None:
+    with jax.enable_x64(True), reference.without_float32_casts():
+        model = live(family)
+        ours = sinkjax.from_transformers(model)
+        assert jax.tree.leaves(ours.params)[0].dtype == jnp.float64
+        np.testing.assert_allclose(logits(ours), theirs(model), rtol=0, atol=1e-9)
+    single = sinkjax.from_transformers(model.float())
+    np.testing.assert_allclose(logits(single), theirs(model), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("family", EACH)
+def test_a_live_model_is_the_one_that_it_saves_and_its_arrays_are_it_again(family: str, tmp_path: Path) -> None:
+    model = live(family).float()
+    model.save_pretrained(tmp_path)
+    here, loaded = sinkjax.from_transformers(model), sinkjax.load(tmp_path)
+    same(here, loaded)
+    assert {name: here.source[name] for name in ("sha256", "model_type", "assumed", "stored", "dtype")} == {
+        name: loaded.source[name] for name in ("sha256", "model_type", "assumed", "stored", "dtype")
+    }
+    assert here.source["kind"] == "transformers"
+    arrays = sinkjax.to_arrays(here)
+    same(sinkjax.from_arrays(model.config, arrays), here)
+    same(sinkjax.from_arrays(here.config, arrays, family=family), here)
+    assert sinkjax.from_arrays(tmp_path, arrays).source["sha256"] == here.source["sha256"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_tensor_that_is_a_leaf_is_shared_in_its_dtype_alone(dtype: torch.dtype) -> None:
+    model = live("llama").to(dtype)
+    embed = model.get_input_embeddings().weight
+    ours = sinkjax.from_transformers(model)
+    assert str(ours.params["embed"].dtype) == ours.source["dtype"] == str(dtype).removeprefix("torch.")
+    assert ours.params["embed"].unsafe_buffer_pointer() == embed.data_ptr()
+    np.testing.assert_array_equal(np.asarray(ours.params["embed"], np.float32), embed.detach().float().numpy())
+    other = sinkjax.from_transformers(model, dtype="float16" if dtype != torch.float16 else "float32")
+    before = np.array(other.params["embed"])
+    with torch.no_grad():
+        embed.zero_()
+    np.testing.assert_array_equal(other.params["embed"], before)
+
+
+def test_float64_is_cast_where_jax_has_none() -> None:
+    model = live("llama")
+    with pytest.raises(SinkjaxError, match='dtype "float64" needs'):
+        sinkjax.from_transformers(model)
+    same(sinkjax.from_transformers(model, dtype="float32"), sinkjax.from_transformers(model.float()))
+
+
+def test_the_tokenizer_comes_along_and_is_left_alone(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    loaded = sinkjax.load(tmp_path)
+    fast = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    fast.backend_tokenizer.enable_truncation(3)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    ours = sinkjax.from_transformers(model, fast)
+    for mine, want in zip(sinkjax.encode(ours, ["the key"]), sinkjax.encode(loaded, ["the key"]), strict=True):
+        np.testing.assert_array_equal(mine, want)
+    assert (ours.source["bos"], ours.source["eos"]) == (loaded.source["bos"], loaded.source["eos"])
+    assert fast.backend_tokenizer.truncation["max_length"] == 3
+    assert sinkjax.from_transformers(model, loaded.tokenizer).tokenizer is loaded.tokenizer
+
+
+def test_arrays_of_every_kind_make_the_same_model(tmp_path: Path) -> None:
+    values, arrays = small_llama()
+    model = sinkjax.load(files.write_folder(tmp_path, values, arrays))
+    same(sinkjax.from_arrays(values, arrays), model)
+    same(sinkjax.from_arrays(files.without(values, "model_type"), arrays, family="llama"), model)
+    same(sinkjax.from_arrays(tmp_path / "config.json", arrays), model)
+    same(sinkjax.from_arrays(values, {name: jnp.asarray(array) for name, array in arrays.items()}), model)
+    same(sinkjax.from_arrays(values, {name: torch.tensor(array) for name, array in arrays.items()}), model)
+    arrays["model.embed_tokens.weight"][:] = 0  # numpy's are copied
+    assert np.asarray(model.params["embed"]).any()
+
+
+def test_leaves_go_under_their_own_names_where_no_family_has_them(tiny_config, tiny_params) -> None:
+    """And a model of one family can be asked for by the names of another that has all of its leaves."""
+    model = sinkjax.from_arrays(tiny_config, {"embed": tiny_params["embed"]} | {
+        f"layers.{name}": leaf for name, leaf in tiny_params["layers"].items()
+    } | {"final_norm": tiny_params["final_norm"], "unembed": tiny_params["unembed"]})  # fmt: skip
+    jax.tree.map(np.testing.assert_array_equal, model.params, tiny_params)
+    same(sinkjax.from_arrays(model.config, sinkjax.to_arrays(model)), model)
+    named = sinkjax.to_arrays(model, family="llama")
+    assert named["model.layers.2.mlp.down_proj.weight"].shape == (32, 48)
+    same(sinkjax.from_arrays(model.config, named, family="mistral"), model)
+    with pytest.raises(SinkjaxError, match=r"the config asks for layers\.gate, for which gpt2 has no tensor"):
+        sinkjax.to_arrays(model, family="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "sentence"),
+    [
+        ({KEY: np.zeros((16, 16))}, {}, rf"{KEY} .* shape \(16, 16\), but the config asks for \(8, 16\) \(layers.k\)"),
+        ({KEY: np.zeros((8, 16), int)}, {}, f"{KEY} of these arrays holds int64, not floating-point numbers"),
+        ({KEY: torch.zeros(8, 16, dtype=torch.int8)}, {}, f"{KEY} of these arrays holds int8, not floating-point numbers"),
+        ({KEY: torch.zeros(8, 16, device="meta")}, {}, f"{KEY} of these arrays is on the meta device"),
+        ({KEY: np.full((8, 16), np.nan, np.float32)}, {}, f"{KEY} of these arrays holds NaN or infinity"),
+        ({KEY + "s": np.zeros(3)}, {}, f"unknown tensor in these arrays: '{KEY}s' .did you mean"),
+        ({}, {"family": "lama"}, "unknown family 'lama' .did you mean 'llama'"),
+        ({}, {"family": "gpt2"}, "family='gpt2' contradicts the config, which states model_type 'llama'"),
+        ({}, {"config": {**files.LLAMA, "typo": 1}}, "unknown config key 'typo'"),
+        ({}, {"config": 3}, "a config is a config.json's mapping or path, or a sinkjax.Config, not 3"),
+        ({}, {"config": "nowhere/config.json"}, "cannot read nowhere/config.json"),
+        ({}, {"arrays": {}}, "these arrays has no tensor 'lm_head.weight' and 20 more"),
+        ({}, {"arrays": [1]}, "arrays must be a mapping from tensor names to arrays"),
+        ({}, {"dtype": "int8"}, "unknown dtype 'int8'"),
+        ({}, {"tokenizer": "gpt2"}, "a tokenizer must be a fast one of transformers, or of a sinkjax model, not 'gpt2'"),
+        ({}, {"assume": 1}, "assume must be a mapping"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_arrays_that_do_not_fit_are_refused(change, options, sentence) -> None:
+    values, arrays = small_llama()
+    with pytest.raises(SinkjaxError, match=sentence):
+        sinkjax.from_arrays(**{"config": values, "arrays": arrays | change, **options})
+
+
+def test_what_is_deliberately_left_out() -> None:
+    values, arrays = small_llama()
+    more = arrays | {"extra.weight": np.zeros(3)}
+    model = sinkjax.from_arrays({**values, "typo": 1}, more, ignore_keys=("typo", "extra.*"))
+    same(model, sinkjax.from_arrays(values, arrays))
+    short = files.without(values, "hidden_act")
+    assert sinkjax.from_arrays(short, arrays, assume={"hidden_act": "silu"}).config == model.config
+
+
+def test_a_model_without_an_unembedding_is_refused() -> None:
+    headless = transformers.LlamaModel(small.DRAWS["llama"](small.Turn(1)))
+    with pytest.raises(
+        SinkjaxError, match=r"a LlamaModel has no unembedding: load the model with transformers\.AutoModelForCausalLM"
+    ):
+        sinkjax.from_transformers(headless)
+    for other in (3, torch.nn.Linear(2, 2), "gpt2"):
+        with pytest.raises(SinkjaxError, match="from_transformers takes a PreTrainedModel of transformers, not "):
+            sinkjax.from_transformers(other)
+
+
+def test_a_family_that_is_not_here_is_named() -> None:
+    config = transformers.CodeGenConfig(vocab_size=41, n_embd=16, n_layer=1, n_head=4, rotary_dim=4)
+    with pytest.raises(SinkjaxError, match="unknown model_type 'codegen'"):
+        sinkjax.from_transformers(transformers.AutoModelForCausalLM.from_config(config))
+
+
+@pytest.mark.parametrize("call", [sinkjax.load, lambda model: sinkjax.generate(model, [1])])
+def test_a_live_model_in_the_wrong_place_is_one_short_sentence(call) -> None:
+    with pytest.raises(
+        SinkjaxError, match=r"LlamaForCausalLM; sinkjax\.from_transformers takes a model of transformers"
+    ) as caught:
+        call(live("llama"))
+    assert len(str(caught.value)) < 150
+
+
+def test_the_config_of_a_live_model_is_read_as_it_would_be_saved(tmp_path: Path) -> None:
+    model = live("gemma2")
+    model.config.save_pretrained(tmp_path)
+    assert json.loads(model.config.to_json_string()) == json.loads((tmp_path / "config.json").read_text())
