@@ -70,11 +70,15 @@ class Claims:
 
     def take(self, name: str) -> bool:
         """Claim a call, unless another process has. Errors: OSError."""
-        self.folder.mkdir(exist_ok=True)
         lock: Any = filelock.FileLock(self.folder / f"{name}.lock")
         try:
+            self.folder.mkdir(exist_ok=True)
             lock.acquire(timeout=0)
         except (filelock.Timeout, FileNotFoundError):  # the latter: the store was finished in this moment
+            return False
+        except FileExistsError:  # another process removes the folder in this moment, or it is none
+            if self.folder.is_file():
+                raise
             return False
         except NotImplementedError:  # a file system without locks: a call may be computed twice, to the same bits
             lock = None

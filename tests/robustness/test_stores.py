@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shutil
 import threading
@@ -321,3 +322,19 @@ def test_a_call_belongs_to_one_process_until_it_is_dropped(tmp_path):
         mine.drop("0.0")
         assert other.take("0.0")
     assert not (tmp_path / "claims").exists()
+
+
+def test_a_folder_of_claims_that_vanishes_while_it_is_made_is_tried_again_later(tmp_path, monkeypatch):
+    """`Path.mkdir(exist_ok=True)` fails if the folder is there when it asks, and gone when it looks what it is."""
+
+    def mkdir(self, *args, **kwargs):
+        raise FileExistsError(errno.EEXIST, "File exists", str(self))
+
+    with claims.Claims(tmp_path / "claims") as mine:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "mkdir", mkdir)
+            assert not mine.take("0.0")
+        assert mine.take("0.0")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError), claims.Claims(tmp_path / "file") as none:
+        none.take("0.0")

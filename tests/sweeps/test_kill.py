@@ -121,7 +121,6 @@ def test_a_sweep_killed_while_its_store_is_made_starts_afresh(kills, tmp_path, c
             time.sleep(rng.uniform(0, 0.03))
             process.kill()
         interrupted += not out.exists()
-        assert out.exists() or scratch(out)
     assert interrupted  # some kills came before the store was whole
     finish(out, cache)
     assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
