@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,3 +110,22 @@ def smollm2_unread() -> Model:
     assert checkpoint.tokenizer
     ids = {"bos": checkpoint.tokenizer.bos, "eos": checkpoint.tokenizer.eos}
     return Model(checkpoint.config, {}, checkpoint.tokenizer, {**checkpoint.source, **ids})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """A headless Chromium that logs its console and its network."""
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if None in programs:
+        pytest.fail("these tests need a browser: apt-get install chromium chromium-driver", pytrace=False)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,1000", "--disable-gpu"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    driver.set_script_timeout(60)
+    yield driver
+    driver.quit()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +13,6 @@ from tests.report.views import EDITS, section
 pytestmark = pytest.mark.page
 
 PLOT = "document.querySelector('#{} .map')"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    """A headless Chromium that logs its console and its network."""
-    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
-    if None in programs:
-        pytest.fail("these tests need a browser: apt-get install chromium chromium-driver", pytrace=False)
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,1000", "--disable-gpu"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    driver.set_script_timeout(60)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
