@@ -5,30 +5,39 @@
     sinkjax run all --model mini-sink --bos model --prompts 32 --out results/all-mini-sink
     python scripts/findings.py results/all results/all-untrained results/all-mini-sink
 
-Each folder is that of a finished run, of one study or of a suite. Everything is made anew from the stores; nothing is computed on
-a model, and nothing on the page is written by hand.
+Each folder is that of a finished run, of one study or of a suite. What they found is kept in docs/findings.json, from which the
+page and the CSV are made; a study that is given again on a model takes the place of what was there, so that they grow run by run.
+`--anew` keeps nothing. Nothing is computed on a model here, and nothing on the page is written by hand.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import dataclasses
+import io
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sinkjax.analysis.claims import Judgement, claims_csv, expected_false
+from sinkjax.analysis.claims import COLUMNS, JUDGED, claims_json
 from sinkjax.analysis.estimates import in_digits
+from sinkjax.analysis.rules import LEVEL
 from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.report.table import verdicts
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose, studies
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = """# What was found
 
-Made by `python scripts/findings.py {folders}`; [findings.csv](findings.csv) holds every verdict as a row.
+Made by `python scripts/findings.py` from [findings.json](findings.json), to which every finished run adds;
+[findings.csv](findings.csv) holds every verdict as a row.
 
 Some rules were fixed after a look at SmolLM2 and the small models on other texts (excerpts of novels); the studies' notes name
 those. They are judged here on the *{split}* split of the texts. Some were changed once more, after a review of the rules, when
@@ -37,7 +46,7 @@ former rules; the CHANGELOG lists them. For a model that was looked at when rule
 not across models.
 A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p corrected by Holm within each
 study); [add-a-study.md](add-a-study.md#rules-and-verdicts) explains the rules. Settings, commands and run times are in
-`configs/`.
+`configs/`. A number beside a verdict is the first estimate that its rule reads, with its interval of 95 %.
 """
 GROUPS = {
     "What holds on these models": "Supported on one or more trained models, contradicted on none.",
@@ -48,124 +57,160 @@ GROUPS = {
 }
 VERDICTS = ("supported", "contradicted", "inconclusive", "not applicable", "holds", "fails")
 
-Found = Mapping[str, Section | str]  # study -> its section, or why it has none
+
+@dataclass(frozen=True)
+class Found:
+    """What a study found on a model.
+
+    model: its name, and whether BOS stood first. weights: what they were stored as. prompts: how many, how long. refused: why the
+    study cannot run on it, or "". findings: sentences. claims: those of `claims.json`, each with its evidence in words.
+    """
+
+    study: str
+    model: str
+    split: str = "confirm"
+    weights: str = ""
+    prompts: str = ""
+    refused: str = ""
+    findings: Sequence[str] = ()
+    claims: Sequence[Mapping[str, Any]] = ()
+
+
+Table = Mapping[str, Mapping[str, Found]]  # model -> study -> what was found
 
 
 def main() -> None:
-    """Read the folders and write the page."""
+    """Read the folders, add them to what is kept, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of finished runs; none: make the page again")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--anew", action="store_true", help="keep nothing of what was found before")
     options = parser.parse_args()
-    found: dict[str, dict[str, Section | str]] = {}
-    splits: dict[str, str] = {}
+    kept = options.out.with_suffix(".json")
+    found = [] if options.anew or not kept.exists() else [Found(**entry) for entry in json.loads(kept.read_text("utf-8"))]
     try:
         for folder in options.folders:
-            model, split, sections = read(folder)
-            found.setdefault(model, {}).update(sections)
-            splits[model] = split
+            found += read(folder)
     except SinkjaxError as error:
         parser.error(str(error))
-    write(options.out, page(found, splits, options.folders))
-    write(options.out.with_suffix(".csv"), rows(found, splits))
+    latest = {(entry.model, entry.study): entry for entry in found}
+    table = by_model([*latest.values()])
+    entries = [dataclasses.asdict(entry) for column in table.values() for entry in column.values()]
+    write(kept, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    write(options.out, page(table))
+    write(options.out.with_suffix(".csv"), rows(table))
     print(options.out)
 
 
-def read(folder: Path) -> tuple[str, str, dict[str, Section | str]]:
-    """A run's model (and whether BOS stood first), its split, and what its studies found. Errors: no folder of a run."""
+def read(folder: Path) -> list[Found]:
+    """What the studies of a run found. Errors: no folder of a run."""
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
     bos = {"none": "", "model": ", after BOS"}.get(chosen.config.bos, f", with token {chosen.config.bos} as BOS")
-    column = f"{chosen.config.model}{bos}"
+    model = f"{chosen.config.model}{bos}"
     split = getattr(chosen.config, "split", None) or "confirm"
     if not chosen.suite:
-        return column, split, {chosen.experiment: run.section_of(chosen, folder)}
+        return [of_section(run.section_of(chosen, folder), model, split)]
     report = suite.gather(chosen, folder)
-    return column, split, {**{section.study: section for section in report.sections}, **report.skipped}
+    refused = [Found(study, model, split, refused=why) for study, why in report.skipped.items()]
+    return [*(of_section(section, model, split) for section in report.sections), *refused]
 
 
-def page(found: Mapping[str, Found], splits: Mapping[str, str], folders: Sequence[Path]) -> str:
-    """The page: what can be said, verdicts counted, then a table for each study.
+def of_section(section: Section, model: str, split: str) -> Found:
+    """What a section of a report says, as data."""
+    entries = json.loads(claims_json(section.study, section.claims, model, split))
+    claims = [entry | {"evidence": claim.parts[0]} for entry, claim in zip(entries, section.claims, strict=True)]
+    weights, prompts = (str(section.provenance.get(name, "")) for name in ("model", "prompts"))
+    return Found(section.study, model, split, weights, prompts, findings=list(section.findings), claims=claims)
 
-    found: model -> what its studies found. splits: model -> the split of its texts.
-    """
-    names = [name for name in studies() if any(name in column for column in found.values())]
+
+def by_model(found: Sequence[Found]) -> Table:
+    """The columns, in the order in which models came; studies in that of the registry."""
+    columns: dict[str, dict[str, Found]] = {}
+    order = {name: number for number, name in enumerate(studies())}
+    for entry in sorted(found, key=lambda entry: order.get(entry.study, len(order))):
+        columns.setdefault(entry.model, {})[entry.study] = entry
+    return {model: columns[model] for model in dict.fromkeys(entry.model for entry in found)}
+
+
+def page(found: Table) -> str:
+    """The page: what can be said, verdicts counted, then a part for each study."""
+    names = list(dict.fromkeys(name for name in [*studies(), *(study for column in found.values() for study in column)]))
+    names = [name for name in names if any(name in column for column in found.values())]
+    splits = dict.fromkeys(entry.split for column in found.values() for entry in column.values())
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
-    parts = [
-        HEAD.format(folders=named(folders), split="* and *".join(dict.fromkeys(splits.values()))),
-        models(found),
-        counted(found),
-    ]
+    parts = [HEAD.format(split="* and *".join(splits)), models(found), counted(found)]
     parts += ["## In short\n", by_paper(found), in_short(found), "## Studies\n", table(["study", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
 
 
-def models(found: Mapping[str, Found]) -> str:
+def models(found: Table) -> str:
     """What each column's weights are, with what they were stored as."""
     lines = []
-    for column, sections in found.items():
-        names = dict.fromkeys(section.provenance.get("model") for section in sections.values() if isinstance(section, Section))
-        lines += [f"- *{column}*: {name}." for name in names if name and name != column]
+    for column, entries in found.items():
+        weights = dict.fromkeys(entry.weights for entry in entries.values() if entry.weights not in ("", column))
+        lines += [f"- *{column}*: {name}." for name in weights]
     return "\n".join(lines) + "\n"
 
 
-def counted(found: Mapping[str, Found]) -> str:
+def counted(found: Table) -> str:
     """How many claims have which verdict, for each model."""
     lines = []
     for model, column in found.items():
-        judged = [claim for section in column.values() if isinstance(section, Section) for claim in section.claims]
-        chance = in_digits(expected_false([claim for claim in judged if claim.kind == "empirical"]))
-        lines.append([model, *(str(sum(claim.verdict == verdict for claim in judged)) for verdict in VERDICTS), chance])
+        judged = [claim for entry in column.values() for claim in entry.claims]
+        verdicts = Counter(claim["verdict"] for claim in judged)
+        tested = [one for one in judged if one["kind"] == "empirical" and one["p"] is not None and one["verdict"] in JUDGED]
+        lines.append([model, *(str(verdicts[verdict]) for verdict in VERDICTS), in_digits(LEVEL * len(tested))])
     heads = ["model", *VERDICTS[:4], "identities that hold", "that fail", "supported by chance, at most"]
     return table(heads, lines)
 
 
-def in_short(found: Mapping[str, Found]) -> str:
+def in_short(found: Table) -> str:
     """Every empirical claim under what can be said of it: a row each, with its verdict on each model."""
     groups: dict[str, list[list[str]]] = {title: [] for title in GROUPS}
     for (study, statement), claims in by_claim(found).items():
-        source = next((claim.source for claim in claims.values() if claim.source), "")
+        source = next((claim["source"] for claim in claims.values() if claim["source"]), "")
         about = f"{statement} *{source}*" if source else statement
-        verdict_on = [claims[model].verdict if model in claims else "-" for model in found]
-        groups[group(claims)].append([about, f"[{study}](#{anchor(study)})", *verdict_on])
+        verdict_on = [claims[model]["verdict"] if model in claims else "-" for model in found]
+        groups[group({model: claim["verdict"] for model, claim in claims.items()})].append(
+            [about, f"[{study}](#{anchor(study)})", *verdict_on]
+        )
     head = ["claim", "study", *found]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
     return "\n".join(parts)
 
 
-def by_paper(found: Mapping[str, Found]) -> str:
+def by_paper(found: Table) -> str:
     """How the claims of each paper fare on each model; a claim of two papers counts under the first."""
-    claims = by_claim(found)
-    papers: dict[str, dict[str, list[Judgement]]] = {}
-    for judged in claims.values():
-        source = next((claim.source for claim in judged.values() if claim.source), "")
+    papers: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for claims in by_claim(found).values():
+        source = next((claim["source"] for claim in claims.values() if claim["source"]), "")
         paper = match[0] if (match := re.match(r"(after )?.*?\d{4}", source)) else "our own"
-        for model, claim in judged.items():
+        for model, claim in claims.items():
             papers.setdefault(paper.removeprefix("after "), {}).setdefault(model, []).append(claim)
     lines = [
-        [paper, *(verdicts(columns.get(model, ())) if model in columns else "-" for model in found)]
-        for paper, columns in papers.items()
+        [paper, *(in_words(columns[model]) if model in columns else "-" for model in found)] for paper, columns in papers.items()
     ]
     return table(["claims of", *found], lines)
 
 
-def by_claim(found: Mapping[str, Found]) -> dict[tuple[str, str], dict[str, Judgement]]:
-    """(study, statement) -> model -> verdict, of the empirical claims."""
-    claims: dict[tuple[str, str], dict[str, Judgement]] = {}
+def by_claim(found: Table) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]]:
+    """(study, statement) -> model -> its claim, of the empirical claims."""
+    claims: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for model, column in found.items():
-        for study, section in column.items():
-            for claim in section.claims if isinstance(section, Section) else ():
-                if claim.kind == "empirical":
-                    claims.setdefault((study, claim.statement), {})[model] = claim
+        for study, entry in column.items():
+            for claim in entry.claims:
+                if claim["kind"] == "empirical":
+                    claims.setdefault((study, claim["claim"]), {})[model] = claim
     return claims
 
 
-def group(claims: Mapping[str, Judgement]) -> str:
-    """What can be said of a claim. claims: model -> verdict."""
+def group(verdict_on: Mapping[str, str]) -> str:
+    """What can be said of a claim. verdict_on: model -> verdict."""
     holds, fails, differs, open_, absent = GROUPS
-    found = {claim.verdict for model, claim in claims.items() if not model.startswith("untrained:")}
+    found = {verdict for model, verdict in verdict_on.items() if not model.startswith("untrained:")}
     if {"supported", "contradicted"} <= found:
         return differs
     if "supported" in found or "contradicted" in found:
@@ -173,56 +218,78 @@ def group(claims: Mapping[str, Judgement]) -> str:
     return open_ if "inconclusive" in found else absent
 
 
-def rows(found: Mapping[str, Found], splits: Mapping[str, str]) -> str:
+def rows(found: Table) -> str:
     """All verdicts as CSV, in the columns of a run's `claims.csv`."""
-    parts = [
-        claims_csv(study, section.claims, model, splits[model])
-        for model, column in found.items()
-        for study, section in column.items()
-        if isinstance(section, Section) and section.claims
-    ]
-    return "".join(parts[:1] + [part.partition("\n")[2] for part in parts[1:]])
+    out = io.StringIO()
+    lines = csv.DictWriter(out, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    lines.writeheader()
+    for column in found.values():
+        for entry in column.values():
+            lines.writerows({name: "" if cell is None else cell for name, cell in claim.items()} for claim in entry.claims)
+    return out.getvalue()
 
 
-def named(folders: Sequence[Path]) -> str:
-    """Folders as one would type them: the parents of many."""
-    return " ".join(map(str, folders) if len(folders) < 5 else dict.fromkeys(f"{folder.parent}/*" for folder in folders))
-
-
-def chapter(name: str, columns: Mapping[str, Section | str | None]) -> str:
-    """A study: its claims with one column a model, and why a model has none."""
-    sections = {model: section for model, section in columns.items() if isinstance(section, Section)}
-    statements = dict.fromkeys(claim.statement for section in sections.values() for claim in section.claims)
-    sizes = [f"{model}, {section.provenance.get('prompts', 'no prompts')}" for model, section in sections.items()]
-    parts = [f"## {name}\n", f"Prompts: {'; '.join(sizes)}.\n"]
-    lines = []
+def chapter(name: str, columns: Mapping[str, Found | None]) -> str:
+    """A study: its claims with one column a model, the evidence below, and why a model has none."""
+    ran = {model: entry for model, entry in columns.items() if entry and not entry.refused}
+    statements = dict.fromkeys(claim["claim"] for entry in ran.values() for claim in entry.claims)
+    sizes = [f"{model}, {entry.prompts or 'no prompts'}" for model, entry in ran.items()]
+    parts = [f"## {name}\n", f"Prompts: {'; '.join(sizes)}.\n"] if sizes else [f"## {name}\n"]
+    lines, evidence = [], []
     for statement in statements:
-        claims = {
-            model: next((claim for claim in section.claims if claim.statement == statement), None)
-            for model, section in sections.items()
-        }
-        papers = dict.fromkeys(claim.paper for claim in claims.values() if claim and claim.paper)
-        sources = dict.fromkeys(claim.source for claim in claims.values() if claim and claim.source)
+        claims = {model: claim for model, entry in ran.items() for claim in entry.claims if claim["claim"] == statement}
+        papers, sources = (dict.fromkeys(claim[cell] for claim in claims.values() if claim[cell]) for cell in ("paper", "source"))
         about = f" *{'; '.join(sources)}*" if sources else ""
         lines.append([statement + about, "; ".join(papers), *(cell(claims.get(model)) for model in columns)])
+        evidence.append(told(statement, claims))
     if lines:
-        parts.append(table(["claim", "the paper's number", *columns], lines))
+        parts += [table(["claim", "the paper's number", *columns], lines), folded("\n".join(evidence))]
     else:
-        parts += [f"- {finding}" for section in sections.values() for finding in section.findings]
-    parts += [f"\n{model}: not run, because {why}" for model, why in columns.items() if isinstance(why, str)]
-    return "\n".join(parts) + "\n"
+        parts += [f"- {finding}" for entry in ran.values() for finding in entry.findings]
+    parts += [f"{model}: not run, because {entry.refused}\n" for model, entry in columns.items() if entry and entry.refused]
+    return "\n".join(parts)
 
 
-def cell(claim: Judgement | None) -> str:
-    """A verdict and its evidence, or a dash."""
-    return f"**{claim.verdict}**: {claim.evidence}" if claim else "-"
+def cell(claim: Mapping[str, Any] | None) -> str:
+    """A verdict with the estimate that decides, or a dash."""
+    if claim is None:
+        return "-"
+    numbers = [claim[name] for name in ("estimate", "low", "high")]
+    verdict = f"**{claim['verdict']}**"
+    if claim["verdict"] == "not applicable" or not isinstance(numbers[0], float | int):
+        return verdict
+    mean, *ends = (in_digits(value) if isinstance(value, float | int) else "" for value in numbers)
+    return f"{verdict} {mean}" + (f" [{ends[0]}, {ends[1]}]" if all(ends) and ends[0] != ends[1] else "")
 
 
-def state(found: Section | str | None) -> str:
+def told(statement: str, claims: Mapping[str, Mapping[str, Any]]) -> str:
+    """The evidence for a claim on each model, with its rule, which may name numbers of the model."""
+    rules = {model: claim["rule"] for model, claim in claims.items()}
+    one = len(set(rules.values())) == 1
+    lines = [f"**{statement}**" + (f" Rule: {next(iter(rules.values()))}." if one else ""), ""]
+    for model, claim in claims.items():
+        reason = claim["reason"] and f"{claim['reason'][0].upper()}{claim['reason'][1:]}."
+        rule = "" if one else f"Rule: {rules[model]}."
+        lines.append(f"- *{model}*, {claim['verdict']}: {' '.join(filter(None, (claim['evidence'], rule, reason)))}")
+    return "\n".join(lines) + "\n"
+
+
+def folded(text: str) -> str:
+    """A text that a reader opens."""
+    return f"<details><summary>Evidence and rules</summary>\n\n{text}\n</details>\n"
+
+
+def in_words(claims: Iterable[Mapping[str, Any]]) -> str:
+    """How many empirical claims have which verdict."""
+    found = Counter(claim["verdict"] for claim in claims if claim["kind"] == "empirical")
+    return ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if found[verdict]) or "no claims to judge"
+
+
+def state(found: Found | None) -> str:
     """A study on one model, in few words."""
     if found is None:
         return "-"
-    return "not run" if isinstance(found, str) else verdicts(found.claims)
+    return "not run" if found.refused else in_words(found.claims)
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
