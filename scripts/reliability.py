@@ -1,13 +1,14 @@
 """Try wrong inputs, damaged files, races, kills, signals and full disks, and write the counts into docs/reliability.md.
 
-python scripts/reliability.py --no-suites          # a first look: wrong input, and 3,000 mutated files for each parser
-python scripts/reliability.py --mutations 100000   # everything: some hours on two cores
+python scripts/reliability.py --parts input mutations   # a first look: wrong input, and 3,000 mutated files for each parser
+python scripts/reliability.py --mutations 100000        # everything: some hours on two cores
+
+Each part has a section of its own, which says when and how it was made.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import subprocess
 import sys
@@ -48,15 +49,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--mutations", type=int, default=3_000, help="of each parser")
     parser.add_argument("--seed", type=int, default=0, help="of the mutations")
-    parser.add_argument("--suites", action=argparse.BooleanOptionalAction, default=True, help="run the suites too")
+    parts = {
+        "input": wrong_input,
+        "mutations": lambda: mutations(options.mutations, options.seed),
+        "suites": suites,
+    }
+    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts), help="what to try; all of it by default")
     options = parser.parse_args()
-    begun = time.monotonic()
-    jobs = [wrong_input, functools.partial(mutations, options.mutations, options.seed), *([suites] if options.suites else [])]
-    with ThreadPoolExecutor(2) as pool:  # of the jobs only the mutations compute in this process
-        parts = [part.result() for part in [pool.submit(job) for job in jobs]]
-    made = f"Measured on {date.today()} in {(time.monotonic() - begun) / 60:.0f} minutes by `python scripts/reliability.py"
-    parts.append(f"{made} --mutations {options.mutations}{'' if options.suites else ' --no-suites'}`.")
-    write_section(PAGE, "counts", "\n\n".join(parts), HEAD)
+
+    def measured(part: str) -> str:
+        begun = time.monotonic()
+        text = parts[part]()
+        said = f" --mutations {options.mutations} --seed {options.seed}" * (part == "mutations")
+        minutes = f"{(time.monotonic() - begun) / 60:.0f} minutes"
+        return f"{text}\n\nMeasured on {date.today()} in {minutes} by `python scripts/reliability.py --parts {part}{said}`."
+
+    with ThreadPoolExecutor(2) as pool:  # of the parts only the mutations compute in this process
+        for part, text in zip(options.parts, pool.map(measured, options.parts), strict=True):
+            write_section(PAGE, part, text, HEAD)
     print(PAGE)
 
 
@@ -95,9 +105,9 @@ def suites() -> str:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.xml"
             command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", f"tests/{name}"]
-            subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+            done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
             ended = {str(case.get("name")): outcome(case) for case in ET.parse(report).iter("testcase")}
-        print(*(f"tests/{name}::{test} failed" for test, how in ended.items() if how == "failed"), sep="\n", flush=True)
+        print(done.stdout if done.returncode else f"tests/{name} passed", flush=True)
         outcomes = Counter(ended.values())
         lines.append([what, str(outcomes.total()), *(str(outcomes[kind]) for kind in ("passed", "failed", "skipped"))])
     return "### Damage, races, kills, signals and full disks\n\n" + markdown(["", "tests", "passed", "failed", "skipped"], lines)

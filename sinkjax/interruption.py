@@ -58,6 +58,7 @@ def handled() -> Iterator[None]:
     wakeup = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_end_at_the_second, args=(read, {*heed}), daemon=True).start()
     hook, sys.unraisablehook = sys.unraisablehook, _raise_again
+    holders = _state.holders
     try:
         yield
         check()
@@ -66,13 +67,16 @@ def handled() -> Iterator[None]:
             raise
         raise Interrupted(_state.number) from error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.unraisablehook = hook
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        write.close()
-        _state.number = None
+        try:
+            _state.holders += 1  # from here on nothing is raised: a signal that comes in between leaves the rest to do
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = hook
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            write.close()
+            _state.number, _state.holders = None, holders
 
 
 @contextmanager

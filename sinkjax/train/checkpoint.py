@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
+from sinkjax import interruption
 from sinkjax.config_files.files import cannot_write, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.train.state import TrainState
@@ -46,8 +47,8 @@ class Checkpoints:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            with self._in_one_sentence():
-                self._manager.close()  # waits for what is being written
+            with interruption.held(), self._in_one_sentence():
+                self._manager.close()  # waits for what is being written, in threads that nobody would hear of otherwise
         except SinkjaxError:
             if error is None:  # else what came first is what counts
                 raise
