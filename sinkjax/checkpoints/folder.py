@@ -21,7 +21,7 @@ from sinkjax.model.config import Config
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-OTHER_WEIGHTS = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
+PICKLES = ("*.bin", "*.bin.index.json", "*.pth", "*.pt")
 # Rotary frequencies that old checkpoints carry; they follow from the config.
 INERT_TENSORS = ("*.rotary_emb.inv_freq",)
 
@@ -79,9 +79,15 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / SINGLE]
     if (folder / INDEX).is_file():
         return sorted({folder / shard for shard in _weight_map(folder).values()})
-    if any(file for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)):
-        raise SinkjaxError(f"{folder} has no safetensors, only PyTorch files: convert them with save_pretrained first")
+    if any(file for pattern in PICKLES for file in folder.glob(pattern)):
+        raise SinkjaxError(f"{folder} has its weights as pickles only, which sinkjax does not open: {conversion(str(folder))}")
     raise SinkjaxError(f"{folder} has neither {SINGLE} nor {INDEX}")
+
+
+def conversion(name: str) -> str:
+    """What turns the pickles of a model into a folder of safetensors, in words."""
+    model = f"model = transformers.AutoModelForCausalLM.from_pretrained({name!r})"
+    return f"where you trust them, run {model}; model.save_pretrained({Path(name).name + '-safetensors'!r})"
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sinkjax.checkpoints.folder import INDEX, weight_files
+from sinkjax.checkpoints.folder import INDEX, conversion, weight_files
 from sinkjax.errors import SinkjaxError
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])(?<!\.git)", re.ASCII)
@@ -65,6 +65,8 @@ def _unavailable(repo: str, revision: str | None, missing: str, error: Exception
         reason = error and (error.__cause__ or error)
         cause = f"the hub cannot be reached ({type(reason).__name__})" if reason else "the hub does not give it"
         step = f"go online, or run `hf download {repo}` where there is a network and copy its folder here"
+        if missing == INDEX and error is None:
+            step += f"; if its weights are there as pickles only, {conversion(repo)}"
     token = "a token was found" if get_token() else "no token was found"
     where = f"{missing} of {repo} at revision {revision or 'main'}"
     return SinkjaxError(f"cannot get {where}: it is not in the local cache, and {cause}; {token}; {step}")

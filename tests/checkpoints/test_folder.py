@@ -32,7 +32,7 @@ def test_a_folder_without_weights(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     refused(tmp_path, "has neither model.safetensors nor model.safetensors.index.json")
     (tmp_path / "pytorch_model.bin").touch()
-    refused(tmp_path, "only PyTorch files: convert them")
+    refused(tmp_path, r"as pickles only, .*from_pretrained\('.*'\); model.save_pretrained\('.*-safetensors'\)")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"a": ' * 10_000])

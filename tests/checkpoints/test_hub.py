@@ -83,6 +83,18 @@ def test_a_gated_or_unknown_repository_says_what_to_do(cache, monkeypatch, statu
     assert "secret" not in str(caught.value)
 
 
+def test_a_repository_of_pickles_says_how_they_are_converted(cache, monkeypatch):
+    snapshot = put(cache)
+    (snapshot / "model.safetensors").rename(snapshot / "pytorch_model.bin")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(snapshot))
+    message = (
+        r"pickles only, where you trust them, run .*from_pretrained\('owner/name'\); model.save_pretrained\('name-safetensors'\)"
+    )
+    with pytest.raises(SinkjaxError, match=message) as caught:
+        sinkjax.load("owner/name")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_folder_wins_over_a_hub_id(cache, monkeypatch):
     monkeypatch.chdir(cache)
     write_folder(cache / "owner" / "name", LLAMA, random_weights(LLAMA))
