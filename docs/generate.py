@@ -46,7 +46,7 @@ PUBLIC = {
         "set_residual",
         "drop_mlp",
     ),
-    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset"),
+    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame"),
     "Errors": ("SinkjaxError",),
 }
 MODULES = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
+    from sinkjax.analysis.frame import to_frame as to_frame
     from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.in_memory import from_arrays as from_arrays
     from sinkjax.checkpoints.in_memory import from_transformers as from_transformers
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "sinkjax.analysis.frame": ("to_frame",),
     "sinkjax.checkpoints.export": ("export",),
     "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),
     "sinkjax.checkpoints.load": ("Model", "load"),

@@ -1,0 +1,115 @@
+"""Metrics and statistics of a result as a tidy pandas table: a row an entry, its coordinates as columns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sinkjax.analysis import metrics
+from sinkjax.analysis.intervals import intervals
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.probes.record import Record, to_dataset
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+# What a metric has beside the axes up to `prompt`, by its options.
+PER = {"prompt": (), "layer": ("layer",), "head": ("layer", "head")}
+Inner = Callable[[Mapping[str, Any]], tuple[str, ...]]
+
+
+def _per(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return PER.get(options.get("per", "prompt"), ())  # an unknown one is the metric's own error
+
+
+def _depth(options: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("depth", "position") if options.get("position") is None else ("depth",)
+
+
+METRICS: Mapping[str, Inner] = {
+    "sink_rate": _per,
+    "sink_rate_among": _per,
+    "sink_onset": lambda _: (),
+    "massive_activations": _depth,
+    "massive_onset": lambda _: (),
+    "norm_ratio": _depth,
+    "top1_over_median": _depth,
+    "hidden_median": lambda _: ("depth",),
+    "mean_nll": lambda _: (),
+    "perplexity": lambda _: (),
+}
+
+
+def to_frame(
+    result: Mapping[Any, Any], measure: str, *, over: str | None = "prompt", level: float = 0.95, **options: Any
+) -> pandas.DataFrame:
+    """A metric or a statistic of a result as a tidy table.
+
+    Args:
+        result: A record, or the dataset of a sweep, from memory or from a store.
+        measure: A function of `sinkjax.metrics` with one number for each prompt ("sink_rate", "norm_ratio", ...), or the name of
+            a statistic in the result ("resid_max", "nll", ...).
+        over: The axis over which means and intervals are taken; None: every value is a row.
+        level: Coverage of the intervals, between 0 and 1.
+        **options: Those of the metric (`key=0`, `per="layer"`); a statistic has none.
+
+    Returns:
+        A column for each axis that is left (`edit`, `layer`, ...) with its labels, and one named as the measure. With `over`, the
+        columns mean, low, high and n stand for it (`sinkjax.intervals.intervals`): values that are undefined or were never
+        reached are left out, n are not; an end that does not exist is NaN.
+
+    Raises:
+        SinkjaxError: The measure is unknown, or the result does not hold what it needs; it has no axis `over`, or takes no
+            such option.
+    """
+    import xarray
+
+    data = to_dataset(result) if isinstance(result, Record) else result
+    if not isinstance(data, xarray.Dataset):
+        raise SinkjaxError(f"a result is a record or an xarray.Dataset, not {type(result).__name__}")
+    array = _measured(data, measure, options)
+    if over is None:
+        return array.to_dataframe(name=measure).reset_index()[[*map(str, array.dims), measure]]
+    if over not in array.dims:
+        raise SinkjaxError(f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
+    found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level)
+    left = [str(axis) for axis in array.dims if axis != over]
+    shape = tuple(array.sizes[axis] for axis in left)
+    columns = {
+        name: (left, np.array([getattr(one, name) for one in found.ravel()], float).reshape(shape))
+        for name in ("mean", "low", "high")
+    }
+    columns["n"] = (left, np.array([one.n for one in found.ravel()], int).reshape(shape))
+    table = xarray.Dataset(columns, coords={axis: array[axis] for axis in left})
+    if not left:
+        import pandas
+
+        return pandas.DataFrame({name: [values.item()] for name, values in table.items()})
+    return table.to_dataframe().reset_index()[[*left, *columns]]
+
+
+def _measured(data: xarray.Dataset, measure: str, options: Mapping[str, Any]) -> xarray.DataArray:
+    """A metric or a statistic with its axes and labels."""
+    import xarray
+
+    if measure in METRICS:
+        metric = getattr(metrics, measure)
+        try:
+            inspect.signature(metric).bind(data, **options)
+        except TypeError as error:
+            raise SinkjaxError(f"{measure}: {error}") from None
+        values = metric(data, **options)
+        inner = METRICS[measure](options)
+        axes = (("edit", "prompt") if values.ndim == 2 + len(inner) else ("prompt",)) + inner
+        coordinates = {axis: data[axis] for axis in axes if axis in data.coords}
+        return xarray.DataArray(values, dims=axes, coords=coordinates)
+    if measure not in data:
+        raise unknown("measure", measure, [*METRICS, *map(str, data)])
+    if options:
+        raise SinkjaxError(f"{measure} is a statistic and takes no options, so not {', '.join(options)}")
+    array = data[measure]
+    return array.reset_coords(drop=True) if set(array.coords) - set(array.dims) else array

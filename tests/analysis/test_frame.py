@@ -1,0 +1,110 @@
+"""A tidy table holds what the metrics and the statistics say, with the labels of the result."""
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis.frame import METRICS
+from sinkjax.errors import SinkjaxError
+from sinkjax.probes.record import Record, to_dataset
+
+SIZES = {"edit": 2, "prompt": 5, "layer": 3, "head": 4, "depth": 4, "position": 6, "key": 6}
+DIMS = {
+    "attention_received": ("prompt", "layer", "head", "key"),
+    "resid_max": ("prompt", "depth", "position"),
+    "resid_median": ("prompt", "depth", "position"),
+    "resid_norm": ("prompt", "depth", "position"),
+    "nll": ("prompt", "position"),
+}
+LABELS = {"edit": ["none", "mask"], "prompt": list("abcde")}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    values = {name: rng.random((2, *(SIZES[axis] for axis in axes))) * 300 for name, axes in DIMS.items()}
+    values["attention_received"] /= 300
+    return to_dataset(Record(values, DIMS), LABELS)
+
+
+OPTIONS = {"sink_rate_among": {"where": np.arange(30).reshape(5, 6) % 2 == 0, "min_queries": 1}}
+
+
+@pytest.mark.parametrize("measure", METRICS)
+def test_every_row_is_a_value_of_the_metric_at_its_labels(data, measure):
+    options = OPTIONS.get(measure, {})
+    frame = sinkjax.to_frame(data, measure, over=None, **options)
+    wanted = getattr(metrics, measure)(data, **options)
+    assert len(frame) == wanted.size
+    axes = [name for name in frame if name != measure]
+    assert axes[:2] == ["edit", "prompt"]
+    for row in frame.sample(20, random_state=0, replace=True).itertuples(index=False):
+        labels = dict(zip(axes, row, strict=False))
+        place = [LABELS[axis].index(label) if axis in LABELS else label for axis, label in labels.items()]
+        np.testing.assert_array_equal(row[-1], wanted[tuple(place)])
+
+
+@pytest.mark.parametrize(("per", "axes"), [("prompt", []), ("layer", ["layer"]), ("head", ["layer", "head"])])
+def test_means_over_prompts_have_the_intervals_of_the_library(data, per, axes):
+    frame = sinkjax.to_frame(data, "sink_rate", key=1, per=per, level=0.9)
+    assert list(frame) == ["edit", *axes, "mean", "low", "high", "n"]
+    found = intervals.intervals(metrics.sink_rate(data, 1, per=per), 1, level=0.9)
+    rows = frame.set_index(["edit", *axes]).sort_index()
+    for place in np.ndindex(found.shape):
+        one, row = found[place], rows.loc[(LABELS["edit"][place[0]], *place[1:]) if axes else LABELS["edit"][place[0]]]
+        np.testing.assert_array_equal(
+            [row["mean"], row["low"], row["high"], row["n"]],
+            [np.nan if x is None else x for x in (one.mean, one.low, one.high, one.n)],
+        )
+
+
+def test_a_statistic_is_a_measure_too_and_any_axis_can_be_averaged(data):
+    frame = sinkjax.to_frame(data, "resid_max", over="position")
+    assert list(frame) == ["edit", "prompt", "depth", "mean", "low", "high", "n"]
+    np.testing.assert_allclose(frame["mean"], data["resid_max"].values.mean(-1).ravel())
+    assert set(frame["prompt"]) == set(LABELS["prompt"])
+
+
+def test_a_record_of_one_pass_is_taken_too(data):
+    record = Record({name: data[name].values[0] for name in DIMS}, DIMS)
+    frame = sinkjax.to_frame(record, "sink_rate", key=0)
+    assert list(frame) == ["mean", "low", "high", "n"]
+    assert frame["mean"].item() == metrics.sink_rate(record).mean()
+    assert list(sinkjax.to_frame(record, "norm_ratio", position=0)) == ["depth", "mean", "low", "high", "n"]
+
+
+def test_what_is_undefined_is_left_out_and_counted(data):
+    less = data.copy(deep=True)
+    less["attention_received"].values[0, 2] = np.nan
+    frame = sinkjax.to_frame(less, "sink_rate")
+    assert frame["n"].tolist() == [4, 5]
+    less["attention_received"].values[0] = np.nan
+    frame = sinkjax.to_frame(less, "sink_rate")
+    assert frame["n"].tolist() == [0, 5]
+    assert frame.loc[0, ["mean", "low", "high"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("measure", "options", "words"),
+    [
+        ("sink_rates", {}, "unknown measure 'sink_rates' .did you mean 'sink_rate'"),
+        ("sink_position", {}, "unknown measure 'sink_position'"),
+        ("sink_rate", {"keys": 0}, "sink_rate: got an unexpected keyword argument 'keys'"),
+        ("sink_rate_among", {}, "sink_rate_among: missing a required argument: 'where'"),
+        ("sink_rate", {"per": "heads"}, "unknown per 'heads'"),
+        ("sink_rate", {"key": 9}, "9"),
+        ("resid_max", {"key": 0}, "resid_max is a statistic and takes no options, so not key"),
+        ("sink_rate", {"over": "layer"}, "sink_rate has the axes edit, prompt, so no means over 'layer'"),
+        ("sink_rate", {"level": 95}, "level must lie between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_had_is_one_sentence(data, measure, options, words):
+    with pytest.raises(SinkjaxError, match=words) as caught:
+        sinkjax.to_frame(data, measure, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_things_are_no_results():
+    with pytest.raises(SinkjaxError, match=r"a result is a record or an xarray\.Dataset, not dict"):
+        sinkjax.to_frame({}, "sink_rate")
