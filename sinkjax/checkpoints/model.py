@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkjax import display
 from sinkjax.checkpoints.names import Table
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.config import Config
-from sinkjax.model.params import Params
+from sinkjax.model.params import Params, count
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Model:
     params: Params = field(repr=False)
     tokenizer: Tokenizer | None = field(repr=False)
     source: Mapping[str, Any]
+
+    def _repr_html_(self) -> str:
+        said = {name: value for name, value in self.source.items() if value not in (None, {}) and name != "title"}
+        rows = {"parameters": f"{count(self.config):,}", "tokenizer": "no" if self.tokenizer is None else "yes"}
+        title = str(self.source.get("title") or self.source["name"])
+        return display.table(title, ("", ""), [*display.chosen(self.config).items(), *rows.items(), *said.items()])
 
 
 def check_model(model: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from flax import struct
 
+from sinkjax import display
 from sinkjax.edits.resolve import refuse_far_positions, resolve_term
 from sinkjax.edits.site import SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
@@ -27,6 +28,18 @@ class Edit:
 
     terms: tuple[Term, ...]
     label: str = struct.field(pytree_node=False, default="edit")
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                term.site.name,
+                term.op,
+                display.in_words(term.value),
+                ", ".join(f"{name} {value}" for name, value in display.chosen(term, ("value", "site", "op")).items()),
+            )
+            for term in self.terms
+        ]
+        return display.table(self.label, ("site", "operation", "value", "where"), rows)
 
     def resolve(self, config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
         """Check the edit against a model and a batch, and return its arrays.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax import display
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
 from sinkjax.edits.term import as_indices
@@ -136,6 +137,9 @@ class Probe:
     def __repr__(self) -> str:
         """What identifies a probe in stored results."""
         return f"Probe({', '.join(f'{name}={value!r}' for name, value in stated(self).items())})"
+
+    def _repr_html_(self) -> str:
+        return display.table("Probe", ("", ""), display.chosen(self).items())
 
     @classmethod
     def of(cls, *names: str) -> Probe:

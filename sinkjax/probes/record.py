@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from sinkjax import display
 from sinkjax.errors import MissingStatistic, SinkjaxError, unknown
 
 if TYPE_CHECKING:
@@ -28,6 +29,15 @@ class Record(dict):
     def __missing__(self, name: str) -> Any:
         error = unknown("statistic", name, self, f"; ask for it with Probe({name}=True) before the run")
         raise MissingStatistic(str(error))
+
+    def _rows(self) -> list[tuple[str, str]]:
+        return [(name, display.axes(array, self.dims.get(name, ()))) for name, array in self.items()]
+
+    def __repr__(self) -> str:
+        return f"Record({', '.join(f'{name}: {what}' for name, what in self._rows())})"
+
+    def _repr_html_(self) -> str:
+        return display.table("Record", ("statistic", "axes"), self._rows())
 
     def tree_flatten_with_keys(self) -> tuple[tuple, tuple]:
         names = tuple(sorted(self))

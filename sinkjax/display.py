@@ -1,0 +1,51 @@
+"""How models, edits, probes and records show themselves in a notebook: as one small HTML table each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, fields
+from html import escape
+from typing import Any
+
+import numpy as np
+
+LONGEST = 200  # characters of a cell
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in HTML with a title above it. Everything is escaped."""
+
+    def line(tag: str, cells: Sequence[object]) -> str:
+        return "<tr>" + "".join(f'<{tag} style="text-align: left">{escape(_cut(cell))}</{tag}>' for cell in cells) + "</tr>"
+
+    lines = [line("th", head)] * any(head) + [line("td", row) for row in rows]
+    return f"<div><strong>{escape(_cut(title))}</strong><table>{''.join(lines)}</table></div>"
+
+
+def chosen(record: Any, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of a dataclass that have no default or are not at it: name -> value."""
+    return {
+        field.name: getattr(record, field.name)
+        for field in fields(record)
+        if field.name not in leave_out and (field.default is MISSING or getattr(record, field.name) != field.default)
+    }
+
+
+def in_words(value: Any) -> str:
+    """A number as it is, an array by its dtype and shape."""
+    if hasattr(value, "shape") and value.shape:
+        return f"{value.dtype} [{', '.join(map(str, value.shape))}]"
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def axes(array: Any, names: Sequence[str]) -> str:
+    """The dtype of an array, and its axes with their sizes: "float32 [prompt 2, layer 4]"; a further one leads, and is `edit`."""
+    if not hasattr(array, "shape"):  # what JAX puts in the place of a leaf
+        return type(array).__name__
+    names = ["edit"] * (len(array.shape) - len(names)) + list(names)
+    return f"{array.dtype} [{', '.join(f'{name} {size}' for name, size in zip(names, array.shape, strict=False))}]"
+
+
+def _cut(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,82 @@
+"""What a notebook shows of a model, an edit, a probe and a record: what was chosen, escaped, and short."""
+
+import html.parser
+
+import jax
+import numpy as np
+import pytest
+
+import sinkjax
+
+
+class Cells(html.parser.HTMLParser):
+    """The rows of a table; an element that is not closed is an error."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open, self.rows = [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in {"div", "strong", "table", "tr", "td", "th"}
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1] in {"td", "th"}:
+            self.rows[-1][-1] += data
+
+
+def rows(shown) -> list[list[str]]:
+    return Cells(shown._repr_html_()).rows
+
+
+@pytest.fixture(scope="module")
+def model():
+    return sinkjax.load("mini-sink")
+
+
+def test_a_model_shows_its_architecture_and_where_it_comes_from(model):
+    shown = dict(rows(model))
+    assert (shown["layers"], shown["vocab_size"], shown["tokenizer"], shown["stored"]) == ("4", "2048", "yes", "float16")
+    assert shown["parameters"] == f"{sum(leaf.size for leaf in jax.tree.leaves(model.params)):,}"
+    assert "mlp_bias" not in shown  # at its default
+
+
+def test_an_edit_shows_its_terms():
+    edit = sinkjax.compose(sinkjax.mask_key(0, layers=[1, 2]), sinkjax.set_residual(3, np.ones(128), layers=0), label="a <b>")
+    head, first, second = rows(edit)
+    assert head == ["site", "operation", "value", "where"]
+    assert first == ["LOGITS", "set", "-inf", "layers (1, 2), keys (0,), relation others"]
+    assert second[:3] == ["RESID", "set", "float64 [128]"]
+    assert "<b>" not in edit._repr_html_()
+
+
+def test_a_probe_shows_what_it_asks_for():
+    assert rows(sinkjax.Probe(nll=True, attention=(0, 2))) == [["nll", "True"], ["attention", "(0, 2)"]]
+
+
+def test_a_record_shows_axes_and_no_numbers(model):
+    tokens = np.arange(24).reshape(2, 12)
+    record = sinkjax.forward(model.params, tokens, model.config, probe=sinkjax.Probe(attention_received=True, nll=True)).record
+    assert rows(record)[1:] == [
+        ["attention_received", "float32 [prompt 2, layer 4, head 2, key 12]"],
+        ["nll", "float32 [prompt 2, position 12]"],
+    ]
+    assert repr(record) == (
+        "Record(attention_received: float32 [prompt 2, layer 4, head 2, key 12], nll: float32 [prompt 2, position 12])"
+    )
+    assert repr(jax.tree.map(lambda _: None, record)) == "Record(attention_received: NoneType, nll: NoneType)"
+    several = jax.tree.map(lambda x: x[None], record)
+    assert rows(several)[2] == ["nll", "float32 [edit 1, prompt 2, position 12]"]
+
+
+def test_what_is_long_is_cut():
+    assert len(rows(sinkjax.mask_key(0, layers=list(range(500))))[1][3]) == 200
