@@ -110,7 +110,7 @@ class Resolved:
 
         return dataclasses.replace(self, query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
 
-    def for_rows(self, first: jax.Array, count: int) -> Resolved:
+    def for_rows(self, first: jax.Array | int, count: int) -> Resolved:
         """The same term for `count` positions from `first` on, in arrays that begin there.
 
         A swap must lie within them or before them. LOGITS and WEIGHTS stay whole, as they are told the positions of their rows.

@@ -16,7 +16,7 @@ from sinkjax.edits.site import lacks
 from sinkjax.model.attention_bias import KeyValueBias, SinkToken
 from sinkjax.model.config import DynamicScaling, LayerRopes, LongScaling, Rope
 from sinkjax.model.normalisers import NAMED
-from sinkjax.model.positions import Alibi, RelativeBias
+from sinkjax.model.positions import Alibi
 from sinkjax.transformer import attention
 from sinkjax.transformer.cached import go_on, why_not
 from sinkjax.transformer.spec import ForwardSpec
@@ -29,10 +29,9 @@ ONE_BY_ONE = (START, 1, 1, 1, 1, 1, 1, 1)
 TOKENS = np.random.default_rng(0).integers(23, size=(2, TOTAL))
 GROWING = Rope(100.0, DynamicScaling(2.0, original_context=TOTAL))
 VARIANTS = {
-    "layers": {"windows": (3, None), "position": LayerRopes((Rope(100.0),), (0, None))},
-    "prefix": {"prefix": 3, "position": Alibi(), "normaliser": NAMED["sink-logit"], "attention_bias": KeyValueBias()},
+    "layers": {"windows": (3, None), "position": LayerRopes((Rope(100.0),), (0, None)), "normaliser": NAMED["sink-logit"]},
+    "prefix": {"prefix": 3, "position": Alibi(), "normaliser": NAMED["mlp-kernel-max"], "attention_bias": KeyValueBias()},
     "sink token": {"position": GROWING, "normaliser": NAMED["relu-index"], "attention_bias": SinkToken()},
-    "kernel": {"position": RelativeBias(4, 6), "normaliser": NAMED["mlp-kernel-max"]},
 }
 
 
