@@ -66,7 +66,8 @@ def section(kept: list[float], whole: list[float], start: int, tokens: int, load
             "## Generating text",
             f"{tokens} tokens of {MODEL} in float32 after a prompt of {start}; seconds of processor time of all threads, medians "
             f"(smallest to largest), compilation in the first. Measured on {date.today().isoformat()} on {cpu_name()}, jax "
-            f"{jax.__version__}, load average {load:.2f} before the start. `python scripts/bench_generate.py` writes this section.",
+            f"{jax.__version__}, load average {load:.2f} before the start. "
+            "`python scripts/bench_generate.py` writes this section.",
             markdown(["way", "s", "x kept"], rows),
             f"Goal: {GOAL} times as fast, {'met' if times >= GOAL else 'missed'}. `sinkjax.generate` says on the error stream "
             "where it cannot go on from what was kept.",
