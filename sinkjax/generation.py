@@ -1,9 +1,9 @@
-"""`generate`: the tokens that a model writes after a prompt, edited or not, by one whole forward for each token."""
+"""`generate`: the tokens that a model writes after a prompt, edited or not."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -17,8 +17,11 @@ from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
 from sinkjax.model.params import check, check_seed
+from sinkjax.progress import say
+from sinkjax.transformer.cached import go_on, why_not
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.tape import Kept
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
@@ -55,6 +58,10 @@ def generate(
 ) -> str | list[int]:
     """Continue a prompt: a text for a text, a list of token ids for token ids; without the prompt.
 
+    Keys and values are kept from token to token where that is exact, under edits too. Where it is not, a line on the error stream
+    says why, and every token takes a forward of all positions: an edit at HEAD_OUT that is centred over positions and acts on
+    what is generated, a prompt within the prefix of its model, rotary frequencies that change with the length.
+
     Args:
         model: The model.
         prompt: A text, or token ids, which are taken as they are.
@@ -87,7 +94,7 @@ def generate_all(
     temperature: float = 0.0,
     seed: int = 0,
 ) -> list[list[int]]:
-    """Continue several prompts under the same edits, with one forward for each token; arguments as for `generate`."""
+    """Continue several prompts under the same edits, all at one time; arguments as for `generate`."""
     if not is_integer(tokens) or tokens < 1:
         raise SinkjaxError(f"tokens must be a whole number of at least 1, not {tokens!r}")
     check_temperature(temperature)
@@ -106,14 +113,18 @@ def generate_all(
     end = model.source.get("eos")
     found: list[list[int]] = [[] for _ in starts]
     going = np.ones(len(starts), bool)
-    for step in range(tokens):
-        logits = _next(model, rows, lengths + step, resolved)
-        for place in np.flatnonzero(going):
-            token = int(_choose(logits[place], temperature, seed, step))
+    shortest = int(lengths.min())
+    next_logits = _following(model, resolved, shortest, total)
+    for position in range(shortest, total):
+        logits = next_logits(rows, position)
+        step = position - lengths  # longer prompts wait until it is their turn
+        for place in np.flatnonzero(going & (step >= 0)):
+            token = int(_choose(logits[place], temperature, seed, int(step[place])))
             going[place] = token != end
             if going[place]:
-                rows[place, lengths[place] + step] = token
+                rows[place, position] = token
                 found[place].append(token)
+        going &= step < tokens - 1
         if not going.any():
             break
     return found
@@ -125,16 +136,32 @@ def check_temperature(temperature: Any) -> None:
         raise SinkjaxError(f"temperature must be a number of at least 0, not {temperature!r}")
 
 
-def _next(model: Model, rows: np.ndarray, lengths: np.ndarray, edits: Edits) -> jax.Array:
-    """Logits [B, V] of the token after the first ones of each row. Padded to one length, so all steps share one compilation."""
-    out = run(
-        model.params,
-        jnp.asarray(rows),
-        jnp.asarray(lengths),
-        edits,
-        spec=ForwardSpec(config=model.config, logits=True),
-    )
-    return out.logits[jnp.arange(len(lengths)), jnp.asarray(lengths) - 1]
+def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[np.ndarray, int], jax.Array]:
+    """A function of rows of tokens [B, total] and a position: the logits [B, V] of the token there.
+
+    It is called for each position from `start` on, in turn, and compiles once for all but the first.
+    """
+    spec = ForwardSpec(config=model.config, logits=True)
+    if reason := why_not(model.config, edits, start, total):
+        say(f"generate computes all positions again for each token, as {reason}")
+
+        def again(rows: np.ndarray, position: int) -> jax.Array:
+            lengths = jnp.full(len(rows), position)
+            return run(model.params, jnp.asarray(rows), lengths, edits, spec=spec).logits[:, position - 1]
+
+        return again
+
+    kept: Kept | None = None
+    done = 0
+
+    def further(rows: np.ndarray, position: int) -> jax.Array:
+        nonlocal kept, done
+        new = jnp.asarray(rows[:, done:position])
+        logits, kept = go_on(model.params, new, done, kept, edits, spec=spec, total=total)
+        done = position
+        return logits
+
+    return further
 
 
 def _choose(logits: jax.Array, temperature: float, seed: int, step: int) -> jax.Array:

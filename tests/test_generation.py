@@ -24,6 +24,8 @@ EDITS = {
     "isolate": sinkjax.attend_self(3, layers=1),
     "window": sinkjax.edit("logits", "set", -jnp.inf, distances=slice(3, None)),
     "two": [sinkjax.swap_embeddings(0, 2), sinkjax.drop_mlp(1)],
+    "all along": sinkjax.scale_head_output(slice(None), 0.3, centre="dims"),
+    "mean": sinkjax.scale_head_output(slice(None), 0.3, centre="positions"),
 }
 
 
@@ -41,18 +43,27 @@ def step_by_step(model: sinkjax.Model, edits) -> list[int]:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_every_token_is_the_likeliest_of_an_unpadded_forward(model, name):
+def test_every_token_is_the_likeliest_of_an_unpadded_forward(model, name, capsys):
     assert sinkjax.generate(model, PROMPT, edits=EDITS[name], tokens=NEW) == step_by_step(model, EDITS[name])
+    assert ("all positions again for each token, as an edit centred" in capsys.readouterr().err) == (name == "mean")
+
+
+def test_without_a_cache_the_tokens_are_the_same(model, monkeypatch):
+    starts = [PROMPT, PROMPT[:3], PROMPT[1:]]
+    found = generation.generate_all(model, starts, EDITS["mask"], NEW, 1.0)
+    assert found == [sinkjax.generate(model, start, EDITS["mask"], NEW, 1.0) for start in starts]
+    monkeypatch.setattr(generation, "why_not", lambda *_: "of a test")
+    assert found == generation.generate_all(model, starts, EDITS["mask"], NEW, 1.0)
 
 
 def test_the_edits_of_this_test_change_what_follows(model):
     assert len({tuple(step_by_step(model, edits)) for edits in EDITS.values()}) > 2
 
 
-def test_all_tokens_share_one_compilation(model, monkeypatch):
+def test_all_tokens_but_the_first_share_one_compilation(model, monkeypatch):
     chex.clear_trace_counter()
-    traced = chex.assert_max_traces(generation.run.__wrapped__, 1)
-    monkeypatch.setattr(generation, "run", jax.jit(traced, static_argnames="spec"))
+    traced = chex.assert_max_traces(generation.go_on.__wrapped__, 2)
+    monkeypatch.setattr(generation, "go_on", jax.jit(traced, static_argnames=("spec", "total")))
     sinkjax.generate(model, PROMPT, tokens=NEW)
     sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1.0)
 

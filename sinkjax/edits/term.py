@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from flax import struct
 
@@ -108,6 +109,22 @@ class Resolved:
             return array if array.shape[axis] == 1 else array.take(prompts, axis)
 
         return dataclasses.replace(self, query=take(self.query, 0), key=take(self.key, 0), value=take(self.value, axis))
+
+    def for_rows(self, first: jax.Array | int, count: int) -> Resolved:
+        """The same term for `count` positions from `first` on, in arrays that begin there.
+
+        A swap must lie within them or before them. LOGITS and WEIGHTS stay whole, as they are told the positions of their rows.
+        """
+        if self.op == "swap":
+            return dataclasses.replace(self, value=self.value - first)
+        if self.site in (Site.LOGITS, Site.WEIGHTS):
+            return self
+
+        def take(array: Any) -> jax.Array:
+            return jax.lax.dynamic_slice_in_dim(array, first, count, axis=1)
+
+        value = take(self.value) if self.site == Site.POSITION else self.value
+        return dataclasses.replace(self, query=take(self.query), key=take(self.key), value=value)
 
 
 Edits = tuple[Resolved, ...]

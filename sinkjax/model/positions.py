@@ -133,11 +133,18 @@ class BucketIndex(Buckets):
         return self.numbers(T)[None]
 
 
-def add_vectors(h: jax.Array, position: object, params: Mapping[str, Any]) -> jax.Array:
-    """Embedding rows [B, T, d] with the vectors of their positions, if the model has any."""
+def add_vectors(
+    h: jax.Array, position: object, params: Mapping[str, Any], first: jax.Array | int = 0, total: int | None = None
+) -> jax.Array:
+    """Embedding rows [B, T, d] with the vectors of their positions, if the model has any.
+
+    first: the position of the first row. total: of how many positions they are; None: T.
+    """
     if not isinstance(position, AddedPosition):
         return h
-    return h + jnp.asarray(position.vectors(h.shape[1], h.shape[2], params), h.dtype)
+    T, width = h.shape[1:]
+    vectors = jnp.asarray(position.vectors(total or T, width, params), h.dtype)
+    return h + (vectors if total is None else jax.lax.dynamic_slice_in_dim(vectors, first, T))
 
 
 def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: int, w: Mapping[str, Any]) -> jax.Array:

@@ -1,6 +1,7 @@
 """Attention in blocks of queries: causal, and both ways within a prefix if there is one.
 
-Shape suffixes: B prompts, T = S positions (queries, keys), Q queries of a block, H query heads, K key-value heads, D head width.
+Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless those of an earlier pass are kept), Q queries of a
+block, H query heads, K key-value heads, D head width.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ def attend(
     """Attention of rotated queries to `visible_keys`, by the config's scale, positions and normaliser.
 
     window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: of the layer, with what is
-    static in the pass.
+    static in the pass and the position of the first query.
     Scores, weights and their sums are at least float32.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
     B, T, H, D = q_BTHD.shape
+    S = k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
     if tape.spec.attention_impl == "fused":
         return attend_fused(q_BTHD, k_BSKD, v_BSKD, config), jnp.zeros(B, jnp.int32)
@@ -58,28 +60,28 @@ def attend(
     def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
         inner = tape.fork()
         Q = rows_Q.size
-        seen = visible_keys(rows_Q, T, window, config.prefix, tape.lengths)[:, None]
+        seen = visible_keys(rows_Q, S, window, config.prefix, tape.lengths)[:, None]
         view = PairView(tape.lengths, rows_Q, seen, q_BHQD, k_BKSD, ahead=config.prefix is not None)
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.score_scale == 1 else q_BHQD * scale).reshape(B, K, -1, D)
-        scores = soft_cap(ops.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, T), config.caps.scores)
-        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(T), T, w)
+        scores = soft_cap(ops.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, S), config.caps.scores)
+        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(S), S, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
         of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
         of_extra = None if of_extra is None else soft_cap(of_extra, config.caps.scores)
         if of_extra is not None and isinstance(config.attention_bias, SinkToken):
-            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, T + 1, w)
+            of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, w)
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
         weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
-        out = ops.mix(weights.reshape(B, K, -1, T), v_BKSD, precision).reshape(B, H, Q, D)
+        out = ops.mix(weights.reshape(B, K, -1, S), v_BKSD, precision).reshape(B, H, Q, D)
         out = out if extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
     if T <= QUERY_BLOCK:
-        out, empty, record, counts = block(jnp.arange(T), q_BHTD)
+        out, empty, record, counts = block(tape.first + jnp.arange(T), q_BHTD)
     else:
         out, empty, record, counts = _in_blocks(block, q_BHTD, tape)
     tape.record |= _choose_queries(record, tape)
@@ -101,7 +103,7 @@ def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHTD: jax.Array
 
     def run(start: jax.Array) -> tuple[tuple, tuple]:
         queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=2)
-        out, empty, record, counts = block(start + jnp.arange(QUERY_BLOCK), queries)
+        out, empty, record, counts = block(tape.first + start + jnp.arange(QUERY_BLOCK), queries)
         joined = {name: x for name, x in record.items() if name in axes}
         return (out, joined), (empty, {name: x for name, x in record.items() if name not in axes}, counts)
 

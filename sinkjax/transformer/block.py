@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import experts, rope
@@ -25,7 +26,7 @@ from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import attend
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Tape
+from sinkjax.transformer.tape import Kept, Tape
 
 ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -63,6 +64,7 @@ def attention(x: jax.Array, w: Params, window: jax.Array | None, rotate: Callabl
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
+    k, v = tape.seen(k, v)
     heads, empty_rows = attend(q, k, v, window, w, tape)  # LOGITS, WEIGHTS
     heads = tape(Site.HEAD_OUT, heads)
     if config.head_norm is not None:
@@ -81,18 +83,21 @@ def vectors(x: jax.Array, w: Params, name: str, config: Config, precision: str) 
 
 
 def block_step(
-    spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype
-) -> Callable[[jax.Array, dict, jax.Array, Params], tuple[tuple[jax.Array, dict], dict]]:
+    spec: ForwardSpec, lengths: jax.Array, edits: Edits, T: int, dtype: jnp.dtype, first: jax.Array | int = 0
+) -> Callable[..., tuple[tuple[jax.Array, dict], dict]]:
     """The body of the scan: (h, slots), layer and its parameters to the next (h, slots) and what was measured in this block.
 
+    first: the position of the first of the T rows; then the body also takes and returns what is kept of a layer (see `Tape`).
     Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
     """
     config, probe = spec.config, spec.probe
-    rotate = rotary(config, lengths, T, jnp.promote_types(dtype, jnp.float32), edits)
-    windows = None if config.windows is None else jnp.asarray([window or T for window in config.windows])
+    rotate = rotary(config, lengths, first + jnp.arange(T)[None, :], jnp.promote_types(dtype, jnp.float32), edits)
+    windows = None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])
 
-    def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params) -> tuple[tuple[jax.Array, dict], dict]:
-        tape = Tape(spec, edits, lengths, layer)
+    def step(
+        h: jax.Array, slots: dict, layer: jax.Array, w: Params, kept: Kept | None = None
+    ) -> tuple[tuple[jax.Array, dict], dict]:
+        tape = Tape(spec, edits, lengths, layer, first, kept)
         h, empty_rows = block(h, w, None if windows is None else windows[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
@@ -100,17 +105,19 @@ def block_step(
                 slots = slots | {
                     capture.name: fill_slot(slots.get(capture.name), record.pop(capture.name), layer, capture.layer_list(config))
                 }
-        return (h, slots), {"record": record, "counts": tape.counts, "empty_rows": empty_rows}
+        return (h, slots), {"record": record, "counts": tape.counts, "empty_rows": empty_rows, "kept": tape.kept}
 
     return step
 
 
-def rotary(config: Config, lengths: jax.Array, T: int, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
-    """A function of the tape, queries and keys that rotates them; its tables are made once unless POSITION is edited."""
+def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
+    """A function of the tape, queries and keys at positions `index` [1, T] that rotates them.
+
+    Its tables are made once unless POSITION is edited.
+    """
     if not config.ropes:
         return lambda tape, q, k: (q, k)
     kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
-    index = jnp.arange(T)[None, :]
     if not any(term.site == Site.POSITION for term in edits):
         made = [rope.tables(index, *kind) for kind in kinds]
 

@@ -133,14 +133,22 @@ def with_sink_token(params: Params, spec: ForwardSpec) -> Params:
     return params | {"layers": params["layers"] | {"attention_bias": {name: record[name][0, :, 0] for name in ("key", "value")}}}
 
 
-def embed(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, spec: ForwardSpec) -> tuple[jax.Array, dict]:
-    """The residual stream at depth 0, [B, T, d], and what was measured there."""
+def embed(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    edits: Edits,
+    spec: ForwardSpec,
+    first: jax.Array | int = 0,
+    total: int | None = None,
+) -> tuple[jax.Array, dict]:
+    """The residual stream at depth 0, [B, T, d], and what was measured there. first, total: as for `positions.add_vectors`."""
     vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here, where every jitted caller passes
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
     h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else embedding(params, tokens, spec))
-    h = positions.add_vectors(h, spec.config.position, params)
+    h = positions.add_vectors(h, spec.config.position, params, first, total)
     h = spec.config.norm(h, params, "embed_norm") if spec.config.norm is not None and spec.config.embed_norm else h
     tape.record |= measure(spec.probe, Site.RESID, h, View(lengths), depth_only=True)
     return h, {"record": finish(spec.probe, tape.record, lengths), "counts": tape.counts}

