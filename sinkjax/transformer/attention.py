@@ -28,9 +28,13 @@ from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.fused import attend_fused
 from sinkjax.transformer.tape import Tape
 
-QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for
-GROUPED_FROM = 512  # positions from which on there are groups of queries
+# Queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for.
+QUERY_BLOCK = 256
+GROUPED_BLOCK = 128  # the same where there are groups of queries
+GROUPED_FROM = 512  # positions from which on there are
 MOST_GROUPS = 8  # each is compiled by itself
+
+Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
 def attend(
@@ -86,10 +90,10 @@ def attend(
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
     axes = query_axes(tape.probe)
-    groups = [
-        _in_blocks(partial(block, S=max(end, min(config.prefix or 0, T))), q_BHTD[:, :, begin:end], begin, axes)
-        for begin, end in query_groups(T)
-    ]
+    groups: list[tuple] = []
+    for begin, end in query_groups(T):
+        S = max(end, min(config.prefix or 0, T))
+        groups.append(_in_blocks(partial(block, S=S), q_BHTD[:, :, begin:end], begin, block_size(T), axes))
     out, empty, record, counts = _together(groups, axes)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
@@ -99,26 +103,34 @@ def attend(
     return out.astype(v_BTKD.dtype), empty
 
 
+def block_size(T: int) -> int:
+    """How many of T queries have scores at one time."""
+    return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK
+
+
 def query_groups(T: int) -> list[tuple[int, int]]:
-    """The first query of each group, and the one behind its last: whole blocks, as many in each group as can be."""
-    blocks = -(-T // QUERY_BLOCK)
-    groups = min(blocks, MOST_GROUPS) if T >= GROUPED_FROM else 1
-    ends = [min(blocks * (group + 1) // groups * QUERY_BLOCK, T) for group in range(groups)]
+    """The first query of each group, and the one behind its last.
+
+    A group has two blocks or more: XLA unrolls a loop over one, and then holds the scores of several groups at one time.
+    """
+    blocks = -(-T // block_size(T))
+    groups = 1 if T < GROUPED_FROM else min(MOST_GROUPS, max(1, blocks // 2))
+    ends = [min(blocks * (group + 1) // groups * block_size(T), T) for group in range(groups)]
     return list(zip([0, *ends], ends, strict=False))
 
 
-def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: int, axes: Mapping[str, int]) -> tuple:
+def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: int, size: int, axes: Axes) -> tuple:
     """Run `block` over blocks of the queries from position `begin` on: outputs over queries are joined, others added up."""
     Q = q_BHQD.shape[2]
-    if Q <= QUERY_BLOCK:
+    if Q <= size:
         return block(begin + jnp.arange(Q), q_BHQD)
-    blocks = -(-Q // QUERY_BLOCK)
-    padded = jnp.pad(q_BHQD, ((0, 0), (0, 0), (0, blocks * QUERY_BLOCK - Q), (0, 0)))
-    first = jnp.arange(blocks) * QUERY_BLOCK
+    blocks = -(-Q // size)
+    padded = jnp.pad(q_BHQD, ((0, 0), (0, 0), (0, blocks * size - Q), (0, 0)))
+    first = jnp.arange(blocks) * size
 
     def run(start: jax.Array) -> tuple[tuple, tuple]:
-        queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=2)
-        out, empty, record, counts = block(begin + start + jnp.arange(QUERY_BLOCK), queries)
+        queries = jax.lax.dynamic_slice_in_dim(padded, start, size, axis=2)
+        out, empty, record, counts = block(begin + start + jnp.arange(size), queries)
         joined = {name: x for name, x in record.items() if name in axes}
         return (out, joined), (empty, {name: x for name, x in record.items() if name not in axes}, counts)
 
@@ -128,7 +140,7 @@ def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array
 
     def join(x: jax.Array, axis: int) -> jax.Array:
         x = jnp.moveaxis(x, 0, axis)  # [..., blocks, Q, ...]
-        x = x.reshape(*x.shape[:axis], blocks * QUERY_BLOCK, *x.shape[axis + 2 :])
+        x = x.reshape(*x.shape[:axis], blocks * size, *x.shape[axis + 2 :])
         return jax.lax.slice_in_dim(x, 0, Q, axis=axis)
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
@@ -136,7 +148,7 @@ def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array
     return join(out, 2), empty, summed | {name: join(x, axes[name]) for name, x in joined.items()}, counts
 
 
-def _together(groups: list[tuple], axes: Mapping[str, int]) -> tuple:
+def _together(groups: list[tuple], axes: Axes) -> tuple:
     """What the groups of queries give, as one: joined along queries or added up, like blocks."""
     if len(groups) == 1:
         return groups[0]
