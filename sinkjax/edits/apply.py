@@ -38,6 +38,7 @@ def scores(
     term: Resolved, scores: jax.Array, visible: jax.Array, rows: jax.Array, layer: jax.Array, lengths: jax.Array
 ) -> tuple[jax.Array, jax.Array, Counts]:
     """LOGITS, a block of queries: scores float and visible bool, both [B, H, Q, S]; rows int [Q], the positions of the queries.
+    The keys are the first S positions.
 
     A value of -inf clears visibility and leaves the score alone, so no infinity enters arithmetic and gradients stay finite.
     """
@@ -109,7 +110,7 @@ def _swap(x: jax.Array, pairs: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _pairs(term: Resolved, x: jax.Array, rows: jax.Array, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Selected (query, key) pairs before and after the relation: bool, broadcastable to x [B, H, Q, S]."""
     query = jnp.take(term.query, rows, axis=1, mode="clip")
-    selected = query[:, None, :, None] & term.key[:, None, None, :] & term.layer_head[layer][None, :, None, None]
+    selected = query[:, None, :, None] & term.key[:, None, None, : x.shape[-1]] & term.layer_head[layer][None, :, None, None]
     back = rows[:, None] - jnp.arange(x.shape[-1])[None, :]
     if term.distance is not None:
         selected &= ((back >= 0) & jnp.take(term.distance, back, mode="clip"))[None, None]

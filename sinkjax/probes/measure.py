@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -19,8 +21,13 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
     if not wanted and not raw:
         return {}
     x, view = jax.lax.optimization_barrier((x, view))
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    return {entry.name: entry.fn(wide, view) for entry in wanted} | {entry.name: _select(entry, x, view) for entry in raw}
+    found = {}
+    for entry in wanted:
+        # Built-in statistics are 0 at keys that are left out; of others that is not known.
+        seen, of = (x, view) if entry not in probe.extra else _with_all_keys(x, view)
+        value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), of)
+        found[entry.name] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
+    return found | {entry.name: _select(entry, *_with_all_keys(x, view)) for entry in raw}
 
 
 def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> dict[str, jax.Array]:
@@ -42,6 +49,19 @@ def query_axes(probe: Probe) -> dict[str, int]:
     """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
     joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
     return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
+
+
+def _with_all_keys(x: jax.Array, view: View) -> tuple[jax.Array, View]:
+    """What a block of queries has at LOGITS or WEIGHTS, over all keys: those that it was not given are hidden, and 0."""
+    if not isinstance(view, PairView) or x.shape[-1] == view.key.shape[2]:
+        return x, view
+    return _to_all_keys(x, view), dataclasses.replace(view, visible=_to_all_keys(view.visible, view))
+
+
+def _to_all_keys(x: jax.Array, view: View) -> jax.Array:
+    """Zeros (False) behind the keys along the last axis, for those that the block was not given."""
+    missing = view.key.shape[2] - x.shape[-1] if isinstance(view, PairView) else 0
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)]) if missing else x
 
 
 def _select(entry: Capture, x: jax.Array, view: View) -> jax.Array:

@@ -29,8 +29,9 @@ class View:
 class PairView(View):
     """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
 
-    rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, S, D],
-    rotated, and mapped if the normaliser has a kernel. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
+    rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, T, D],
+    rotated, and mapped if the normaliser has a kernel. S is T, but for the built-in statistics the first S keys stand for all T,
+    and none of these queries can see another one. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
     to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
     behind it, as in a prefix.
     """
@@ -179,7 +180,8 @@ def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
         x = x.astype(scores.dtype)
         return x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), jnp.finfo(x.dtype).tiny)
 
-    key = jnp.repeat(unit(view.key), view.query.shape[1] // view.key.shape[1], axis=1)
+    key = unit(view.key[:, :, : scores.shape[-1]])
+    key = jnp.repeat(key, view.query.shape[1] // view.key.shape[1], axis=1)
     cosine = jnp.einsum("BHQD,BHSD->BHQS", unit(view.query), key, precision="highest")
     causal = view.rows[:, None] >= jnp.arange(scores.shape[-1])[None, :]
     return jnp.where(view.real_rows & causal, cosine, 0).sum(axis=2)

@@ -197,15 +197,27 @@ def digest(*parts: Any) -> str:
 
 @jax.jit
 def _fingerprints(params: Params) -> Params:
-    """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums."""
+    """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums.
+
+    In pieces, as XLA holds the words of what is summed at one time.
+    """
 
     def one(leaf: jax.Array) -> jax.Array:
-        bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
-        words = bits.astype(jnp.uint32) ^ (bits >> (bits.dtype.itemsize * 4)).astype(jnp.uint32)
-        for axis in range(leaf.ndim):
-            place = jax.lax.broadcasted_iota(jnp.uint32, leaf.shape, axis)
-            words = (words ^ place) * jnp.uint32(0x9E3779B1)
-            words ^= words >> 15
-        return words.sum(dtype=jnp.uint32)
+        # No mesh splits layers or the width, which of a matrix is the shorter side.
+        axis = int(np.argmin(leaf.shape)) if leaf.ndim == 2 else 0
+        pieces = {1: 1, 2: math.gcd(leaf.shape[axis], 32)}.get(leaf.ndim, len(leaf))
+        size = leaf.shape[axis] // pieces
+
+        def add(number: jax.Array, total: jax.Array) -> jax.Array:
+            piece = jax.lax.dynamic_slice_in_dim(leaf, number * size, size, axis)
+            bits = jax.lax.bitcast_convert_type(piece, f"uint{8 * leaf.dtype.itemsize}")
+            words = bits.astype(jnp.uint32) ^ (bits >> (bits.dtype.itemsize * 4)).astype(jnp.uint32)
+            for along in range(leaf.ndim):
+                place = jax.lax.broadcasted_iota(jnp.uint32, piece.shape, along)
+                words = (words ^ (place + jnp.uint32(number * size) if along == axis else place)) * jnp.uint32(0x9E3779B1)
+                words ^= words >> 15
+            return total + words.sum(dtype=jnp.uint32)
+
+        return jax.lax.fori_loop(0, pieces, add, jnp.uint32(0))
 
     return jax.tree.map(one, params)

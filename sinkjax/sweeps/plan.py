@@ -27,7 +27,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
 from sinkjax.sweeps.sharing import origins
-from sinkjax.transformer.attention import QUERY_BLOCK
+from sinkjax.transformer.attention import block_size, query_groups
 from sinkjax.transformer.output import NLL_TOKENS
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -232,8 +232,9 @@ def _block_parameters(config: Config) -> int:
 
 
 def block_flops(config: Config, T: int) -> int:
-    """FLOPs of one block per token; attention over all T keys, as computed."""
-    return 2 * _block_parameters(config) + 4 * T * config.heads * config.head_dim
+    """FLOPs of one block per token; attention with all keys that are computed, hidden ones too."""
+    pairs = sum((end - begin) * max(end, min(config.prefix or 0, T)) for begin, end in query_groups(T))
+    return 2 * _block_parameters(config) + 4 * pairs * config.heads * config.head_dim // T
 
 
 def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
@@ -243,7 +244,7 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
     """
     wide = max(size, 4)
     heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
-    scores = 3 * config.heads * min(T, QUERY_BLOCK) * wide
+    scores = 3 * config.heads * block_size(T) * wide
     taken = 1 if config.experts is None else 2 * config.experts.active  # rows of experts are padded to blocks
     block = B * T * max(heads + scores, 3 * taken * (config.mlp_width or 0) * size)
     loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0

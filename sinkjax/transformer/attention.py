@@ -1,13 +1,17 @@
 """Attention in blocks of queries: causal, and both ways within a prefix if there is one.
 
+Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
+groups take 3/4, eight 9/16 of the work of a whole square, where a causal triangle is 1/2.
+
 Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless those of an earlier pass are kept), Q queries of a
-block, H query heads, K key-value heads, D head width.
+block, N keys that it is given, H query heads, K key-value heads, D head width.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,7 +28,13 @@ from sinkjax.probes.statistics import PairView
 from sinkjax.transformer.fused import attend_fused
 from sinkjax.transformer.tape import Tape
 
-QUERY_BLOCK = 256  # queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for
+# Queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for.
+QUERY_BLOCK = 256
+GROUPED_BLOCK = 128  # the same where there are groups of queries
+GROUPED_FROM = 512  # positions from which on there are
+MOST_GROUPS = 8  # each is compiled by itself
+
+Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
 
 def attend(
@@ -57,16 +67,16 @@ def attend(
     by_layer = isinstance(config.score_scale, tuple)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
 
-    def block(rows_Q: jax.Array, q_BHQD: jax.Array) -> tuple:
+    def block(rows_Q: jax.Array, q_BHQD: jax.Array, N: int) -> tuple:
         inner = tape.fork()
         Q = rows_Q.size
-        seen = visible_keys(rows_Q, S, window, config.prefix, tape.lengths)[:, None]
+        seen = visible_keys(rows_Q, N, window, config.prefix, tape.lengths)[:, None]
         view = PairView(tape.lengths, rows_Q, seen, q_BHQD, k_BKSD, ahead=config.prefix is not None)
         # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
         # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = (q_BHQD if config.score_scale == 1 else q_BHQD * scale).reshape(B, K, -1, D)
-        scores = soft_cap(ops.score(stacked_BKRD, k_BKSD, precision).reshape(B, H, Q, S), config.caps.scores)
-        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(S), S, w)
+        scores = soft_cap(ops.score(stacked_BKRD, k_BKSD[:, :, :N], precision).reshape(B, H, Q, N), config.caps.scores)
+        scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(N), S, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
         of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
@@ -75,15 +85,18 @@ def attend(
             of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, w)
         weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
         weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
-        out = ops.mix(weights.reshape(B, K, -1, S), v_BKSD, precision).reshape(B, H, Q, D)
+        out = ops.mix(weights.reshape(B, K, -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, D)
         out = out if extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
-    if T <= QUERY_BLOCK:
-        out, empty, record, counts = block(tape.first + jnp.arange(T), q_BHTD)
-    else:
-        out, empty, record, counts = _in_blocks(block, q_BHTD, tape)
+    axes = query_axes(tape.probe)
+    groups: list[tuple] = []
+    for begin, end in query_groups(T) if tape.kept is None else [(0, T)]:  # these begin anywhere among the keys
+        N = S if tape.kept else max(end, min(config.prefix or 0, T))
+        queries = q_BHTD[:, :, begin:end]
+        groups.append(_in_blocks(partial(block, N=N), queries, tape.first + begin, block_size(T), axes))
+    out, empty, record, counts = _together(groups, axes)
     tape.record |= _choose_queries(record, tape)
     tape.counts |= counts
     out = out.swapaxes(1, 2)
@@ -92,18 +105,36 @@ def attend(
     return out.astype(v_BSKD.dtype), empty
 
 
-def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHTD: jax.Array, tape: Tape) -> tuple:
-    """Run `block` over blocks of queries: outputs over queries are joined, all others added up as they come."""
-    T = q_BHTD.shape[2]
-    blocks = -(-T // QUERY_BLOCK)
-    padded = jnp.pad(q_BHTD, ((0, 0), (0, 0), (0, blocks * QUERY_BLOCK - T), (0, 0)))
-    first = jnp.arange(blocks) * QUERY_BLOCK
+def block_size(T: int) -> int:
+    """How many of T queries have scores at one time."""
+    return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK
 
-    axes = query_axes(tape.probe)
+
+def query_groups(T: int) -> list[tuple[int, int]]:
+    """The first query of each group, and the one behind its last.
+
+    A group has two blocks or more: XLA unrolls a loop over one, and then holds the scores of several groups at one time.
+    """
+    blocks = -(-T // block_size(T))
+    groups = 1 if T < GROUPED_FROM else min(MOST_GROUPS, max(1, blocks // 2))
+    ends = [min(blocks * (group + 1) // groups * block_size(T), T) for group in range(groups)]
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def _in_blocks(
+    block: Callable[[jax.Array, jax.Array], tuple], q_BHQD: jax.Array, begin: jax.Array | int, size: int, axes: Axes
+) -> tuple:
+    """Run `block` over blocks of the queries from position `begin` on: outputs over queries are joined, others added up."""
+    Q = q_BHQD.shape[2]
+    if Q <= size:
+        return block(begin + jnp.arange(Q), q_BHQD)
+    blocks = -(-Q // size)
+    padded = jnp.pad(q_BHQD, ((0, 0), (0, 0), (0, blocks * size - Q), (0, 0)))
+    first = jnp.arange(blocks) * size
 
     def run(start: jax.Array) -> tuple[tuple, tuple]:
-        queries = jax.lax.dynamic_slice_in_dim(padded, start, QUERY_BLOCK, axis=2)
-        out, empty, record, counts = block(tape.first + start + jnp.arange(QUERY_BLOCK), queries)
+        queries = jax.lax.dynamic_slice_in_dim(padded, start, size, axis=2)
+        out, empty, record, counts = block(begin + start + jnp.arange(size), queries)
         joined = {name: x for name, x in record.items() if name in axes}
         return (out, joined), (empty, {name: x for name, x in record.items() if name not in axes}, counts)
 
@@ -113,12 +144,26 @@ def _in_blocks(block: Callable[[jax.Array, jax.Array], tuple], q_BHTD: jax.Array
 
     def join(x: jax.Array, axis: int) -> jax.Array:
         x = jnp.moveaxis(x, 0, axis)  # [..., blocks, Q, ...]
-        x = x.reshape(*x.shape[:axis], blocks * QUERY_BLOCK, *x.shape[axis + 2 :])
-        return jax.lax.slice_in_dim(x, 0, T, axis=axis)
+        x = x.reshape(*x.shape[:axis], blocks * size, *x.shape[axis + 2 :])
+        return jax.lax.slice_in_dim(x, 0, Q, axis=axis)
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, first[0])[1])
     (empty, summed, counts), (out, joined) = jax.lax.scan(step, zeros, first)
     return join(out, 2), empty, summed | {name: join(x, axes[name]) for name, x in joined.items()}, counts
+
+
+def _together(groups: list[tuple], axes: Axes) -> tuple:
+    """What the groups of queries give, as one: joined along queries or added up, like blocks."""
+    if len(groups) == 1:
+        return groups[0]
+    outs, empties, records, counts = zip(*groups, strict=True)
+
+    def join(name: str) -> jax.Array:
+        parts = [record[name] for record in records]
+        return jnp.concatenate(parts, axis=axes[name]) if name in axes else sum(parts[1:], parts[0])
+
+    empty, count = jax.tree.map(lambda first, *more: sum(more, first), *zip(empties, counts, strict=True))
+    return jnp.concatenate(outs, axis=2), empty, {name: join(name) for name in records[0]}, count
 
 
 def _choose_queries(record: dict[str, jax.Array], tape: Tape) -> dict[str, jax.Array]:
