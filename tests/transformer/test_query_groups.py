@@ -14,7 +14,6 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, Site, Statistic, attend_self, compose, edit, mask_key, per_prompt
 from sinkjax.model.attention_bias import SinkToken
-from sinkjax.model.config import NoPosition
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.probes.statistics import PairView
@@ -106,7 +105,6 @@ def close(grouped: Any, whole: Any) -> None:
     "changes",
     [
         {"windows": (None, 9), "attention_bias": SinkToken()},
-        {"position": Alibi(), "prefix": 31},
         {"position": Learned(), "windows": (5, 12), "prefix": 3, "normaliser": NAMED["sink-logit"]},
     ],
     ids=str,
@@ -123,7 +121,7 @@ def test_everything_that_is_measured(config, both, changes: dict) -> None:
 
 def bare_run(config, normaliser, probe: Probe):
     """A function of the parameters of one layer of attention alone that runs it; and those."""
-    config = replace(config, layers=1, position=NoPosition(), normaliser=normaliser)
+    config = replace(config, layers=1, position=Alibi(), prefix=31, normaliser=normaliser)
     spec = ForwardSpec(config=config, probe=probe, logits=True)
     return lambda params: run(params, jnp.asarray(TOKENS), jnp.asarray(LENGTHS), (), spec=spec), draw(config)
 
