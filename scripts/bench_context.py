@@ -52,7 +52,7 @@ MATMUL = 2048
 
 @dataclass(frozen=True)
 class Row:
-    """At a number of positions. seconds: of one pass. ratios: to what the causal products take, one a round. temporaries: bytes."""
+    """What one pass takes, an entry a round: seconds, and ratios to what its causal products take. temporaries: in bytes."""
 
     length: int
     seconds: Sequence[float]

@@ -30,8 +30,8 @@ class PairView(View):
     """What a statistic sees at LOGITS and WEIGHTS, where the array is that of a block of queries.
 
     rows: int [Q], the positions of the queries. visible: bool [B or 1, H or 1, Q, S]. query [B, H, Q, D] and key [B, K, T, D],
-    rotated, and mapped if the normaliser has a kernel. S is T, but for the built-in statistics the first S keys stand for all T,
-    and none of these queries can see another one. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
+    rotated, and mapped if the normaliser has a kernel. Of a long prompt, a built-in statistic gets the first S of T keys, all
+    that these queries can see; any other gets all. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
     to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
     behind it, as in a prefix.
     """
