@@ -11,8 +11,8 @@ CHECKS := fuzz or kill or notebook or page or rows or wheel
 BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
-# Nearly all of the time is compilation of small programs. With the plain emitters of XLA for CPUs and LLVM's cheap passes (xla,1)
-# it takes a third to a half of the time; with LLVM at level 0 (xla,0) less again, for what depends on no number's last bits.
+# Most of the time is compilation of small programs. With the plain emitters of XLA for CPUs and LLVM's cheap passes (xla,1)
+# compiling takes less than half of the time; with LLVM at level 0 (xla,0) less again, where no number's last bits matter.
 # `make coverage` compiles the same tests as users do. An XLA that does not know a flag ends the process, so it is tried first.
 PLAIN  := --xla_cpu_use_fusion_emitters=false
 plain   = $$(XLA_FLAGS=$(PLAIN) JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
