@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import zlib
@@ -53,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("mesh"):
                 item.add_marker(pytest.mark.skip(reason="a mesh needs JAX_NUM_CPU_DEVICES=8: make mesh"))
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays to the end: the collector need not walk through it again while programs are traced."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
