@@ -13,11 +13,13 @@ BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
 # Most of the time is compilation of small programs. With the plain emitters of XLA for CPUs and LLVM's cheap passes (xla,1)
 # compiling takes less than half of the time; with LLVM at level 0 (xla,0) less again, where no number's last bits matter.
-# `make coverage` compiles the same tests as users do. An XLA that does not know a flag ends the process, so it is tried first.
+# Parity with transformers is shown as users compile (AS_IS), and `make coverage` compiles all of these tests so. An XLA that does
+# not know a flag ends the process, so it is tried first.
 PLAIN  := --xla_cpu_use_fusion_emitters=false
 plain   = $$(XLA_FLAGS=$(PLAIN) JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
 HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/report
+AS_IS  := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 # The tests of FAST and of the probes that compare with no other library, so that they need no torch.
@@ -40,7 +42,8 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
-	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(HOSTS:%=--ignore=%)
+	$(PYTEST) $(AS_IS)
+	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(AS_IS:%=--ignore=%) $(HOSTS:%=--ignore=%)
 	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(HOSTS)
 	@$(MAKE) --no-print-directory mesh
 
