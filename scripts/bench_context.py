@@ -24,7 +24,8 @@ from sections import markdown
 
 from sinkjax import Config, Probe
 from sinkjax.model import params
-from sinkjax.model.config import RMSNorm, Rope
+from sinkjax.model.config import RMSNorm
+from sinkjax.model.rotary import Rope
 from sinkjax.sweeps.job import _fingerprints
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec

@@ -71,7 +71,8 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 @pytest.fixture(scope="session")
 def tiny_config() -> Config:
     """Three layers, six query heads that share two key-value heads, a head width that is not width / heads."""
-    from sinkjax.model.config import Config, RMSNorm, Rope
+    from sinkjax.model.config import Config, RMSNorm
+    from sinkjax.model.rotary import Rope
 
     return Config(
         layers=3,

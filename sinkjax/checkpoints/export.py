@@ -16,7 +16,8 @@ from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.native import stored, write_model
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, RMSNorm, Rope, YarnScaling
+from sinkjax.model.config import Config, RMSNorm
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model

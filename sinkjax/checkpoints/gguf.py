@@ -19,8 +19,9 @@ from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.config import Config, Llama3Scaling, Rope
+from sinkjax.model.config import Config
 from sinkjax.model.rope import frequencies
+from sinkjax.model.rotary import Llama3Scaling, Rope
 
 ARCHITECTURES = ("llama", "qwen2")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sinkjax.checkpoints.fields import GREATEST, Fields, always
 from sinkjax.errors import SinkjaxError, one_of
-from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 

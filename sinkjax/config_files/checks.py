@@ -28,6 +28,11 @@ MOST = {
 MIN_QUERIES = 8  # fewer queries say little about a key: such a one is not searched for a sink
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is an int or a float, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def typed(config: Any) -> None:
     """Raise an error that names a field whose value is not of the type that it is declared with."""
     hints = get_type_hints(type(config))

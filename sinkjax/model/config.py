@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
-from sinkjax.config_files.checks import LARGEST, MOST
+from sinkjax.config_files.checks import LARGEST, MOST, is_number
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, SinkToken
@@ -20,108 +20,10 @@ from sinkjax.model.layout import LAYOUTS, Layout
 from sinkjax.model.normalisers import Normaliser, Softmax
 from sinkjax.model.norms import Norm, QueryKeyNorm, RMSNorm
 from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
+from sinkjax.model.rotary import LayerRopes, Rope
 
 NORM_PLACES = tuple(LAYOUTS)
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "gelu_bloom", "relu")
-
-
-@dataclass(frozen=True)
-class LinearScaling:
-    """Rotary frequencies divided by `factor` (position interpolation)."""
-
-    factor: float
-
-
-@dataclass(frozen=True)
-class DynamicScaling:
-    """NTK-aware base that grows with each prompt's own length once it exceeds `original_context` tokens."""
-
-    factor: float
-    original_context: int
-
-
-@dataclass(frozen=True)
-class Llama3Scaling:
-    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a linear blend in between."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_context: int
-
-
-@dataclass(frozen=True)
-class YarnScaling:
-    """YaRN (Peng et al. 2023): per-frequency blend of interpolation and extrapolation; an attention factor on the tables."""
-
-    factor: float
-    original_context: int
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    truncate: bool = True
-
-
-@dataclass(frozen=True)
-class LongScaling:
-    """LongRoPE (Ding et al. 2024): frequencies divided by `short`, or, of a prompt longer than the original context, by `long`.
-
-    factor: on the tables of cosines and sines.
-    """
-
-    short: tuple[float, ...]
-    long: tuple[float, ...]
-    original_context: int
-    factor: float
-
-
-Scaling = LinearScaling | DynamicScaling | Llama3Scaling | YarnScaling | LongScaling
-
-
-@dataclass(frozen=True)
-class Rope:
-    """Rotary position embedding, half-split pairs (i, i + dims / 2) of the first `dims` dims of each head; None: of all."""
-
-    theta: float
-    scaling: Scaling | None = None
-    dims: int | None = field(default=None, metadata=LATER)
-
-    def __post_init__(self) -> None:
-        if not _is_number(self.theta) or not self.theta > 0:
-            raise SinkjaxError(f"the rotary base must be positive, not {self.theta}")
-
-    def check(self, head_dim: int) -> None:
-        """Raise unless heads of this width can be rotated so."""
-        dims = head_dim if self.dims is None else self.dims
-        if self.dims is not None and not 2 <= dims <= head_dim:
-            raise SinkjaxError(f"rotary dims must be None or from 2 to head_dim ({head_dim}), not {dims}")
-        if dims % 2:
-            name = "head_dim" if self.dims is None else "number of dims"
-            raise SinkjaxError(f"rotary positions need an even {name}, not {dims}")
-        if isinstance(self.scaling, DynamicScaling) and dims < 4:  # its base has the exponent D / (D - 2)
-            raise SinkjaxError(f"dynamic rotary scaling needs a head_dim of at least 4, not {dims}")
-        if isinstance(self.scaling, LongScaling) and {len(self.scaling.short), len(self.scaling.long)} != {dims // 2}:
-            raise SinkjaxError(f"LongRoPE needs one short and one long factor for each of {dims // 2} rotary pairs")
-
-
-@dataclass(frozen=True)
-class LayerRopes:
-    """Rotary positions that are not the same in all layers (Gemma 3), or not in all (SmolLM3).
-
-    layers: for each layer the number of its kind, None: not rotated.
-    """
-
-    kinds: tuple[Rope, ...]
-    layers: tuple[int | None, ...]
-
-    def __post_init__(self) -> None:
-        if len({kind.dims for kind in self.kinds}) != 1:
-            raise SinkjaxError("rotary positions by layer need at least one kind, and all the same dims")
-        for kind in self.layers:
-            if kind is not None and kind not in range(len(self.kinds)):
-                raise SinkjaxError(f"rotary kind {kind} of a layer is out of range: there are {len(self.kinds)}")
 
 
 @dataclass(frozen=True)
@@ -279,7 +181,7 @@ class Config:
         if isinstance(self.attention_bias, KeyBias) and (self.attention_bias.dims or 0) > self.head_dim:
             raise SinkjaxError(f"dims of a key bias must be at most head_dim ({self.head_dim}), not {self.attention_bias.dims}")
         scales = self.score_scale if isinstance(self.score_scale, tuple) else (self.score_scale,)
-        if not all(scale is None or _is_number(scale) for scale in scales):
+        if not all(scale is None or is_number(scale) for scale in scales):
             raise SinkjaxError(f"score_scale must be a number, one for each layer, or None, not {self.score_scale!r}")
         if not all(scale is None or 0 < scale < float("inf") for scale in scales):
             raise SinkjaxError(f"score_scale must be positive, or None for 1 / sqrt(head_dim), not {self.score_scale}")
@@ -362,10 +264,6 @@ class Config:
     def identity(self) -> dict[str, Any]:
         """The architecture as JSON, as results are stored with it."""
         return {name: _identity(value) if is_dataclass(value) else value for name, value in stated(self).items()}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _refuse_size(name: str, value: Any, of: str = "an int of at least 1") -> None:

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 
 from sinkjax.model import ops, rope
 from sinkjax.model.attention_bias import KeyBias, SinkToken, ValueBias
-from sinkjax.model.config import Config, Rope
+from sinkjax.model.config import Config
 from sinkjax.model.normaliser import Given, Normaliser
+from sinkjax.model.rotary import Rope
 
 
 class ExtraKey(NamedTuple):

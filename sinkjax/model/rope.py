@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, LongScaling, Rope, YarnScaling
 
 
 def frequencies(rope: Rope, head_dim: int, lengths: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, float]:

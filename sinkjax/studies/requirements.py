@@ -31,9 +31,10 @@ PARTS = (
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.attention_bias import ValueBias
-    from sinkjax.model.config import RMSNorm, Rope
+    from sinkjax.model.config import RMSNorm
     from sinkjax.model.normalisers import Softmax
     from sinkjax.model.positions import AddedPosition, ScorePosition
+    from sinkjax.model.rotary import Rope
 
     plain = architecture.normaliser == Softmax()
     scales = architecture.score_scale if isinstance(architecture.score_scale, tuple) else (architecture.score_scale,)

@@ -17,11 +17,12 @@ from sinkjax.config_files.checks import LARGEST
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import experts, rope
-from sinkjax.model.config import Config, LayerRopes
+from sinkjax.model.config import Config
 from sinkjax.model.heads import gated_outputs, gated_values, normed_outputs
 from sinkjax.model.norms import normed_heads
 from sinkjax.model.ops import add_bias, project
 from sinkjax.model.params import Params
+from sinkjax.model.rotary import LayerRopes
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import attend

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.term import Edits
-from sinkjax.model.config import Config, DynamicScaling, LongScaling
+from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.transformer.block import block_step
 from sinkjax.transformer.forward import embed, with_sink_token
 from sinkjax.transformer.output import Trace, complete

@@ -14,7 +14,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.config import Llama3Scaling
+from sinkjax.model.rotary import Llama3Scaling
 from sinkjax.studies import run
 from sinkjax.studies.registry import Chosen
 from tests.studies.tiny import study, write_model, write_text

@@ -13,9 +13,10 @@ from sinkjax.checkpoints import native
 from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import NoPosition, Rope
+from sinkjax.model.config import NoPosition
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import OffByOne
+from sinkjax.model.rotary import Rope
 from tests.checkpoints.test_native import SCALINGS, drawn
 
 

@@ -18,7 +18,7 @@ from sinkjax.checkpoints.names import slots
 from sinkjax.checkpoints.stream import check_names
 from sinkjax.checkpoints.tensors import Tensor
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import LinearScaling, Llama3Scaling, YarnScaling
+from sinkjax.model.rotary import LinearScaling, Llama3Scaling, YarnScaling
 from tests.checkpoints.files import (
     GGUF_METADATA,
     LLAMA,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.errors import SinkjaxError
-from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.config import Config
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 from tests.checkpoints.files import LLAMA, MISTRAL, QWEN2, SIZES, without
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}

@@ -18,9 +18,10 @@ from sinkjax.data.corpora import packaged_documents
 from sinkjax.data.vocabulary import train_bpe
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.config import Config, DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
+from sinkjax.model.config import Config
 from sinkjax.model.heads import HeadGate
 from sinkjax.model.normalisers import NAMED, ClippedSoftmax, Normaliser
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, YarnScaling
 from sinkjax.tasks.trigger.task import OneOf
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.model.variants import bare

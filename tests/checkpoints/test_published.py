@@ -4,7 +4,7 @@ import pytest
 
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.model import params
-from sinkjax.model.config import Llama3Scaling
+from sinkjax.model.rotary import Llama3Scaling
 
 SHARED = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "torch_dtype": "float16", "bos_token_id": 1}
 LLAMA_7B = SHARED | {

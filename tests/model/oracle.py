@@ -8,8 +8,8 @@ from math import erf
 import numpy as np
 
 from sinkjax import Config
-from sinkjax.model.config import Rope
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
+from sinkjax.model.rotary import Rope
 
 ACTIVATION: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),

@@ -15,8 +15,9 @@ from sinkjax import Config, Probe, SinkjaxError
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params, rope
 from sinkjax.model.attention_bias import KeyBias, KeyValueBias, SinkToken, ValueBias
-from sinkjax.model.config import RMSNorm, Rope
+from sinkjax.model.config import RMSNorm
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.rotary import Rope
 from tests.model.variants import bare, draw
 
 T = 9

@@ -13,7 +13,8 @@ import pytest
 import sinkjax
 from sinkjax import Probe, SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.config import DynamicScaling, RMSNorm, Rope
+from sinkjax.model.config import RMSNorm
+from sinkjax.model.rotary import DynamicScaling, Rope
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "layers must be an int of at least 1, not 0": {"layers": 0},

@@ -16,8 +16,9 @@ import sinkjax
 from sinkjax import Capture, Config, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
-from sinkjax.model.config import RMSNorm, Rope
+from sinkjax.model.config import RMSNorm
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
+from sinkjax.model.rotary import Rope
 from tests.model.variants import bare, draw
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 5}

@@ -9,8 +9,8 @@ import pytest
 import sinkjax
 from sinkjax import Config, Probe
 from sinkjax.model import params, rope
-from sinkjax.model.config import Rope
 from sinkjax.model.normalisers import NAMED
+from sinkjax.model.rotary import Rope
 from tests.model.variants import bare, draw
 
 T = 9

@@ -14,9 +14,10 @@ from sinkjax import Capture, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
 from sinkjax.model.attention_bias import SinkToken
-from sinkjax.model.config import NoPosition, Rope
+from sinkjax.model.config import NoPosition
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
+from sinkjax.model.rotary import Rope
 from tests.model import oracle
 from tests.model.variants import bare, draw
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from sinkjax.model import rope
-from sinkjax.model.config import DynamicScaling, LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
+from sinkjax.model.rotary import DynamicScaling, LinearScaling, Llama3Scaling, Rope, Scaling, YarnScaling
 from tests.model.reference import without_float32_casts
 
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}

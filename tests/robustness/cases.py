@@ -105,7 +105,8 @@ def names(home: Path) -> dict[str, Any]:
     from sinkjax.analysis import intervals, metrics
     from sinkjax.data.corpora import passages
     from sinkjax.model import params
-    from sinkjax.model.config import Config, RMSNorm, Rope
+    from sinkjax.model.config import Config, RMSNorm
+    from sinkjax.model.rotary import Rope
     from sinkjax.studies.papers.kiya.mask import Mask
     from sinkjax.studies.run import run
     from sinkjax.tasks import load_runs, train

@@ -19,7 +19,8 @@ import numpy as np
 import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params
-from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.model.config import Config, RMSNorm
+from sinkjax.model.rotary import Rope
 from sinkjax.sweeps import plan, run
 
 plan.TOKENS_PER_CALL = {"cpu": 1}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sinkjax.model import params
-from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.model.config import Config, RMSNorm
+from sinkjax.model.rotary import Rope
 from sinkjax.sweeps.job import _fingerprints
 
 

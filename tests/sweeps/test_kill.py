@@ -22,7 +22,8 @@ import numpy as np
 import sinkjax
 from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
-from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.model.config import Config, RMSNorm
+from sinkjax.model.rotary import Rope
 
 config = Config(layers=6, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
                 norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)

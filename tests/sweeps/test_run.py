@@ -14,7 +14,8 @@ import sinkjax
 from sinkjax import Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.model import params as parameters
-from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.model.config import Config, RMSNorm
+from sinkjax.model.rotary import Rope
 from sinkjax.sweeps.store import Store
 from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, count_traces, model_of, prompts
 

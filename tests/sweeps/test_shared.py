@@ -75,7 +75,7 @@ def test_what_a_probe_asks_of_skipped_layers_is_the_baselines(tiny_config, tiny_
 
 
 def test_a_window_and_a_scaling_by_length_are_shared_rightly(tiny_config, tiny_params):
-    from sinkjax.model.config import DynamicScaling, Rope
+    from sinkjax.model.rotary import DynamicScaling, Rope
 
     config = replace(tiny_config, windows=(4, None, 3), position=Rope(10_000.0, DynamicScaling(2.0, 8)))
     edits = [sinkjax.add_logit(2, 3.0, layers=layer) for layer in range(LAYERS)]

@@ -11,8 +11,9 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, SinkjaxError, Site
 from sinkjax.model import params
-from sinkjax.model.config import Config, RMSNorm, Rope
+from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.positions import Learned
+from sinkjax.model.rotary import Rope
 from sinkjax.sweeps.plan import block_flops
 from tests.model import oracle
 from tests.model.variants import bare, draw

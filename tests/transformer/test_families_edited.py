@@ -13,10 +13,11 @@ from sinkjax import Capture, Config, Edit, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import lacks
 from sinkjax.model import params
-from sinkjax.model.config import Caps, Rope
+from sinkjax.model.config import Caps
 from sinkjax.model.experts import Experts
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
+from sinkjax.model.rotary import Rope
 from sinkjax.probes.statistics import expert_load
 from sinkjax.transformer.block import mlp
 from sinkjax.transformer.spec import ForwardSpec

@@ -13,7 +13,7 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Probe, Site, add_logit, attend_self, compose, edit, mask_key, swap_embeddings
 from sinkjax.model import params
-from sinkjax.model.config import DynamicScaling, Rope
+from sinkjax.model.rotary import DynamicScaling, Rope
 
 EVERYTHING = Probe(
     **{field.name: True for field in dataclasses.fields(Probe) if field.type == "bool"},

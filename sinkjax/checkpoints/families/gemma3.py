@@ -10,7 +10,7 @@ from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES
 from sinkjax.checkpoints.family import Family, Published, decoder, window, windows
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.hf_rope import rope_of
-from sinkjax.model.config import LayerRopes
+from sinkjax.model.rotary import LayerRopes
 
 TENSORS = gemma2.TENSORS | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
 

@@ -17,7 +17,7 @@ from sinkjax.checkpoints.family import (
     windows,
 )
 from sinkjax.checkpoints.fields import Fields, always
-from sinkjax.model.config import LayerRopes
+from sinkjax.model.rotary import LayerRopes
 
 
 def read(fields: Fields) -> dict[str, Any]:

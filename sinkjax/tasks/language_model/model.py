@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from sinkjax.model import params as model_params
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
-from sinkjax.model.config import Config, NoPosition, Position, RMSNorm, Rope
+from sinkjax.model.config import Config, NoPosition, Position, RMSNorm
 from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser
 from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
+from sinkjax.model.rotary import Rope
 from sinkjax.probes.probe import Probe
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.transformer.fused import check_fused

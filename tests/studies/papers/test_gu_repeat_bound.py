@@ -12,8 +12,9 @@ import xarray
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import rope
-from sinkjax.model.config import Config, DynamicScaling, Rope, YarnScaling
+from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.model.rotary import DynamicScaling, Rope, YarnScaling
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.studies.papers.gu import _repeated as repeated
 from sinkjax.studies.papers.gu.repeat_bound import STUDY, RepeatBound

@@ -20,7 +20,8 @@ import sinkjax
 from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
 from sinkjax.model import rope
-from sinkjax.model.config import Config, DynamicScaling
+from sinkjax.model.config import Config
+from sinkjax.model.rotary import DynamicScaling
 from sinkjax.probes.probe import Capture, Probe
 
 if TYPE_CHECKING:
