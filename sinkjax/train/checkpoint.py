@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,10 +33,11 @@ class Checkpoints:
 
     def __init__(self, folder: Path, look_only: bool = False):
         self.path = (folder / CHECKPOINTS).absolute()
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if look_only else 1, cleanup_tmp_directories=not look_only, create=not look_only
-        )
+        options = ocp.CheckpointManagerOptions(max_to_keep=None if look_only else 1, create=not look_only)
         try:
+            # What a kill left. Orbax would do it in a thread that nothing waits for.
+            for left in () if look_only else self.path.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+                shutil.rmtree(left)
             self._manager = ocp.CheckpointManager(self.path, options=options)
         except OSError as error:
             raise cannot_write(self.path, error) from error

@@ -74,7 +74,8 @@ def train(
     claim(folder, task)
     with contextlib.ExitStack() as stack:
         stack.enter_context(alone(folder))
-        checkpoints = stack.enter_context(Checkpoints(folder))
+        with interruption.held():  # so that it is closed, whatever comes
+            checkpoints = stack.enter_context(Checkpoints(folder))
         found = checkpoints.restore(state)
         if found:
             state = found[0]

@@ -180,6 +180,16 @@ def test_what_was_changed_behind_its_back_is_refused(done, tmp_path):
         load_runs(tmp_path / "state")
 
 
+def test_what_a_kill_left_of_a_checkpoint_is_cleared(done, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "out")
+    left = tmp_path / "out" / "checkpoints" / "7.orbax-checkpoint-tmp"
+    left.mkdir()
+    (left / "state").write_text("half")
+    again = train(SMALL, tmp_path / "out", progress=False)
+    assert not left.exists()
+    np.testing.assert_array_equal(params_of(again)["w"], params_of(done)["w"])
+
+
 def test_a_training_that_was_not_finished_is_not_read_as_one(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "call", interrupted(loop.call, after=3))
     with pytest.raises(KeyboardInterrupt):
