@@ -110,10 +110,12 @@ def test_two_processes_that_begin_one_store_share_its_calls(tmp_path):
     races(2, 4, tmp_path)
 
 
-@pytest.mark.kill
-@pytest.mark.parametrize("count", [2, 3])
-def test_many_races_end_with_one_sound_store(tmp_path, count):
-    races(count, 20, tmp_path)
+@pytest.mark.parametrize(
+    ("count", "rounds"),
+    [pytest.param(3, 5, marks=pytest.mark.kill), *(pytest.param(count, 20, marks=pytest.mark.battery) for count in (2, 3))],
+)
+def test_many_races_end_with_one_sound_store(tmp_path, count, rounds):
+    races(count, rounds, tmp_path)
 
 
 @pytest.mark.kill
