@@ -26,7 +26,7 @@ from sinkjax import Config, Probe
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm
 from sinkjax.model.rotary import Rope
-from sinkjax.sweeps.job import _fingerprints
+from sinkjax.sweeps.job import fingerprints
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -107,7 +107,7 @@ def causal_flops(config: Config, length: int) -> int:
 def fingerprint_bytes() -> tuple[int, int]:
     """Bytes that the fingerprint of all of SmolLM2's weights takes beside them, and theirs."""
     tree = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(SMOLLM2))
-    memory = _fingerprints.lower(tree).compile().memory_analysis()
+    memory = fingerprints.lower(tree).compile().memory_analysis()
     return memory.temp_size_in_bytes, memory.argument_size_in_bytes
 
 

@@ -60,7 +60,7 @@ def to_frame(
     Returns:
         A column for each axis that is left (`edit`, `layer`, ...) with its labels, and one named as the measure. With `over`, the
         columns mean, low, high and n stand for it (`sinkjax.intervals.intervals`): values that are undefined or were never
-        reached are left out, n are not; an end that does not exist is NaN.
+        reached are left out, and n counts the others; an end that does not exist is NaN.
 
     Raises:
         SinkjaxError: The measure is unknown, or the result does not hold what it needs; it has no axis `over`, or takes no

@@ -155,7 +155,7 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
     """Model, device and versions behind some numbers, as JSON. params: the model's own, where they were placed elsewhere."""
     from sinkjax import __version__
 
-    leaves = jax.tree.leaves(_fingerprints(model.params if params is None else params))
+    leaves = jax.tree.leaves(fingerprints(model.params if params is None else params))
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
     return {
         "model": dict(model.source),
@@ -196,7 +196,7 @@ def digest(*parts: Any) -> str:
 
 
 @jax.jit
-def _fingerprints(params: Params) -> Params:
+def fingerprints(params: Params) -> Params:
     """A uint32 for each leaf that depends on every bit and its place and, being exact, not on devices or the order of sums.
 
     In pieces, as XLA holds the words of what is summed at one time.
