@@ -3,33 +3,44 @@
     sinkjax run pretrain/mini --text FOLDER_OF_BOOKS
     python scripts/pretrain_tables.py results/pretrain/mini
 
-The folders are those of studies, finished or not; everything is made anew from what is there. A study of which there is no folder
-keeps its table; one that was never run has the paper's numbers alone, made anew from its file, and says so.
+The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept in
+docs/pretraining-logs, and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
+machines (`--seed 3 --seeds 2`, `--seed 5 --seeds 3`). At another size a table shows what its folder holds. A study of which
+nothing is kept and no folder given keeps its table; one that was never run has the paper's numbers alone, and says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from sections import markdown, write_section
 
-from sinkjax.config_files.files import shipped
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import shipped, write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
 from sinkjax.report.table import table
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.papers import pretrain
 from sinkjax.studies.papers._pretrain.config import Ablation
+from sinkjax.studies.papers._pretrain.measure import so_far
+from sinkjax.studies.papers._pretrain.trainings import trainings
 from sinkjax.studies.registry import choose
 from sinkjax.studies.run import section_of
+from sinkjax.train import log
+from sinkjax.train.config import DIVERGED
 
+LOGS = Path(__file__).resolve().parents[1] / "docs" / "pretraining-logs"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
 HEAD = "# The pretraining lab"
 NONE = ("", "-")  # cells that hold nothing
 NOT_RUN = "Not run."
 WIDTH = 130
+FREE = {"seed", "seeds", "text", "mesh", "micro_batch", "together"}  # fields of a training that may differ between its seeds
 
 
 def main() -> None:
@@ -37,14 +48,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="*", help="the folders of studies")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--logs", type=Path, default=LOGS, help="where the logs of finished runs are kept")
     options = parser.parse_args()
     try:
-        found = dict(read(folder) for folder in options.folders)
+        found = dict(filter(None, (read(folder, options.logs) for folder in options.folders)))
     except SinkjaxError as error:
         parser.error(str(error))
     page = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     for name, config in studies().items():
-        if name not in found and not was_run(page, name):
+        if stores := kept(config, options.logs):
+            found[name] = assemble(pretrain.STUDY, config, stores)
+        elif name not in found and not was_run(page, name):
             found[name] = assemble(pretrain.STUDY, config, {})
     for name, section in found.items():
         write_section(options.out, name, text(section), HEAD)
@@ -60,18 +74,67 @@ def studies() -> dict[str, Ablation]:
 def was_run(page: str, name: str) -> bool:
     """Whether a page has numbers of our own in a study's table."""
     section = page.partition(f"<!-- begin {name} -->")[2].partition(f"<!-- end {name} -->")[0]
-    return bool(section) and f"\n{NOT_RUN}\n" not in section
+    return bool(section.strip()) and f"\n{NOT_RUN}\n" not in section
 
 
-def read(folder: Path) -> tuple[str, Section]:
-    """The marker of a study's table, and what its folder holds. Errors: a folder of something else."""
+def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
+    """Keep the finished runs of a study's folder; of another size than its file's, the marker of its table and what it holds.
+
+    Errors: a folder of something else; runs of other settings, or on another text, than those that are kept.
+    """
     chosen = choose(str(folder))
     if chosen.experiment != "pretrain":
         raise SinkjaxError(f"{folder} is no study of pretraining, but of {chosen.experiment}")
-    section = section_of(chosen, folder)
-    own = {name: config.size for name, config in studies().items()}
-    larger = chosen.config.size != own.get(section.study, chosen.config.size)
-    return section.study + (f" at {chosen.config.size}" if larger else ""), section
+    name = f"pretrain/{chosen.config.name}"
+    own = studies().get(name)
+    if own is None or chosen.config.size != own.size:
+        section = section_of(chosen, folder)
+        return section.study + f" at {chosen.config.size}" * (own is not None), section
+    for spec in trainings(own):
+        if (folder / spec.name / log.LOG).is_file():
+            keep(folder / spec.name, logs / own.name / spec.name, documents.plain(documents.fields(spec.training)))
+    return None
+
+
+def kept(config: Ablation, logs: Path) -> dict[str, Any]:
+    """The evaluations of the runs of a study that are kept, by row."""
+    found = {spec.name: so_far(logs / config.name / spec.name) for spec in config.here}
+    return {name: data for name, data in found.items() if data is not None}
+
+
+def keep(folder: Path, home: Path, stated: dict[str, Any]) -> None:
+    """Add the finished runs of a training to those that are kept, in the order of their seeds; a seed given again replaces.
+
+    Errors: another training than stated, or on another text than what is kept.
+    """
+    first, lines = log.read(folder)
+    for name, value in stated.items():
+        if name not in FREE and first["config"].get(name, value) != value:
+            raise SinkjaxError(f"{folder} was trained with {name} {first['config'][name]!r}, and its study states {value!r}")
+    runs = finished(first, lines)
+    if not runs:
+        return
+    first["config"]["text"] = Path(first["config"]["text"] or "").name  # not where it lies
+    if (home / log.LOG).is_file():
+        former, others = log.read(home)
+        if former["data"]["corpus"] != first["data"]["corpus"]:
+            raise SinkjaxError(f"{folder} was trained on another text than the runs in {home}")
+        runs = finished(former, others) | runs
+    seeds = sorted(runs)
+    first["config"] |= {"seed": seeds[0], "seeds": len(seeds)}
+    first["runs"] = [{**runs[seed][0], "run": number} for number, seed in enumerate(seeds)]
+    body = [{**line, "run": number} for number, seed in enumerate(seeds) for line in runs[seed][1]]
+    write(home / log.LOG, "".join(json.dumps(entry) + "\n" for entry in (first, *body)))
+
+
+def finished(first: dict[str, Any], lines: list[dict[str, Any]]) -> dict[int, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The runs of a log that made all steps or diverged, by seed: what they are, and their evaluations."""
+    found = {}
+    for run in first["runs"]:
+        own = [line for line in lines if line["run"] == run["run"]]
+        if own and (own[-1]["status"] == DIVERGED or own[-1]["step"] == first["config"]["steps"]):
+            found[run["seed"]] = (run, own)
+    return found
 
 
 def text(section: Section) -> str:

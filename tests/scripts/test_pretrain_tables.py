@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 
 from sinkjax.config_files import documents
 from sinkjax.studies.registry import choose
+from sinkjax.train.log import LOG, read
 from tests.studies.papers.pretrain.logs import curve, log
 
 ROOT = Path(__file__).parents[2]
+STEPS = 3000  # those that the studies state
 
 
 @pytest.fixture
@@ -25,56 +28,97 @@ def script(monkeypatch: pytest.MonkeyPatch) -> dict:
 def folder(tmp_path: Path) -> Path:
     """A study of which one row goes on and one is finished."""
     out = tmp_path / "out"
-    log(out / "decay-0", [*curve(0, [5.0, 4.0], 0.2), *curve(1, [5.0, 4.2], 0.4)])
-    log(out / "decay-0.5", curve(0, [5.0, 4.0, 3.0], 0.2)[:2])
+    log(out / "decay-0", [*curve(0, [5.0, 4.0], 0.2, STEPS), *curve(1, [5.0, 4.2], 0.4, STEPS)], STEPS)
+    log(out / "decay-0.5", curve(0, [5.0, 4.0, 3.0], 0.2, STEPS)[:2], STEPS)
     (out / "config.yaml").write_text(documents.write("pretrain", choose("pretrain/gu-weight-decay").config))
     return out
 
 
-def run(script: dict, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+def run(script: dict, monkeypatch: pytest.MonkeyPatch, page: Path, *arguments: str) -> str:
+    """What the page holds after the script has run, with logs beside it."""
+    arguments += ("--out", str(page), "--logs", str(page.parent / "logs"))
     monkeypatch.setattr(sys, "argv", ["pretrain_tables.py", *arguments])
     script["main"]()
+    return page.read_text()
 
 
 def test_what_was_run_stands_beside_the_paper_and_stays_there(script, folder, tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    run(script, monkeypatch, str(folder), "--out", str(page))
-    first = page.read_text()
+    first = run(script, monkeypatch, page, str(folder))
     assert "| decay 0 | 2 of 2 | 30.0 [-97.1, 157] | 15.2 | 4.10 [2.83, 5.37] | 3.72 |" in first
     assert "| decay 0.1 | not run | - | 18.18 | - | 3.73 |" in first
-    assert "Decay 0.5: seed 0 going on at step 50." in " ".join(first.split())
-    run(script, monkeypatch, "--out", str(page))
-    assert page.read_text() == first  # without a folder a table stays as it is
+    assert "| decay 0.5 | not run |" in first  # its run is not finished
+    assert run(script, monkeypatch, page) == first  # from what is kept
+
+
+def test_seeds_that_are_trained_later_join_those_that_are_kept(script, folder, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    run(script, monkeypatch, page, str(folder))
+    for entry in (folder / "decay-0").iterdir():
+        entry.unlink()
+    (folder / "decay-0").rmdir()
+    again, new = curve(1, [5.0, 4.4], 0.4, STEPS), curve(7, [5.0, 4.0], 0.6, STEPS)
+    log(folder / "decay-0", [*again, *new], STEPS)
+    assert "| decay 0 | 3 of 3 | 40.0" in run(script, monkeypatch, page, str(folder))
+    first, lines = read(tmp_path / "logs" / "gu-weight-decay" / "decay-0")
+    assert [entry["seed"] for entry in first["runs"]] == [0, 1, 7]
+    assert [(entry["run"], entry["seed"], entry["loss"]) for entry in lines if entry["step"] == STEPS] == [
+        (0, 0, 4.0),
+        (1, 1, 4.4),  # the later one
+        (2, 7, 4.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 100}, "was trained with steps 100, and its study states 3000"),
+        ({"weight_decay": 0.2}, "was trained with weight_decay 0.2, and its study states 0"),
+        ({"corpus": "other"}, "was trained on another text than the runs in"),
+    ],
+)
+def test_runs_of_another_study_are_not_mixed_in(script, folder, tmp_path, monkeypatch, capsys, change, message):
+    page = tmp_path / "page.md"
+    run(script, monkeypatch, page, str(folder))
+    path = folder / "decay-0" / LOG
+    first, *lines = path.read_text().splitlines()
+    header = json.loads(first)
+    if "corpus" in change:
+        header["data"] = change
+    else:
+        header["config"] |= change
+    path.write_text("\n".join([json.dumps(header), *lines]) + "\n")
+    with pytest.raises(SystemExit):
+        run(script, monkeypatch, page, str(folder))
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_study_that_was_not_run_says_so(script, tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    run(script, monkeypatch, "--out", str(page))
-    begin = page.read_text().index("<!-- begin pretrain/gu-batch -->")
-    assert "Not run." in page.read_text()[begin:].split("| row |")[0]
-    assert "| batch / 2 | not run | 17.19 | 3.78 |" in page.read_text()
+    text = run(script, monkeypatch, page)
+    begin = text.index("<!-- begin pretrain/gu-batch -->")
+    assert "Not run." in text[begin:].split("| row |")[0]
+    assert "| batch / 2 | not run | 17.19 | 3.78 |" in text
 
 
 def test_a_study_that_was_not_run_follows_its_file(script, tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    run(script, monkeypatch, "--out", str(page))
-    whole = page.read_text()
+    whole = run(script, monkeypatch, page)
     page.write_text(whole.replace("| batch / 2 | not run | 17.19 | 3.78 |\n", ""))
-    run(script, monkeypatch, "--out", str(page))
-    assert page.read_text() == whole
+    assert run(script, monkeypatch, page) == whole
 
 
-def test_another_size_has_a_table_of_its_own(script, folder):
+def test_another_size_has_a_table_of_its_own(script, folder, tmp_path):
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("size: mini", "size: 60m"))
-    assert script["read"](folder)[0] == "pretrain/gu-weight-decay at 60m"
+    assert script["read"](folder, tmp_path / "logs")[0] == "pretrain/gu-weight-decay at 60m"
 
 
 def test_what_is_no_study_is_refused(script, tmp_path, monkeypatch, capsys):
     chosen = choose("trigger/sizes")
     (tmp_path / "config.yaml").write_text(documents.write(chosen.experiment, chosen.config))
     with pytest.raises(SystemExit):
-        run(script, monkeypatch, str(tmp_path))
+        run(script, monkeypatch, tmp_path / "page.md", str(tmp_path))
     assert "is no study of pretraining, but of trigger/sizes" in capsys.readouterr().err
 
 

@@ -45,6 +45,7 @@ def log(folder: Path, lines: Sequence[dict[str, Any]], steps: int = 100, normali
         "config": {"steps": steps, "normaliser": normaliser, "dtype": "float32", "text": "packaged"},
         "runs": [{"run": run, "seed": run, "learning_rate": 0.1, "variant": "softmax"} for run in runs],
         "parameters": 1234,
+        "data": {"corpus": "c0de"},
         "devices": "1 x cpu",
         "versions": {"jax": "0"},
         "intervals_over": "initialisations and data",
