@@ -58,10 +58,10 @@ def last_seed(config: Any) -> None:
 
 
 def above(config: Any, **bounds: float) -> None:
-    """Raise an error that names a field that is no number above its bound."""
+    """Raise an error that names a field that is no number above its bound; None passes."""
     for name, bound in bounds.items():
         value = getattr(config, name)
-        if not bound < value < math.inf:
+        if value is not None and not bound < value < math.inf:
             raise SinkjaxError(f"{name} must be above {bound}{', and finite' * (value == math.inf)}, not {value}")
 
 

@@ -32,7 +32,8 @@ NormaliserName = Literal[
     "mlp-kernel-max",
 ]
 PositionName = Literal["rope", "none", "sinusoidal", "learned", "alibi", "relative", "bucket"]
-NormPlaceName = Literal["pre", "post", "sandwich", "none"]
+NormPlaceName = Literal["pre", "post", "sandwich", "output", "parallel", "parallel-shared", "none"]
+NormName = Literal["rms", "layer"]
 MLPName = Literal["swiglu", "geglu", "reglu", "silu", "gelu", "relu"]
 GateName = Literal["none", "head", "element", "value", "shared", "constant", "non-sparse"]
 HeadNormName = Literal["none", "shared", "head", "head-offset"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sinkjax.config_files.checks import above, at_least, only_for, typed
+from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import (
     AttentionBiasName,
@@ -15,6 +16,7 @@ from sinkjax.model.names import (
     HeadNormName,
     MLPName,
     NormaliserName,
+    NormName,
     NormPlaceName,
     PositionName,
     Precision,
@@ -48,10 +50,17 @@ class Architecture:
     relative: learned, by T5's buckets; bucket: the index of the bucket itself)"""
     rope_theta: float = 10_000.0
     """base of rotary positions"""
+    rope_dims: int | None = field(default=None, metadata=LATER)
+    """first dims of each head that are rotated, by default all"""
     norm: NormPlaceName = "pre"
-    """RMSNorms before attention and MLP and at the end (pre), after each sum, before and after each part, or nowhere"""
+    """norms before attention and MLP and at the end (pre), after each sum (post), before and after each part (sandwich), after
+    each part (output), or nowhere; attention and MLP side by side, each with its norm (parallel) or with one (parallel-shared)"""
+    norm_type: NormName = field(default="rms", metadata=LATER)
+    """RMSNorm, or LayerNorm with a gain and a bias"""
     norm_eps: float = 1e-5
     """epsilon of the norms"""
+    biases: bool = field(default=False, metadata=LATER)
+    """whether the projections of attention and MLP have biases"""
     normaliser: NormaliserName = "softmax"
     """function from scores to attention weights"""
     alpha: float | None = None
@@ -66,6 +75,12 @@ class Architecture:
     """RMSNorm of each head's output: with one gain for all heads, with a gain, or a gain and an offset, for each"""
     qk_norm: bool = False
     """RMSNorm of each head's queries and keys"""
+    qk_norm_joint: bool = field(default=False, metadata=LATER)
+    """that RMSNorm is over the queries, or the keys, of all heads together (OLMo 2)"""
+    score_cap: float | None = field(default=None, metadata=LATER)
+    """soft cap c tanh(x / c) on scores, by default none"""
+    logit_cap: float | None = field(default=None, metadata=LATER)
+    """soft cap on the logits of tokens, by default none"""
     window: int | None = None
     """last keys that a query sees, itself included, in every layer; by default all"""
     attention_bias: AttentionBiasName = "none"
@@ -90,8 +105,11 @@ class Architecture:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, layers=1, width=1, heads=1, kv_heads=1, head_dim=1, mlp_width=1, window=1)
-        above(self, rope_theta=0, norm_eps=0)
-        only_for(self, "rope_theta", self.position == "rope", f"the position 'rope', not for {self.position!r}")
+        at_least(self, rope_dims=2)
+        above(self, rope_theta=0, norm_eps=0, score_cap=0, logit_cap=0)
+        for name in ("rope_theta", "rope_dims"):
+            only_for(self, name, self.position == "rope", f"the position 'rope', not for {self.position!r}")
+        only_for(self, "qk_norm_joint", self.qk_norm, "models with qk_norm")
         for name, of in (("alpha", ("scaled",)), ("p", ("softmax-p", "sigmoid-p"))):
             if getattr(self, name) is not None and self.normaliser not in of:
                 raise SinkjaxError(f"{name} is for the normaliser {' or '.join(map(repr, of))}, not for {self.normaliser!r}")

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from sinkjax.model import params as model_params
 from sinkjax.model.attention_bias import AttentionBias, KeyBias, KeyValueBias, SinkToken, ValueBias
-from sinkjax.model.config import Config, NoPosition, Position, RMSNorm
+from sinkjax.model.config import Caps, Config, NoPosition, Position
 from sinkjax.model.heads import ConstantGate, ElementGate, Gate, HeadGate, HeadNorm, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.normalisers import NAMED, Normaliser
+from sinkjax.model.norms import AllHeads, LayerNorm, QueryKeyNorm, RMSNorm
 from sinkjax.model.params import Leaf, Params
 from sinkjax.model.positions import Alibi, BucketIndex, Learned, RelativeBias, Sinusoidal
 from sinkjax.model.rotary import Rope
@@ -29,6 +30,7 @@ POSITIONS: dict[str, Position] = {
     "relative": RelativeBias(),
     "bucket": BucketIndex(),
 }
+NORMS = {"rms": RMSNorm, "layer": LayerNorm}
 GATES: dict[str, Gate | None] = {
     "none": None,
     "head": HeadGate(),
@@ -59,9 +61,9 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         mlp_width=config.mlp_width,
         vocab_size=vocab_size,
         context=context,
-        norm=None if config.norm == "none" else RMSNorm(config.norm_eps),
+        norm=None if config.norm == "none" else NORMS[config.norm_type](config.norm_eps),
         norm_place="pre" if config.norm == "none" else config.norm,
-        position=Rope(config.rope_theta) if config.position == "rope" else POSITIONS[config.position],
+        position=Rope(config.rope_theta, dims=config.rope_dims) if config.position == "rope" else POSITIONS[config.position],
         activation=GATED.get(config.mlp, config.mlp),
         gated_mlp=config.mlp in GATED,
         summed_heads=config.summed_heads,
@@ -71,7 +73,11 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         normaliser=_normaliser(config),
         gate=GATES[config.gate],
         head_norm=HEAD_NORMS[config.head_norm],
-        qk_norm=RMSNorm(config.norm_eps) if config.qk_norm else None,
+        qk_norm=_qk_norm(config),
+        qkv_bias=config.biases,
+        out_bias=config.biases,
+        mlp_bias=config.biases,
+        caps=Caps(config.score_cap, config.logit_cap),
         attention_bias=_attention_bias(config),
     )
     if config.attention_impl == "fused":
@@ -90,6 +96,13 @@ def _attention_bias(config: Architecture) -> AttentionBias | None:
         case "v":
             return ValueBias(config.bias_shared)
     return None
+
+
+def _qk_norm(config: Architecture) -> QueryKeyNorm | None:
+    if not config.qk_norm:
+        return None
+    norm = RMSNorm(config.norm_eps)
+    return AllHeads(norm) if config.qk_norm_joint else norm
 
 
 def _normaliser(config: Architecture) -> Normaliser:
