@@ -1,0 +1,238 @@
+"""Measure long prompts, a sweep and trainings on a GPU or TPU, beside the rate of a matrix product there: docs/benchmarks.md.
+
+    python scripts/bench_accelerator.py             about eight minutes on one accelerator; without one, a table that says so
+    python scripts/bench_accelerator.py --quick     a smoke run of small cases on any device; prints and writes nothing
+
+The peer, transformers with eager attention and hooks, is measured where PyTorch finds the same device. Weights are random.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from bench_context import causal_flops
+from bench_peers import command, pretrain_sinkjax, trigger_sinkjax
+from bench_peers.command import say, span
+from sections import markdown
+
+import sinkjax
+from sinkjax.studies.papers._pretrain.sizes import SIZES
+
+PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
+SHORT, LONG = 0.50, 0.40  # goals of a forward: the share of the rate that products reach, up to 2k positions and beyond
+SWEEP = 5.0  # times as fast as transformers
+STEPS = {"60m": 0.35, "1b": 0.50}  # goals of a training step, as shares
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run. tokens: of one call of the forward, in as many prompts as that makes. product: the side of a square matrix."""
+
+    model: str
+    dtype: str
+    lengths: tuple[int, ...]
+    tokens: int
+    prompts: int
+    product: int
+    rounds: int
+    seeds: int
+    steps: int
+    shapes: dict[str, dict[str, Any]]
+
+
+def training_shape(size: str, **otherwise: Any) -> dict[str, Any]:
+    """A micro-batch of a size of the pretraining lab, on random tokens."""
+    fields = SIZES[size].fields
+    names = ("layers", "width", "heads", "mlp_width", "context", "compute_dtype")
+    small = {"batch": fields.get("micro_batch", fields["batch"]), "vocabulary": fields.get("vocab_size", 2048)}
+    return {name: fields[name] for name in names if name in fields} | small | otherwise
+
+
+FULL = Case(
+    model="untrained:llama-3.2-3b",
+    dtype="bfloat16",
+    lengths=(64, 512, 2048, 8192, 32_768),
+    tokens=32_768,
+    prompts=16,
+    product=8192,
+    rounds=3,
+    seeds=64,
+    steps=600,
+    shapes={"60m": training_shape("60m"), "1b": training_shape("1b", remat=True)},
+)
+QUICK = Case(
+    model="mini-sink",
+    dtype="float32",
+    lengths=(16, 64),
+    tokens=64,
+    prompts=2,
+    product=256,
+    rounds=1,
+    seeds=2,
+    steps=200,
+    shapes={"60m": training_shape("mini", layers=1, context=32, batch=2)},
+)
+
+Row = list[str]
+NOT_MEASURED = "not measured"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write or print the section."""
+    options = command.parser(__doc__, "bench_accelerator", "small cases on any device").parse_args(arguments)
+    case = QUICK if options.quick else FULL
+    there = options.quick or jax.default_backend() != "cpu"
+    command.publish(section(case, list(measure(case)) if there else list(not_measured(case)), there), options)
+
+
+def not_measured(case: Case) -> Iterator[Row]:
+    """The rows of a machine without an accelerator."""
+    for length in case.lengths:
+        yield [f"forward, {length:,} positions", NOT_MEASURED, "", share(goal_of(length))]
+    yield ["mask sweep, sinkjax", NOT_MEASURED, "", ""]
+    yield ["mask sweep, transformers", NOT_MEASURED, "", f"{SWEEP:g} times as long"]
+    yield [f"trigger task, {case.seeds} seeds, a step of one", NOT_MEASURED, "", ""]
+    for size in case.shapes:
+        yield [f"{size}, loss and gradient", NOT_MEASURED, "", share(STEPS[size])]
+
+
+def measure(case: Case) -> Iterator[Row]:
+    """What is measured: the row's name, milliseconds, its rate as a share of the product's or its ratio, and the goal."""
+    rate = {dtype: product_rate(case, dtype) for dtype in dict.fromkeys((case.dtype, "float32", "bfloat16"))}
+    for dtype, value in rate.items():
+        yield [f"product of {case.product} x {case.product}, {dtype}", "", f"{value / 1e12:.3g} TFLOP/s", ""]
+    model = sinkjax.load(case.model, dtype=case.dtype)
+    for length in case.lengths:
+        yield forward(case, model, length, rate[case.dtype])
+    yield from sweep(case, model)
+    del model  # the trainings take its room
+    taken = [trigger_sinkjax.run(1, 1, "softmax", case.seeds, case.steps)["milliseconds"] for _ in range(case.rounds)]
+    yield [f"trigger task, {case.seeds} seeds, a step of one", span(taken), "", ""]
+    for size, shape in case.shapes.items():
+        flops = pretrain_sinkjax.about(shape)["flops"] * shape["batch"] * shape["context"]
+        taken = [pretrain_sinkjax.parts(shape)["gradient"] for _ in range(case.rounds)]
+        reached = flops / median(taken) * 1e3 / rate[shape.get("compute_dtype", "float32")]
+        yield [f"{size}, loss and gradient", span(taken), share(reached), share(STEPS[size])]
+
+
+def product_rate(case: Case, dtype: str) -> float:
+    """FLOP/s of a product of matrices of this dtype, in full precision."""
+    matrix = jnp.ones((case.product, case.product), dtype)
+    product = jax.jit(lambda a: jnp.matmul(a, a, precision="highest"))
+    return 2 * case.product**3 / min(milliseconds(lambda: product(matrix), 3)) * 1e3
+
+
+def forward(case: Case, model: sinkjax.Model, length: int, rate: float) -> Row:
+    """A forward of the blocks with statistics, beside its causal products."""
+    tokens = prompts(model, max(1, case.tokens // length), length)
+    taken = milliseconds(
+        lambda: sinkjax.forward(model.params, tokens, model.config, probe=PROBE, logits=False).record, case.rounds
+    )
+    flops = model.config.layers * causal_flops(model.config, length) * len(tokens)
+    return [f"forward, {length:,} positions", span(taken), share(flops / median(taken) * 1e3 / rate), share(goal_of(length))]
+
+
+def sweep(case: Case, model: sinkjax.Model) -> Iterator[Row]:
+    """Masking key 0 in each layer, beside transformers where PyTorch has the same kind of device."""
+    tokens, layers = prompts(model, case.prompts, 64), range(model.config.layers)
+    edits = [sinkjax.mask_key(0, layers=layer) for layer in layers]
+    ours = milliseconds(lambda: sinkjax.sweep(model, tokens, edits, PROBE), case.rounds)
+    yield ["mask sweep, sinkjax", span(ours), "", ""]
+    import torch
+
+    gpu = jax.default_backend() == "gpu"
+    if gpu and not torch.cuda.is_available():
+        yield ["mask sweep, transformers", f"{NOT_MEASURED}: PyTorch has no GPU here", "", f"{SWEEP:g} times as long"]
+        return
+    theirs = eager_sweep(model, np.asarray(tokens), "cuda" if gpu else "cpu")
+    taken = milliseconds(theirs, case.rounds)
+    yield ["mask sweep, transformers", span(taken), f"{median(taken) / median(ours):.3g} times as long", f"{SWEEP:g}"]
+
+
+def eager_sweep(model: sinkjax.Model, tokens: np.ndarray, device: str) -> Callable[[], Any]:
+    """The same sweep by whole forwards of transformers' Llama of this shape, with the same statistics. Weights are random."""
+    import torch
+    from bench_peers.transformers_side import MaskedKey
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    ours, edit = model.config, MaskedKey()
+    config = LlamaConfig(
+        vocab_size=ours.vocab_size,
+        hidden_size=ours.width,
+        intermediate_size=ours.mlp_width,
+        num_hidden_layers=ours.layers,
+        num_attention_heads=ours.heads,
+        num_key_value_heads=ours.kv_heads,
+        head_dim=ours.head_dim,
+        tie_word_embeddings=ours.tied,
+        attn_implementation=edit.name,
+    )
+    dtype = getattr(torch, str(jax.tree.leaves(model.params)[0].dtype))
+    with torch.device(device):
+        blocks = LlamaForCausalLM(config).to(dtype).eval().model
+        given = torch.from_numpy(tokens.astype(np.int64)).to(device)
+        seen = torch.arange(given.shape[1], 0, -1)
+
+    @torch.inference_mode()
+    def whole() -> list[Any]:
+        found = []
+        for edit.layer in range(ours.layers):
+            out = blocks(given, output_attentions=True, output_hidden_states=True, use_cache=False)
+            received = [weights.sum(dim=2) / seen for weights in out.attentions]
+            sizes = [(*state.abs().max(dim=-1), torch.linalg.vector_norm(state, dim=-1)) for state in out.hidden_states]
+            found.append([part.cpu() for part in (*received, *(part for depth in sizes for part in depth))])
+        return found
+
+    return whole
+
+
+def prompts(model: sinkjax.Model, count: int, length: int) -> jax.Array:
+    """Random tokens: int32 [count, length]."""
+    return jax.random.randint(jax.random.key(0), (count, length), 0, model.config.vocab_size)
+
+
+def milliseconds(call: Callable[[], Any], rounds: int) -> list[float]:
+    """Of a call, an entry a round, after one that compiles."""
+    found = []
+    for number in range(rounds + 1):
+        begun = time.perf_counter()
+        jax.block_until_ready(call())
+        found.append((time.perf_counter() - begun) * 1e3)
+        say(f"round {number} of {rounds}: {found[-1]:.4g} ms")
+    return found[1:]
+
+
+def goal_of(length: int) -> float:
+    """The share of the rate of products that a forward of so many positions is to reach."""
+    return SHORT if length <= 2048 else LONG
+
+
+def share(value: float) -> str:
+    """In per cent."""
+    return f"{value:.0%}"
+
+
+def section(case: Case, rows: Sequence[Row], there: bool) -> str:
+    """The section, in Markdown."""
+    where = f"on {jax.devices()[0].device_kind}, jax {jax.__version__}" if there else "on a machine without an accelerator"
+    about = (
+        f"The shape of {case.model.removeprefix('untrained:')} in {case.dtype} with random weights, `attention_received`, "
+        f"`resid_max`, `resid_norm` and `resid_argmax` of all layers, {case.tokens:,} tokens a call of the forward; the sweep "
+        f"masks key 0 in one layer after the other, on {case.prompts} prompts of 64 tokens. A training's row is the loss and "
+        "gradient of one micro-batch. Milliseconds, medians (smallest to largest), compilation aside; shares are of the rate "
+        "of a product of matrices of the same dtype, with causal attention's products counted once. "
+        f"Made {date.today().isoformat()} {where}. `python scripts/bench_accelerator.py` writes this section."
+    )
+    return "\n\n".join(("## On a GPU or TPU", about, markdown(["what", "ms", "reached", "goal"], rows)))
+
+
+if __name__ == "__main__":
+    main()

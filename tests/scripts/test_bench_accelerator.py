@@ -1,0 +1,42 @@
+"""The benchmark for accelerators: at toy size on any device, and what it says where there is none."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module("bench_accelerator")
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    """The lines of the table by their first cell."""
+    lines = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
+    return {name: rest for name, *rest in lines}
+
+
+def test_every_row_is_measured_at_toy_size(bench, capsys):
+    bench.main(["--quick"])
+    found = cells(capsys.readouterr().out)
+    for name in ("forward, 16 positions", "forward, 64 positions", "mask sweep, sinkjax", "60m, loss and gradient"):
+        assert float(found[name][0].split(" ")[0]) > 0
+    assert found["forward, 64 positions"][1].endswith("%")
+    assert found["mask sweep, transformers"][1].endswith("times as long")
+    assert float(found["trigger task, 2 seeds, a step of one"][0].split(" ")[0]) > 0
+
+
+def test_without_an_accelerator_it_says_so(bench, tmp_path):
+    page = tmp_path / "page.md"
+    bench.main(["--page", str(page)])
+    found = cells(page.read_text())
+    assert "on a machine without an accelerator" in page.read_text()
+    measured = {name: row for name, row in found.items() if name not in ("what", "---")}
+    assert len(measured) == 5 + 2 + 1 + 2
+    assert all(row[0] == "not measured" for row in measured.values())
