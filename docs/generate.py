@@ -47,6 +47,7 @@ PUBLIC = {
         "drop_mlp",
     ),
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame"),
+    "In a browser": ("explore",),
     "Errors": ("SinkjaxError",),
 }
 MODULES = {

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.site import Site as Site
     from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
+    from sinkjax.explorer.launch import explore as explore
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
     from sinkjax.probes.probe import Capture as Capture
@@ -69,6 +70,7 @@ _HOME = {
     "sinkjax.edits.site": ("Site",),
     "sinkjax.edits.term": ("per_prompt",),
     "sinkjax.errors": ("SinkjaxError",),
+    "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),
     "sinkjax.transformer.forward": ("forward",),

@@ -29,6 +29,7 @@ LAYERS = (
     ("tasks",),
     ("report",),
     ("studies",),
+    ("explorer",),
     ("cli", "__main__"),
 )
 

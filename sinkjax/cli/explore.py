@@ -1,0 +1,61 @@
+"""`sinkjax explore`: a page on which one changes a model with a mouse."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from sinkjax.backend import start_jax
+from sinkjax.cli.common import Options
+from sinkjax.cli.options import read
+from sinkjax.config_files.files import user_path
+from sinkjax.progress import say
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreOptions(Options):
+    """Change a model with a mouse, on a page that opens in a browser. Ctrl-C ends it, and so does closing the page."""
+
+    model: tyro.conf.Positional[str] = "mini-sink"
+    """preset, folder, hub id or .gguf file"""
+    revision: str | None = None
+    """branch, tag or commit of a hub id"""
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    """of the parameters and activations"""
+    prompt: str | None = None
+    """what the page shows first"""
+    out: Path = Path("results/explore")
+    """folder for what is saved"""
+    port: int = 0
+    """of the page's address, which nobody else can reach; 0 for any that is free"""
+    browser: bool = True
+    """whether to open the page, rather than print its address alone"""
+
+
+def explore(arguments: Sequence[str]) -> None:
+    """change a model with a mouse: attention, activations and predictions before and after"""
+    options = read(ExploreOptions, arguments, "explore")
+    from sinkjax.explorer.launch import packages
+
+    packages()
+    user_path(options.out)
+    start_jax(options.backend, options.dtype)
+    from sinkjax.checkpoints.load import load
+    from sinkjax.explorer.launch import explore as begin
+
+    say(f"loading {options.model}")
+    model = load(options.model, dtype=options.dtype, revision=options.revision)
+    explorer = begin(model, prompt=options.prompt, out=options.out, port=options.port, framed=False)
+    print(explorer.address, flush=True)
+    say("Ctrl-C ends it, and so does closing the page")
+    if options.browser:
+        webbrowser.open(explorer.address)
+    try:
+        explorer.wait()
+    finally:
+        explorer.close()

@@ -1,0 +1,114 @@
+"""What is on screen as code: Python that gives the page's numbers, and the YAML of a sweep. This module imports no JAX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sinkjax.config_files import documents
+from sinkjax.explorer.state import State, arguments
+
+STATISTICS = ("attention_received", "resid_max", "nll")
+FILLER = " ."  # behind a prompt in its file, where the length of the sweep cuts it off
+
+PYTHON = """\
+import jax
+import sinkjax
+
+model = sinkjax.load({model})
+tokens, lengths = sinkjax.encode(model, [{prompt}], bos={bos}, length={size})
+edit = {edit}
+probe = sinkjax.Probe(attention=({layer},), attention_received=True, resid_max=True, nll=True)
+before = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths)
+after = sinkjax.forward(model.params, tokens, model.config, edits=edit, probe=probe, lengths=lengths)
+
+attention = after.record["attention"][0, 0]{head}  # layer {layer}, {which}: [query, key]
+received = after.record["attention_received"][0].mean(axis=1)  # [layer, key], mean over heads
+largest = after.record["resid_max"][0]  # max |h|: [depth, position]
+sink = sinkjax.metrics.sink_rate(after.record, key={key}, per="layer")[0]  # share of heads: [layer]
+loss = after.record["nll"][0]  # of the token after each position, in nats
+chances, words = jax.lax.top_k(jax.nn.softmax(after.logits[0, lengths[0] - 1]), {count})
+print([model.tokenizer.decode([word]) for word in words])
+"""
+
+
+def python(state: State, model: dict[str, str], size: int, words: int) -> str:
+    """Python code that gives what is on screen.
+
+    Args:
+        state: What is on screen.
+        model: The name by which the model is loaded, and its dtype and revision where they are not the default.
+        size: Positions to which the page pads the prompt, so that the numbers are the same bit for bit.
+        words: Next words that are listed.
+
+    Returns:
+        The code, which ends with `attention`, `received`, `largest`, `sink`, `loss`, `chances` and `words` after the edit.
+    """
+    called = ", ".join(f"{name}={_literal(value)}" for name, value in arguments(state).items())
+    return PYTHON.format(
+        model=", ".join([_text(model["model"]), *(f"{name}={_text(value)}" for name, value in _stated(model).items())]),
+        prompt=_text(state.prompt),
+        bos=_text(state.bos),
+        size=size,
+        edit="()  # none" if state.kind == "none" else f"sinkjax.{state.kind}({called})",
+        layer=state.layer,
+        head=".mean(axis=0)" if state.head is None else f"[{state.head}]",
+        which="mean over heads" if state.head is None else f"head {state.head}",
+        key=state.key,
+        count=words,
+    )
+
+
+def sweep_config(state: State, model: dict[str, str], length: int, prompt_file: Path) -> str:
+    """The YAML with which `sinkjax sweep` measures the edit of the state beside no edit.
+
+    Args:
+        state: What is on screen.
+        model: As for `python`.
+        length: Tokens of the prompt, BOS included.
+        prompt_file: Where `prompt_line` lies.
+
+    Returns:
+        The document.
+    """
+    edit = {name: _spelled(value) for name, value in arguments(state).items()}
+    values = {
+        "experiment": "sweep",
+        **model,
+        "text": str(prompt_file),
+        "split": "all",
+        "prompts": 1,
+        "length": length,
+        "bos": state.bos,
+        "key": state.key,
+        "probe": list(STATISTICS),
+        "edits": [{"compose": []}, *([{state.kind: edit}] if state.kind != "none" else [])],
+    }
+    return documents.dump(values)
+
+
+def prompt_line(state: State) -> str:
+    """The file of text from which that sweep reads the prompt.
+
+    A passage has as many tokens as the sweep's length, a BOS before it not counted, so with one a token follows that is cut off.
+    """
+    return f"{state.prompt}{FILLER if state.bos == 'model' else ''}\n"
+
+
+def _stated(model: dict[str, str]) -> dict[str, str]:
+    """What `sinkjax.load` takes beside the name."""
+    return {name: value for name, value in model.items() if name != "model" and (name, value) != ("dtype", "float32")}
+
+
+def _text(value: str) -> str:
+    """A text as Python writes it, in double quotes."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _literal(value: Any) -> str:
+    return f"slice({value.start}, {value.stop})" if isinstance(value, slice) else repr(value)
+
+
+def _spelled(value: Any) -> Any:
+    return f"{value.start}:{value.stop}" if isinstance(value, slice) else value

@@ -1,0 +1,205 @@
+"""What the page shows, from a model and a state: one program for each kind of edit and each size."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.analysis import metrics
+from sinkjax.checkpoints.model import Model, check_model
+from sinkjax.data.prompts import bos_ids, encode
+from sinkjax.edits.edit import resolve
+from sinkjax.edits.site import Site, lacks
+from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError
+from sinkjax.explorer.state import KINDS, State, edits_of
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.record import Record
+from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
+
+LONGEST = 512  # tokens of a prompt
+SIZES = (32, 64, 128, 256, LONGEST)  # to which prompts are padded, so that few lengths are compiled
+WORDS = 10  # likeliest next words
+MOST_BYTES = 10**9  # of the attention maps of all layers and heads
+REMEMBERED = 4  # results whose maps stay on the device
+
+PROBE = Probe(attention=True, attention_received=True, resid_max=True, resid_argmax=True, nll=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A prompt as tokens, int32 [1, size], padded on the right; length: those that are its own; texts: of each."""
+
+    tokens: np.ndarray
+    length: int
+    texts: tuple[str, ...]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 [1]."""
+        return np.array([self.length], np.int32)
+
+
+@partial(jax.jit, static_argnames="config")
+def measured(params: Params, tokens: jax.Array, lengths: jax.Array, edits: Edits, *, config: Config) -> tuple[Record, Any]:
+    """The record of a prompt, with the maps of all layers, and the chances and ids of the WORDS likeliest next tokens."""
+    spec = ForwardSpec(config=config, probe=PROBE, logits=True)
+    out = run(params, tokens, lengths, edits, spec=spec)
+    assert out.logits is not None
+    return out.record, jax.lax.top_k(jax.nn.softmax(out.logits[0, lengths[0] - 1]), min(WORDS, out.logits.shape[-1]))
+
+
+class Workbench:
+    """A model on which states are measured; what was measured last is remembered, so that looking elsewhere computes nothing."""
+
+    def __init__(self, model: Model):
+        check_model(model)
+        if model.tokenizer is None or model.config.vocab_size is None:
+            raise SinkjaxError(f"the explorer reads prompts, and {model.source['name']} has no tokenizer")
+        self.model = model
+        self.prompt = functools.lru_cache(REMEMBERED)(self._prompt)
+        self._measured = functools.lru_cache(REMEMBERED)(self._measure)
+
+    def kinds(self) -> list[str]:
+        """The edits that act in this model."""
+        without = {"drop_mlp"} if lacks(self.model.config, Site.MLP_OUT) else set()
+        return [kind for kind in KINDS if kind not in without]
+
+    def named(self) -> dict[str, str]:
+        """How the model is loaded: the fields of a sweep's config that say so."""
+        source = self.model.source
+        revision = {"revision": source["revision"]} if source.get("revision") else {}
+        return {"model": str(source["name"]), **revision, "dtype": source["dtype"]}
+
+    def facts(self) -> dict[str, Any]:
+        """What the page has to know of the model."""
+        config, source = self.model.config, self.model.source
+        assert self.model.tokenizer is not None
+        return {
+            "model": source["name"],
+            "title": source.get("title") or source["name"],
+            "layers": config.layers,
+            "heads": config.heads,
+            "width": config.width,
+            "bos": self.model.tokenizer.bos is not None,
+            "longest": min(LONGEST, config.context),
+            "kinds": ["none", *self.kinds()],
+        }
+
+    def _prompt(self, text: str, bos: str) -> Prompt:
+        tokenizer, config = self.model.tokenizer, self.model.config
+        assert tokenizer is not None
+        count, most = len(bos_ids(tokenizer, bos)) + len(tokenizer.encode(text)), min(LONGEST, config.context)
+        if count > most:
+            raise SinkjaxError(f"the prompt has {count} tokens, and the explorer shows at most {most}")
+        if count < 2:
+            raise SinkjaxError("the prompt has one token, and at least two are needed")
+        size = min(next(size for size in SIZES if size >= count), config.context)
+        needed = 4 * config.layers * config.heads * size * size
+        if needed > MOST_BYTES:
+            raise SinkjaxError(
+                f"the attention maps of {count} tokens take {needed / 1e9:.1f} GB in this model, more than"
+                f" {MOST_BYTES / 1e9:.0f} GB: use a shorter prompt"
+            )
+        tokens, lengths = encode(self.model, [text], bos=bos, length=size)
+        length = int(lengths[0])
+        return Prompt(tokens, length, tuple(tokenizer.tokens(tokens[0, :length].tolist())))
+
+    def _measure(self, edited: State) -> tuple[Record, Any]:
+        prompt = self.prompt(edited.prompt, edited.bos)
+        edits = resolve(edits_of(edited), self.model.config, prompt.lengths, prompt.tokens.shape[1])
+        return measured(self.model.params, prompt.tokens, prompt.lengths, edits, config=self.model.config)
+
+    def view(self, state: State) -> dict[str, Any]:
+        """What the page shows of a state, before and after the edit (None: there is none).
+
+        Arrays are of the prompt's own positions: attention [query, key], received [layer, key], largest [depth, position] and the
+        dim in which it is, sink [layer], loss [position] with NaN at the last; words and chances: the likeliest next ones.
+
+        Args:
+            state: What is on screen.
+
+        Returns:
+            The page's data, arrays as `packed` gives them.
+
+        Raises:
+            SinkjaxError: The prompt is too long or cannot be encoded; the edit or what is shown does not fit the model.
+        """
+        config, prompt = self.model.config, self.prompt(state.prompt, state.bos)
+        for what, value, size in (
+            ("layer", state.layer, config.layers),
+            ("head", state.head or 0, config.heads),
+            ("key", state.key, prompt.length),
+        ):
+            if value >= size:
+                raise SinkjaxError(f"{what} {value} cannot be shown: there are {size}, 0 to {size - 1}")
+        before = self._measured(without_edit(state))
+        after = None if state.kind == "none" else self._measured(looking_nowhere(state))
+        cells = {} if after is None else {name: int(after[0][f"cells_{name}"].sum()) for name in ("addressed", "changed")}
+        return {
+            "tokens": prompt.texts,
+            "before": self._shown(state, prompt.length, *before),
+            "after": None if after is None else self._shown(state, prompt.length, *after),
+            **cells,
+        }
+
+    def _shown(self, state: State, n: int, record: Record, likeliest: tuple[jax.Array, jax.Array]) -> dict[str, Any]:
+        assert self.model.tokenizer is not None
+        chances, ids = (np.asarray(array) for array in likeliest)
+        received = np.asarray(record["attention_received"])
+        return {
+            "attention": packed(_map(record["attention"], state.layer, state.head)[:n, :n]),
+            "received": packed(received[0, :, :, :n].mean(axis=1)),
+            "largest": packed(np.asarray(record["resid_max"])[0, :, :n]),
+            "dim": np.asarray(record["resid_argmax"])[0, :, :n].tolist(),
+            "sink": packed(metrics.sink_rate({"attention_received": received}, key=state.key, per="layer")[0]),
+            "loss": packed(np.asarray(record["nll"])[0, :n]),
+            "words": self.model.tokenizer.tokens(ids.tolist()),
+            "chances": packed(chances),
+        }
+
+    def warm(self, state: State) -> Iterator[str]:
+        """Compile every kind of edit for the length of a prompt; yields each kind, compiled."""
+        plain = without_edit(state)
+        kinds: list[Any] = ["none", *self.kinds()]
+        for kind in kinds:
+            jax.block_until_ready(self._measure(replace(plain, kind=kind)))
+            yield kind
+
+
+def without_edit(state: State) -> State:
+    """The prompt of a state alone."""
+    return State(prompt=state.prompt, bos=state.bos)
+
+
+def looking_nowhere(state: State) -> State:
+    """A state but for what of its results is looked at, so that states that give the same results are equal."""
+    return replace(state, layer=0, head=None, key=0)
+
+
+@jax.jit
+def _selected(maps: jax.Array, layer: jax.Array, head: jax.Array) -> jax.Array:
+    """One map [T, T] of [1, L, H, T, T]; head -1: the mean over heads."""
+    of_layer = maps[0, layer]
+    return jnp.where(head < 0, of_layer.mean(axis=0), of_layer[head])
+
+
+def _map(maps: jax.Array, layer: int, head: int | None) -> np.ndarray:
+    return np.asarray(_selected(maps, layer, -1 if head is None else head))
+
+
+def packed(array: np.ndarray) -> dict[str, Any]:
+    """An array as JSON holds it: its shape, and its float32 numbers in base64, little-endian, NaN included."""
+    array = np.asarray(array)
+    return {"shape": array.shape, "data": base64.b64encode(array.astype("<f4").tobytes()).decode()}

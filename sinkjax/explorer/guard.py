@@ -1,0 +1,57 @@
+"""Who is answered: a browser on this machine, for the page itself, with the token in the address."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none';"
+    " form-action 'none'; frame-ancestors {frames}"
+)
+
+
+class Guard:
+    """Lets through what was asked of the right host, by the page itself, with the token; takes the token off the path.
+
+    framed: whether pages of other addresses, such as a notebook, may show the page within them.
+    """
+
+    def __init__(self, app: Any, token: str, host: str, framed: bool):
+        self.app, self.prefix, self.host = app, f"/{token}/", host
+        self.headers = [
+            (b"content-security-policy", POLICY.format(frames="*" if framed else "'none'").encode()),
+            (b"cache-control", b"no-store"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        from starlette.responses import PlainTextResponse
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *self.headers]}
+            await send(message)
+
+        if why := self.refusal(scope):
+            await PlainTextResponse(why, status_code=403)(scope, receive, with_headers)
+            return
+        path = scope["path"][len(self.prefix) - 1 :]
+        await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
+
+    def refusal(self, scope: Any) -> str:
+        """Why a request is refused; "" if it is not."""
+        given = [(name, value.decode("latin-1")) for name, value in scope["headers"]]
+        hosts, origins = ([value for name, value in given if name == wanted] for wanted in (b"host", b"origin"))
+        if hosts != [self.host]:
+            return f"this server is {self.host}, and answers under no other name"
+        if origins not in ([f"http://{self.host}"], [] if scope["method"] in ("GET", "HEAD") else None):
+            return "this request comes from another page"
+        start = scope["path"][: len(self.prefix)]
+        if not secrets.compare_digest(start.encode(), self.prefix.encode()):
+            return "the token in the address is wrong: open the address that sinkjax explore printed"
+        return ""

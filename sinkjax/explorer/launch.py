@@ -1,0 +1,129 @@
+"""The explorer as a server in a thread, for the command line and for notebooks alike."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+from sinkjax.checkpoints.load import load
+from sinkjax.checkpoints.model import Model
+from sinkjax.errors import SinkjaxError
+from sinkjax.explorer.compute import Workbench
+from sinkjax.explorer.server import application
+from sinkjax.explorer.state import State
+
+HOST = "127.0.0.1"
+ENDING = 5  # seconds that an answer may take while the server ends
+PROMPT = "They sent for Ness at half past two to bring the doctor over."
+
+
+def explore(
+    model: Model | str, prompt: str | None = None, out: str | Path = "results/explore", port: int = 0, framed: bool = True
+) -> Explorer:
+    """Show a model on a page on which one changes it with a mouse; in a notebook the page is what the last line of a cell shows.
+
+    Args:
+        model: The model, or what `sinkjax.load` takes.
+        prompt: What the page shows first.
+        out: The folder of what is saved.
+        port: Of the page's address, which nobody but this machine reaches; 0 for any that is free.
+        framed: Whether pages of other addresses, such as a notebook, may show the page within them.
+
+    Returns:
+        The server, with the `address` of the page. It ends when the page is closed, or with `close()`.
+
+    Raises:
+        SinkjaxError: The packages of `sinkjax[explore]` are not installed; the model has no tokenizer; the prompt is no single
+            line; the port is taken.
+    """
+    packages()
+    bench = Workbench(load(model) if isinstance(model, str) else model)
+    return Explorer(bench, first_state(bench, PROMPT if prompt is None else prompt), Path(out), port, framed)
+
+
+def first_state(bench: Workbench, prompt: str) -> State:
+    """What the page shows first: the first key masked, in the map of a middle layer. Errors: a prompt that cannot be shown."""
+    facts = bench.facts()
+    state = State(prompt=prompt, bos="model" if facts["bos"] else "none", kind="mask_key", layer=facts["layers"] // 2)
+    bench.prompt(state.prompt, state.bos)
+    return state
+
+
+class Explorer:
+    """The server of one model, in a thread.
+
+    Attributes:
+        address: Of the page, with the token without which nothing is answered.
+    """
+
+    def __init__(self, bench: Workbench, start: State, out: Path, port: int = 0, framed: bool = False):
+        """Begin to serve.
+
+        Args:
+            bench: The model.
+            start: What the page shows first.
+            out: The folder of what is saved.
+            port: 0 for any that is free.
+            framed: Whether pages of other addresses, such as a notebook, may show the page within them.
+
+        Raises:
+            SinkjaxError: The packages are not installed; the port is taken.
+        """
+        uvicorn = packages()
+        token, listening = secrets.token_urlsafe(16), _listening(port)
+        host = f"{HOST}:{listening.getsockname()[1]}"
+        self.address = f"http://{host}/{token}/"
+        app = application(bench, start, out, token, host, framed=framed, end=self.end)
+        config = uvicorn.Config(
+            app, access_log=False, log_config=None, lifespan="on", timeout_graceful_shutdown=ENDING, ws="none"
+        )
+        server = uvicorn.Server(config)
+        self._server = weakref.ref(server)  # once the thread has ended, nothing holds the model here
+        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the server has ended: no page has been open for a while, or `end` was called."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)  # in short turns, so that a signal is heard
+
+    def end(self) -> None:
+        """Ask the server to end."""
+        if (server := self._server()) is not None:
+            server.should_exit = True
+
+    def close(self) -> None:
+        """End the server, which then lets go of the model."""
+        self.end()
+        self._thread.join()
+
+    def _repr_html_(self) -> str:
+        return f'<iframe src="{self.address}" width="100%" height="900" style="border: 1px solid #d8dee4"></iframe>'
+
+
+def packages() -> Any:
+    """The package uvicorn. Errors: it or starlette is not installed."""
+    try:
+        import starlette  # noqa: F401 - only whether it is there
+        import uvicorn
+    except ImportError:
+        raise SinkjaxError("the explorer needs starlette and uvicorn: pip install 'sinkjax[explore]'") from None
+    return uvicorn
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket that listens on this machine's own address. Errors: the port is taken, or none at all."""
+    found = socket.socket()
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((HOST, port))
+        found.listen()
+    except (OSError, OverflowError) as error:
+        found.close()
+        reason = error.strerror if isinstance(error, OSError) else "there are 65535"
+        raise SinkjaxError(f"port {port} cannot be used ({reason}); choose another, or 0 for any that is free") from None
+    return found

@@ -1,0 +1,196 @@
+"""What the page asks for and is answered: one computation at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shlex
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.explorer.compute import Workbench
+from sinkjax.explorer.guard import Guard
+from sinkjax.explorer.saving import codes, save
+from sinkjax.explorer.state import State, read_state, write_state
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+T = TypeVar("T")
+
+MOST_BYTES = 100_000  # of a request
+PATIENCE = 15.0  # seconds for which a page that said that it closes counts as open: a reload takes less
+SILENCE = 180.0  # the same for one that fell silent: browsers let hidden pages speak once a minute
+LOOK = 0.5  # seconds between two looks at what there is to do
+PAGE = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/draw.js": ("draw.js", "text/javascript"),
+}
+
+
+class Superseded(Exception):
+    """A newer computation took the place of one that waited."""
+
+
+class Turns:
+    """One computation at a time, in a thread; of those that wait, only the newest is done."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._newest = 0
+
+    async def take(self, work: Callable[[], T]) -> T:
+        """The result of `work`. Raises `Superseded` if a newer one was asked for before this one began."""
+        self._newest += 1
+        number = self._newest
+        async with self._lock:
+            if number != self._newest:
+                raise Superseded
+            return await asyncio.to_thread(work)
+
+    async def between(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which takes no one's place, and whose place no one takes."""
+        async with self._lock:
+            return await asyncio.to_thread(work)
+
+
+class Presence:
+    """Which pages are open, by what they say every few seconds and when they close."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def seen(self, page: str) -> None:
+        """A page is open."""
+        self._until[page] = time.monotonic() + SILENCE
+
+    def left(self, page: str) -> None:
+        """A page closes, or is loaded again."""
+        self._until[page] = time.monotonic() + PATIENCE
+
+    @property
+    def over(self) -> bool:
+        """Whether there were pages, and none is open now."""
+        return bool(self._until) and max(self._until.values()) < time.monotonic()
+
+
+def application(
+    bench: Workbench, start: State, out: Path, token: str, host: str, *, framed: bool, end: Callable[[], None]
+) -> Guard:
+    """The page and its answers.
+
+    Args:
+        bench: The model.
+        start: What the page shows first.
+        out: The folder of what is saved.
+        token: With which every path must begin.
+        host: Address and port, the only ones under which it answers.
+        framed: As for `Guard`.
+        end: Called when no page is open any more.
+
+    Returns:
+        The application, by the interface ASGI.
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+    turns, presence = Turns(), Presence()
+    latest = start
+
+    def view(state: State) -> dict[str, Any]:
+        begun = time.perf_counter()
+        shown = bench.view(state) | codes(bench, state, out)
+        return shown | {"milliseconds": 1000 * (time.perf_counter() - begun)}
+
+    async def file(request: Request) -> Response:
+        name, kind = PAGE[request.scope["path"]]
+        return Response(files("sinkjax").joinpath("explorer", name).read_bytes(), media_type=kind)
+
+    async def model(request: Request) -> Response:
+        return JSONResponse(bench.facts() | {"state": json.loads(write_state(start)), "out": str(out)})
+
+    async def measure(request: Request) -> Response:
+        nonlocal latest
+        state = read_state(await _body(request))
+        shown = await turns.take(partial(view, state))
+        latest = state
+        return JSONResponse(shown)
+
+    async def keep(request: Request) -> Response:
+        state = read_state(await _body(request))
+        store = await turns.between(partial(save, bench, state, out))
+        return JSONResponse({"store": str(store), "command": shlex.join(["sinkjax", "report", str(store)])})
+
+    async def seen(request: Request) -> Response:
+        presence.seen(request.path_params["page"])
+        return Response(status_code=204)
+
+    async def left(request: Request) -> Response:
+        presence.left(request.path_params["page"])
+        return Response(status_code=204)
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, status_code=400)
+
+    async def supersede(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": "a newer change took the place of this one"}, status_code=409)
+
+    async def warm() -> None:
+        """Compile every kind of edit while nothing is asked for, for each new length of prompts."""
+        done: set[int] = set()
+        while True:
+            with contextlib.suppress(SinkjaxError):
+                size = (await turns.between(partial(bench.prompt, latest.prompt, latest.bos))).tokens.shape[1]
+                if size not in done:
+                    kinds = bench.warm(latest)
+                    while await turns.between(partial(next, kinds, None)):
+                        pass
+                    done.add(size)
+            await asyncio.sleep(LOOK)
+
+    async def watch() -> None:
+        while not presence.over:
+            await asyncio.sleep(LOOK)
+        end()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(warm()), asyncio.create_task(watch())]
+        yield
+        for task in tasks:
+            task.cancel()
+
+    app = Starlette(
+        routes=[
+            *(Route(path, file) for path in PAGE),
+            Route("/model", model),
+            Route("/measure", measure, methods=["POST"]),
+            Route("/save", keep, methods=["POST"]),
+            Route("/seen/{page}", seen, methods=["POST"]),
+            Route("/left/{page}", left, methods=["POST"]),
+        ],
+        exception_handlers={SinkjaxError: refuse, Superseded: supersede},
+        lifespan=lifespan,
+    )
+    return Guard(app, token, host, framed)
+
+
+async def _body(request: Request) -> bytes:
+    """The body of a request. Errors: more than MOST_BYTES."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise SinkjaxError(f"a request of more than {MOST_BYTES:,} bytes is too long: use a shorter prompt")
+    return body

@@ -1,0 +1,125 @@
+"""What is on screen, as one frozen record: from JSON and back, and the edit that it stands for. This module imports no JAX."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from sinkjax.checkpoints.tokenizer import without_repeats
+from sinkjax.config_files import documents
+from sinkjax.config_files.checks import at_least, refuse, typed
+from sinkjax.errors import SinkjaxError
+
+if TYPE_CHECKING:
+    from sinkjax.edits.edit import Edit
+
+Kind = Literal["none", "mask_key", "attend_self", "add_logit", "swap_embeddings", "scale_head_output", "set_residual", "drop_mlp"]
+# Constructor -> its arguments, each with the field of the state that gives it.
+KINDS: dict[str, dict[str, str]] = {
+    "mask_key": {"key": "token", "layers": "layers", "heads": "heads"},
+    "attend_self": {"position": "token", "layers": "layers", "heads": "heads"},
+    "add_logit": {"key": "token", "value": "value", "layers": "layers", "heads": "heads"},
+    "swap_embeddings": {"i": "token", "j": "other"},
+    "scale_head_output": {"position": "token", "factor": "value", "layers": "layers", "heads": "heads"},
+    "set_residual": {"position": "token", "value": "value", "dims": "dim", "layers": "layers"},
+    "drop_mlp": {"position": "token", "layers": "layers"},
+}
+LARGEST_VALUE = 1e6  # of a slider; far beyond any activation
+HEADING = re.compile("= .* =")  # a line that files of text take for a title
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What is on screen.
+
+    Attributes:
+        prompt: One paragraph, as a line of a text file that a sweep reads.
+        bos: What stands before it, as for `sinkjax.encode`.
+        kind: The edit: a name in KINDS, or "none".
+        token: The position that is edited, from 0, BOS included.
+        other: The position that it is swapped with.
+        value: What is added, set, or multiplied by.
+        dim: The dim of the residual stream that is set.
+        layers: The first and the last layer edited; None for all.
+        heads: The heads edited; None for all.
+        layer: The layer whose attention map is shown.
+        head: Its head; None for the mean over heads.
+        key: The key of which the sink rate is shown.
+
+    Raises:
+        SinkjaxError: A field has another type, is negative or not finite; the prompt is empty or no single line; the layers are
+            out of order; no head is chosen, or one twice.
+    """
+
+    prompt: str
+    bos: Literal["model", "none"] = "none"
+    kind: Kind = "none"
+    token: int = 0
+    other: int = 1
+    value: float = 0.0
+    dim: int = 0
+    layers: tuple[int, int] | None = None
+    heads: tuple[int, ...] | None = None
+    layer: int = 0
+    head: int | None = None
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        typed(self)
+        at_least(self, token=0, other=0, dim=0, layer=0, head=0, key=0)
+        paragraph = " ".join(self.prompt.splitlines()).strip()
+        refuse(not paragraph, "the prompt is empty")
+        refuse(paragraph != self.prompt, "the prompt must be one line, without spaces at its ends")
+        refuse(bool(HEADING.fullmatch(self.prompt)), "the prompt has the form of a heading, = ... =, which texts leave out")
+        refuse(not abs(self.value) <= LARGEST_VALUE, f"value must lie within {LARGEST_VALUE:g} of 0, not {self.value}")
+        if self.layers is not None:
+            first, last = self.layers
+            refuse(not 0 <= first <= last, f"layers must be the first and the last one, from 0, not {first} and {last}")
+        if self.heads is not None:
+            refuse(not self.heads, "no head is chosen: tick at least one")
+            refuse(min(self.heads) < 0 or len({*self.heads}) < len(self.heads), "heads must name each head once, from 0")
+
+
+def read_state(text: str | bytes) -> State:
+    """The state in a JSON object. Errors: no JSON, a key that is unknown, missing or written twice, a value that does not fit."""
+    try:
+        values = json.loads(text, object_pairs_hook=without_repeats, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise SinkjaxError(f"the state is not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise SinkjaxError("the state must be a JSON object")
+    return documents.build(State, values, "the state")
+
+
+def write_state(state: State) -> str:
+    """The state as a JSON object with every field."""
+    return json.dumps(documents.plain(documents.fields(state)), ensure_ascii=False)
+
+
+def arguments(state: State) -> dict[str, Any]:
+    """The arguments of the edit's constructor, those left out that are at their default; {} for no edit.
+
+    Several layers are a slice, one is an int; heads are a list.
+    """
+    found = {name: _argument(field, getattr(state, field)) for name, field in KINDS.get(state.kind, {}).items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def edits_of(state: State) -> tuple[Edit, ...]:
+    """The edit, or none. Errors: what the constructor refuses."""
+    import sinkjax
+
+    return () if state.kind == "none" else (getattr(sinkjax, state.kind)(**arguments(state)),)
+
+
+def _argument(field: str, value: Any) -> Any:
+    if field == "layers" and value is not None:
+        first, last = value
+        return first if first == last else slice(first, last + 1)
+    return list(value) if field == "heads" and value is not None else value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
