@@ -118,8 +118,10 @@ class Workbench:
 
     def _measure(self, edited: State) -> tuple[Record, Any]:
         prompt = self.prompt(edited.prompt, edited.bos)
-        edits = resolve(edits_of(edited), self.model.config, prompt.lengths, prompt.tokens.shape[1])
-        return measured(self.model.params, prompt.tokens, prompt.lengths, edits, config=self.model.config)
+        edits = edits_of(edited)
+        resolve(edits, self.model.config, prompt.lengths, prompt.length)  # so that errors count no padding
+        resolved = resolve(edits, self.model.config, prompt.lengths, prompt.tokens.shape[1])
+        return measured(self.model.params, prompt.tokens, prompt.lengths, resolved, config=self.model.config)
 
     def view(self, state: State) -> dict[str, Any]:
         """What the page shows of a state, before and after the edit (None: there is none).

@@ -41,9 +41,9 @@ export function scaleOf(arrays, logarithmic, least = 0) {
     return { share: (value) => Math.sqrt(Math.max(value, 0) / high), ticks };
   }
   low = Math.max(Math.min(low, high / 10), high / DECADES);
-  const ticks = [];
-  for (let power = Math.ceil(Math.log10(low)); power <= Math.floor(Math.log10(high)); power++) ticks.push(10 ** power);
-  return { share: (value) => Math.log(Math.max(value, low) / low) / Math.log(high / low), ticks, logarithmic };
+  const marks = high > 100 * low ? [1] : [1, 2, 5], ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) ticks.push(...marks.map((mark) => mark * 10 ** power));
+  return { share: (value) => Math.log(Math.max(value, low) / low) / Math.log(high / low), ticks: ticks.filter((tick) => tick >= low && tick <= high), logarithmic };
 }
 
 function pen(width, height) {

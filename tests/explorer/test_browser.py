@@ -1,0 +1,196 @@
+"""The page in a real Chromium, with real clicks: every edit changes what is drawn as forward says, and no prompt is run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.explorer.compute import Workbench
+from sinkjax.explorer.state import State, edits_of, read_state
+from tests.explorer.serving import serving
+
+pytestmark = pytest.mark.page
+
+TEXT = "They sent for Ness at half past two."
+SCRIPT = "<script>document.title='run'</script> <img src=x onerror=document.title=1> & more"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return Workbench(sinkjax.load("mini-sink"))
+
+
+@pytest.fixture(scope="module")
+def opened(browser, bench, tmp_path_factory):
+    """The browser with the page open, loaded once for all tests."""
+    with serving(bench, tmp_path_factory.mktemp("kept"), TEXT) as explorer:
+        browser.set_window_size(1300, 1100)
+        browser.get(explorer.address)
+        settled(browser)
+        yield browser
+        browser.get("about:blank")
+
+
+def settled(browser) -> State:
+    """What is on screen, when all that was asked for is drawn."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    script = (
+        "return document.body.dataset.shown && !document.body.classList.contains('busy')"
+        " && location.hash.length > 1 ? decodeURIComponent(location.hash.slice(1)) : null"
+    )
+    return read_state(WebDriverWait(browser, 180).until(lambda driver: driver.execute_script(script)))
+
+
+def click(browser, selector: str) -> State:
+    from selenium.webdriver.common.by import By
+
+    target = browser.find_element(By.CSS_SELECTOR, selector)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", target)
+    target.click()
+    return settled(browser)
+
+
+def keys(browser, selector: str, *sent: str) -> State:
+    from selenium.webdriver.common.by import By
+
+    browser.find_element(By.CSS_SELECTOR, selector).send_keys(*sent)
+    return settled(browser)
+
+
+def pixels(browser, section: str, side: str) -> str:
+    """A map as the browser drew it."""
+    return browser.execute_script(f"return document.querySelector('#{section} figure.{side} canvas').toDataURL()")
+
+
+def weights(browser, bench, state: State) -> np.ndarray:
+    """What the tooltip says of every key of the last query, after the edit: the numbers that are on screen."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
+    canvas = browser.find_element(By.CSS_SELECTOR, "#attention figure.after canvas")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    n = len(bench.prompt(state.prompt, state.bos).texts)
+    box = browser.execute_script("const box = arguments[0].getBoundingClientRect(); return [box.width, box.height]", canvas)
+    cell = 28  # pixels, the largest that a map has
+    shown = []
+    for key in (0, 1, n - 2):
+        x, y = box[0] - 4 - (n - key - 0.5) * cell, 2 + (n - 0.5) * cell
+        ActionChains(browser).move_to_element_with_offset(canvas, x - box[0] / 2, y - box[1] / 2).perform()
+        said = browser.find_element(By.ID, "tip").text
+        assert f"key {key} “" in said
+        shown.append(float(said.split("after ")[1]))
+    return np.array(shown)
+
+
+def test_it_opens_and_asks_this_server_alone(opened):
+    assert [entry for entry in opened.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
+    sent = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    addresses = [entry["params"]["request"]["url"] for entry in sent if entry["method"] == "Network.requestWillBeSent"]
+    start = opened.current_url.split("#")[0]
+    assert addresses
+    assert [address for address in addresses if not address.startswith((start, "data:"))] == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["mask_key", "attend_self", "add_logit", "swap_embeddings", "scale_head_output", "set_residual", "drop_mlp"],
+)
+def test_each_edit_changes_the_maps_as_forward_says(opened, bench, kind):
+    click(opened, '[data-kind="none"]')
+    click(opened, "#tokens button:nth-child(1)")  # a token without an edit means its mask
+    state = click(opened, f'[data-kind="{kind}"]')
+    if kind == "attend_self":
+        state = click(opened, "#tokens button:nth-child(10)")  # BOS sees only itself anyhow
+    assert (state.kind, state.layers, state.heads) == (kind, None, None)
+    for section in ("attention", "received", "activation"):
+        assert pixels(opened, section, "after") != pixels(opened, section, "before")
+    model = bench.model
+    tokens, lengths = sinkjax.encode(model, [TEXT], bos="model", length=32)
+    probe = sinkjax.Probe(attention=(state.layer,))
+    out = sinkjax.forward(model.params, tokens, model.config, edits=edits_of(state), probe=probe, lengths=lengths)
+    n = int(lengths[0])
+    expected = np.asarray(out.record["attention"])[0, 0, :, n - 1, [0, 1, n - 2]].mean(axis=1)
+    np.testing.assert_allclose(weights(opened, bench, state), expected, atol=6e-4)  # the tooltip has three digits
+
+
+def test_the_sliders_and_ticks_are_what_the_edit_acts_on(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    click(opened, '[data-kind="add_logit"]')
+    drawn = pixels(opened, "received", "after")
+    assert keys(opened, "#value", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).value == -7.0
+    assert pixels(opened, "received", "after") != drawn
+    assert keys(opened, "#first", Keys.ARROW_RIGHT).layers == (1, 3)
+    assert keys(opened, "#last", Keys.ARROW_LEFT).layers == (1, 2)
+    assert keys(opened, "#first", Keys.HOME).layers == (0, 2)
+    assert click(opened, '#heads input[value="0"]').heads == (1,)
+    assert click(opened, "#all-heads").heads is None
+    click(opened, "#no-heads")
+    assert "tick at least one" in opened.find_element("id", "status").text
+    assert click(opened, "#all-heads").heads is None
+    assert keys(opened, "#layer", Keys.ARROW_RIGHT).layer == 3
+    assert "add_logit(key=0, value=-7.0, layers=slice(0, 3))" in opened.execute_script(
+        "return document.getElementById('python').textContent"
+    )
+    assert "layers: 0:3" in opened.execute_script("return document.getElementById('yaml').textContent")
+
+
+def test_a_link_is_what_was_on_screen(opened):
+    state = settled(opened)
+    other = click(opened, '[data-kind="drop_mlp"]')
+    assert other != state
+    opened.execute_script(
+        "location.hash = arguments[0]", f"#{json.dumps({'prompt': TEXT, 'bos': 'none', 'kind': 'mask_key', 'layers': [0, 1]})}"
+    )
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(opened, 60).until(lambda driver: settled(driver).layers == (0, 1))
+    assert (settled(opened).bos, settled(opened).kind) == ("none", "mask_key")
+    assert opened.execute_script("return document.getElementById('bos').value") == "none"
+
+
+def test_a_prompt_of_html_is_text(opened):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    title = opened.title
+    box = opened.find_element(By.ID, "prompt")
+    box.clear()
+    box.send_keys(SCRIPT)
+    WebDriverWait(opened, 120).until(lambda driver: settled(driver).prompt == SCRIPT)
+    assert opened.title == title
+    assert (
+        opened.execute_script("return document.querySelectorAll('main script, main img, #controls script, #controls img').length")
+        == 0
+    )
+    shown = opened.execute_script(
+        "return [...document.querySelectorAll('#tokens button')].map((button) => button.textContent).join('')"
+    )
+    assert shown.count("<") == 2
+    assert SCRIPT.replace('"', '\\"') in opened.execute_script("return document.getElementById('python').textContent")
+    assert [entry for entry in opened.get_log("browser") if entry["level"] == "SEVERE" and " 400 " not in entry["message"]] == []
+
+
+def test_save_says_how_the_store_is_read(opened):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    click(opened, "#save")
+    WebDriverWait(opened, 120).until(lambda driver: driver.find_element(By.ID, "saved").text.startswith("Saved."))
+    assert "sinkjax report " in opened.find_element(By.ID, "saved").text
+
+
+@pytest.mark.parametrize("width", [1300, 400])
+def test_it_fits_into_the_window(opened, width):
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        opened.execute_async_script("const done = arguments[0]; setTimeout(done, 600)")
+        assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
