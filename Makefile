@@ -18,7 +18,7 @@ FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli t
 PLAIN  := --xla_cpu_use_fusion_emitters=false
 plain   = $$(XLA_FLAGS=$(PLAIN) JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
-HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/report
+HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/explorer tests/report
 AS_IS  := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 

@@ -39,7 +39,7 @@ def python(state: State, model: dict[str, str], size: int, words: int) -> str:
     Args:
         state: What is on screen.
         model: The name by which the model is loaded, and its dtype and revision where they are not the default.
-        size: Positions to which the page pads the prompt, so that the numbers are the same bit for bit.
+        size: Positions to which the page pads the prompt, so that shapes are the same.
         words: Next words that are listed.
 
     Returns:

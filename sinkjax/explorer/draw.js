@@ -82,7 +82,8 @@ export function maps(place, { before, after, scale, rows, columns, rowTitle, col
   const room = place.clientWidth / (gap ? 2 : 1) - gap / 2;
   const measure = pen(1, 1).context;
   const widest = (labels) => Math.max(0, ...labels.map((label) => measure.measureText(short(label)).width));
-  const left = 26 + Math.min(widest(rows), 76), bottom = 26 + Math.min(widest(columns), 76);
+  const ratio = window.devicePixelRatio || 1, snapped = (length) => Math.round(length * ratio) / ratio;
+  const left = Math.round(26 + Math.min(widest(rows), 76)), bottom = 26 + Math.min(widest(columns), 76);
   const cell = Math.min((room - left - 4) / width, square ? LARGEST_CELL : Infinity);
   const tall = square ? cell : Math.min(Math.max(220 / height, 9), 22);
   const cells = [];
@@ -92,7 +93,8 @@ export function maps(place, { before, after, scale, rows, columns, rowTitle, col
       const value = values.data[row * width + column];
       const hidden = square && column > row && !(value > 0);
       context.fillStyle = Number.isNaN(value) || hidden ? MISSING : viridis(scale.share(value));
-      context.fillRect(left + column * cell, 2 + row * tall, cell + 0.4, tall + 0.4);
+      const [x, y] = [snapped(column * cell), snapped(row * tall)]; // on whole pixels, so that no seam shows
+      context.fillRect(left + x, 2 + y, snapped((column + 1) * cell) - x, snapped((row + 1) * tall) - y);
     }
     context.textAlign = "right";
     const label = (text, index, edited) => {
@@ -161,7 +163,7 @@ function shape(name, attributes, text) {
 }
 
 // Lines of both states in one frame. labels: of the points, vertical if they are tokens.
-export function lines(place, { before, after, labels, tokens, top, ticks, unit, title, say }) {
+export function lines(place, { before, after, labels, tokens, top, ticks, unit, suffix, title, say }) {
   const width = Math.max(place.clientWidth, 260), left = 44, bottom = tokens ? 76 : 40, height = 190 + bottom, right = 10;
   const count = labels.length, gap = (width - left - right) / Math.max(count, 1);
   const x = (index) => left + (index + 0.5) * gap, y = (value) => 8 + (1 - value / top) * 182;
@@ -188,7 +190,7 @@ export function lines(place, { before, after, labels, tokens, top, ticks, unit, 
   svg.onpointermove = (event) => {
     const index = Math.floor((event.clientX - svg.getBoundingClientRect().left - left) / gap);
     const inside = index >= 0 && index < count;
-    tip(inside ? `${say(index)}\nbefore ${number(before[index])}${unit === "%" ? " %" : ""}` + (after ? `\nafter ${number(after[index])}${unit === "%" ? " %" : ""}` : "") : "", event);
+    tip(inside ? `${say(index)}\nbefore ${number(before[index])}${suffix}` + (after ? `\nafter ${number(after[index])}${suffix}` : "") : "", event);
   };
   svg.onpointerleave = () => tip("", null);
   place.replaceChildren(svg);

@@ -16,7 +16,7 @@ const HEARTBEAT = 20_000; // milliseconds
 const TYPING = 350; // milliseconds of rest after which a prompt counts as typed
 const me = `${Date.now().toString(36)}${Math.random().toString(36).slice(2)}`;
 
-let model, state, shown = null, slot = "token", busy = false, dirty = false, fresh = false;
+let model, state, shown = null, slot = "token", busy = false, dirty = false, fresh = false, failed = false;
 
 function unpack({ shape, data }) {
   const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
@@ -59,7 +59,7 @@ async function refresh() {
       clearTimeout(slow);
       if (status === 409) dirty = true;
       else if (ok) {
-        fresh = false;
+        fresh = failed = false;
         shown = { ...said, before: unpacked(said.before), after: said.after && unpacked(said.after) };
         draw();
         const cells = said.after ? `${said.changed.toLocaleString("en-US")} of ${said.addressed.toLocaleString("en-US")} cells changed · ` : "";
@@ -71,6 +71,7 @@ async function refresh() {
         fresh = false;
         dirty = true;
       } else if (!dirty) {
+        failed = true;
         tell(said.error, true);
         document.body.dataset.shown = JSON.stringify(state);
       }
@@ -182,11 +183,11 @@ function draw() {
     say: (row, column) => `depth ${row}\ntoken ${named(column)}\ndim ${before.dim[row][column]}` + (after ? `, after the edit ${after.dim[row][column]}` : "") });
   const percent = (side) => side && side.sink.data.map((value) => 100 * value);
   lines($("sink").querySelector(".chart"), { before: percent(before), after: percent(after), labels: numbered(model.layers), top: 100,
-    ticks: [0, 25, 50, 75, 100], unit: "%", title: "share of heads that sink, by layer", say: (index) => `layer ${index}` });
+    ticks: [0, 25, 50, 75, 100], unit: "% of heads, attention above 0.3", suffix: " %", title: "share of heads that sink, by layer", say: (index) => `layer ${index}` });
   const losses = sides("loss").flatMap(({ data }) => [...data]).filter((value) => !Number.isNaN(value));
-  const top = Math.max(4, 2 * Math.ceil(Math.max(...losses) / 2)), ahead = (side) => side && side.loss.data.slice(0, -1);
+  const top = Math.max(4, 4 * Math.ceil(Math.max(...losses) / 4)), ahead = (side) => side && side.loss.data.slice(0, -1);
   lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
-    ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
+    ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", suffix: " nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
   bars($("words").querySelector(".pair"), before, after);
   key("sink");
   key("loss");
@@ -213,9 +214,8 @@ function largestDim() {
 }
 
 async function copy(text, button) {
-  await navigator.clipboard.writeText(text);
   const before = button.textContent;
-  button.textContent = "Copied";
+  button.textContent = await navigator.clipboard.writeText(text).then(() => "Copied", () => "The browser does not allow it");
   setTimeout(() => (button.textContent = before), 1200);
 }
 
@@ -260,7 +260,12 @@ function connect() {
   };
   let resizing;
   window.onresize = () => { clearTimeout(resizing); resizing = setTimeout(() => shown && draw(), 150); };
-  window.onhashchange = () => { state = linked(); controls(); refresh(); };
+  window.onhashchange = async () => {
+    const before = state;
+    state = linked();
+    await refresh();
+    if (failed) state = before;
+  };
 }
 
 // The state that the address holds, on top of the one with which the page starts.
@@ -278,11 +283,14 @@ async function start() {
   $("model").textContent = `${model.title}: ${model.layers} layers of ${model.heads} heads, ${model.width} dims`;
   document.title = `${model.title} · sinkjax explorer`;
   state = linked();
-  if (!(state.kind in KINDS)) state.kind = "none";
   connect();
-  controls();
   await refresh();
-  if (!shown) { state = { ...model.state }; controls(); const said = $("status").textContent; await refresh(); tell(said, true); }
+  if (!shown) { // the link does not fit this model
+    const said = $("status").textContent;
+    state = { ...model.state };
+    await refresh();
+    tell(said, true);
+  }
   const alive = () => navigator.sendBeacon(`seen/${me}`);
   alive();
   setInterval(alive, HEARTBEAT);

@@ -10,6 +10,7 @@ import io
 import itertools
 from pathlib import Path
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ import pytest
 import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
-from sinkjax.explorer.compute import WORDS, Workbench, measured
+from sinkjax.explorer import compute
+from sinkjax.explorer.compute import WORDS, Workbench
 from sinkjax.explorer.saving import codes, save
 from sinkjax.explorer.state import KINDS, State, edits_of
 
@@ -86,10 +88,12 @@ def test_the_python_that_is_shown_gives_the_numbers_of_the_page(bench, kind):
     assert len(ast.literal_eval(printed.getvalue())) == WORDS
 
 
-def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench):
-    for _ in bench.warm(PLAIN):
-        pass
-    before = measured._cache_size()
+def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench, monkeypatch):
+    kinds = 1 + len(KINDS) - 1  # no edit is one; masks of a key and of a query are of one kind
+    traced = jax.jit(chex.assert_max_traces(compute.measured.__wrapped__, kinds), static_argnames="config")
+    monkeypatch.setattr(compute, "measured", traced)
+    fresh = Workbench(bench.model)
+    assert [*fresh.warm(PLAIN)] == ["none", *KINDS]
     moves = (
         {},
         {"layers": (2, 2)},
@@ -98,12 +102,10 @@ def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench):
         {"value": 1.5},
         {"dim": 3},
         {"layer": 3, "head": 1, "key": 4},
+        {"prompt": "A shorter prompt, which is padded to as many positions.", "token": 1},
     )
     for kind, moved in itertools.product(EDITS, moves):
-        bench.view(dataclasses.replace(PLAIN, **({"kind": kind} | EDITS[kind] | moved)))
-    bench.view(dataclasses.replace(PLAIN, prompt="A shorter prompt, of which there are as many positions."))
-    assert measured._cache_size() == before
-    assert before <= 1 + len(KINDS) - 1  # no edit, and masks of keys and of queries are one kind
+        fresh.view(dataclasses.replace(PLAIN, **({"kind": kind} | EDITS[kind] | moved)))
 
 
 def test_looking_elsewhere_computes_nothing(bench):
@@ -117,7 +119,7 @@ def test_looking_elsewhere_computes_nothing(bench):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"prompt": "word " * 600}, "tokens, and the explorer shows at most 256"),
+        ({"prompt": "word" + " word" * 600}, "tokens, and the explorer shows at most 256"),
         ({"prompt": "a", "bos": "none"}, "at least two are needed"),
         ({"layer": 4}, "layer 4 cannot be shown: there are 4, 0 to 3"),
         ({"head": 2}, "head 2 cannot be shown"),
