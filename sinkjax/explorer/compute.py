@@ -21,6 +21,7 @@ from sinkjax.edits.site import Site, lacks
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.state import KINDS, State, edits_of
+from sinkjax.generation import generate
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
@@ -170,6 +171,14 @@ class Workbench:
             "words": self.model.tokenizer.tokens(ids.tolist()),
             "chances": packed(chances),
         }
+
+    def continued(self, state: State) -> dict[str, str | None]:
+        """The likeliest WORDS tokens that the model writes after the prompt, as texts before and after the edit (None: no edit).
+
+        Errors: as for `view`; a prompt that with them is beyond the context.
+        """
+        write = partial(generate, self.model, state.prompt, tokens=WORDS, bos=state.bos)
+        return {"before": write(), "after": None if state.kind == "none" else write(edits_of(state))}
 
     def warm(self, state: State) -> Iterator[str]:
         """Compile every kind of edit for the length of a prompt; yields each kind, compiled."""

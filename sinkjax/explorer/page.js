@@ -189,6 +189,7 @@ function draw() {
   lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
     ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", suffix: " nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
   bars($("words").querySelector(".pair"), before, after);
+  $("continued").replaceChildren();
   key("sink");
   key("loss");
   $("key").value = state.key;
@@ -253,6 +254,14 @@ function connect() {
   $("key").onchange = () => change({ key: Number($("key").value) });
   $("link").onclick = () => copy(location.href, $("link"));
   for (const button of document.querySelectorAll("[data-copies]")) button.onclick = () => copy($(button.dataset.copies).textContent, button);
+  $("continue").onclick = async () => {
+    const asked = JSON.stringify(state), told = (name, textContent) => element("p", { className: `continued ${name}`, textContent });
+    $("continued").replaceChildren(told("before", "writing …"));
+    const { ok, said } = await ask("continue", state);
+    if (JSON.stringify(state) !== asked) return; // of what is no longer on screen
+    const texts = Object.entries(ok ? said : { before: said.error }).filter(([, text]) => text !== null);
+    $("continued").replaceChildren(...texts.map(([name, text]) => told(name, ok ? `… ${text.trim() || "(the text ends here)"}` : text)));
+  };
   $("save").onclick = async () => {
     $("saved").textContent = "saving …";
     const { ok, said } = await ask("save", state);

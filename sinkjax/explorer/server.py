@@ -127,6 +127,10 @@ def application(
         latest = state
         return JSONResponse(shown)
 
+    async def go_on(request: Request) -> Response:
+        state = read_state(await _body(request))
+        return JSONResponse(await turns.between(partial(bench.continued, state)))
+
     async def keep(request: Request) -> Response:
         state = read_state(await _body(request))
         store = await turns.between(partial(save, bench, state, out))
@@ -176,6 +180,7 @@ def application(
             *(Route(path, file) for path in PAGE),
             Route("/model", model),
             Route("/measure", measure, methods=["POST"]),
+            Route("/continue", go_on, methods=["POST"]),
             Route("/save", keep, methods=["POST"]),
             Route("/seen/{page}", seen, methods=["POST"]),
             Route("/left/{page}", left, methods=["POST"]),

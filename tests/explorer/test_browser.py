@@ -139,6 +139,17 @@ def test_the_sliders_and_ticks_are_what_the_edit_acts_on(opened):
     assert "layers: 0:3" in opened.execute_script("return document.getElementById('yaml').textContent")
 
 
+def test_it_writes_on(opened, bench):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    state = click(opened, "#continue")
+    WebDriverWait(opened, 120).until(lambda driver: len(driver.find_elements(By.CSS_SELECTOR, "#continued p")) == 2)
+    shown = [entry.get_attribute("textContent") for entry in opened.find_elements(By.CSS_SELECTOR, "#continued p")]
+    written = bench.continued(state)
+    assert shown == [f"… {written[side].strip()}" for side in ("before", "after")]
+
+
 def test_a_link_is_what_was_on_screen(opened):
     state = settled(opened)
     other = click(opened, '[data-kind="drop_mlp"]')
@@ -170,7 +181,7 @@ def test_a_prompt_of_html_is_text(opened):
     shown = opened.execute_script(
         "return [...document.querySelectorAll('#tokens button')].map((button) => button.textContent).join('')"
     )
-    assert shown.count("<") == 2
+    assert shown.count("<") == 3
     assert SCRIPT.replace('"', '\\"') in opened.execute_script("return document.getElementById('python').textContent")
     assert [entry for entry in opened.get_log("browser") if entry["level"] == "SEVERE" and " 400 " not in entry["message"]] == []
 

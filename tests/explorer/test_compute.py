@@ -108,6 +108,15 @@ def test_no_control_but_the_kind_of_the_edit_compiles_anything(bench, monkeypatc
         fresh.view(dataclasses.replace(PLAIN, **({"kind": kind} | EDITS[kind] | moved)))
 
 
+def test_what_it_writes_on_is_what_generate_writes(bench):
+    state = dataclasses.replace(PLAIN, kind="mask_key")
+    found = bench.continued(state)
+    assert found["before"] == sinkjax.generate(bench.model, TEXT, tokens=WORDS)
+    assert found["after"] == sinkjax.generate(bench.model, TEXT, edits_of(state), tokens=WORDS)
+    assert found["before"] != found["after"]
+    assert bench.continued(PLAIN) == {"before": found["before"], "after": None}
+
+
 def test_looking_elsewhere_computes_nothing(bench):
     state = dataclasses.replace(PLAIN, **{"kind": "mask_key"} | EDITS["mask_key"])
     bench.view(state)
