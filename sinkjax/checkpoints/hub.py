@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sinkjax import extras
 from sinkjax.checkpoints.folder import INDEX, conversion, weight_files
 from sinkjax.errors import SinkjaxError
 
@@ -20,6 +21,7 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
     Errors: it is not cached and cannot be had; the sentence names repository, revision, the first file that is missing, the
     cause, whether a token was found, and what to do next.
     """
+    extras.require(f"the hub id {repo}", "hub", "huggingface_hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

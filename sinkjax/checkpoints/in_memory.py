@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sinkjax import extras
 from sinkjax.checkpoints import native
 from sinkjax.checkpoints.export import as_stored
 from sinkjax.checkpoints.family import families
@@ -65,6 +66,7 @@ def from_transformers(
         SinkjaxError: It is no such model, or of no family here; a config key or tensor that is missing, unknown or of another
             shape, or without numbers (on the meta device), by its name; the tokenizer has no fast form.
     """
+    extras.require("from_transformers", "hub", "transformers")
     import transformers
 
     if not isinstance(model, transformers.PreTrainedModel):

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sinkjax import extras
 from sinkjax.errors import LONGEST, SinkjaxError
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
         return None
     if found[0] == "tokenizer.model" and find_spec("sentencepiece") is None:
         raise SinkjaxError(f"{folder} has only a tokenizer.model, which needs one more package: pip install sentencepiece")
+    extras.require(f"a tokenizer from {found[0]}", "hub", "transformers")
     import transformers
 
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinkjax import __version__
+from sinkjax import __version__, extras
 from sinkjax.backend import CACHE_VARIABLE, host_memory
 from sinkjax.cli.options import read
 from sinkjax.resources import cache_folder
@@ -68,6 +68,7 @@ def facts() -> Iterator[tuple[str, str]]:
     yield "Python", f"{platform.python_version()}, {sys.executable}"
     yield "system", platform.platform()
     yield "packages", ", ".join(_versions())
+    yield "extras", ", ".join(_extras())
     yield "devices", _devices()
     yield "precision", _precision()
     yield "memory", f"{in_words(host_memory())} available of {in_words(host_memory('MemTotal'))}"
@@ -84,6 +85,12 @@ def _versions() -> Iterator[str]:
         except importlib.metadata.PackageNotFoundError:
             if name not in PLUGINS:
                 yield f"{name} is missing"
+
+
+def _extras() -> Iterator[str]:
+    for name in extras.EXTRAS:
+        lacking = extras.missing(name)
+        yield f"{name} lacks {', '.join(lacking)}" if lacking else name
 
 
 def _devices() -> str:

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from sinkjax import extras
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, one_of, unknown
 
@@ -211,6 +212,7 @@ def _packaged() -> list[_Document]:
 
 def _wikitext() -> list[str]:
     """WikiText-2's lines from the cache of `datasets`, or from the hub if that answers. Errors: neither has it."""
+    extras.require("WikiText-2", "train", "datasets")
     import datasets
 
     with _quiet("datasets", "huggingface_hub"):

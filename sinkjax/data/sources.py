@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+from sinkjax import extras
 from sinkjax.config_files.files import user_path
 from sinkjax.data.config import Corpus
 from sinkjax.data.corpora import PACKAGED, packaged_documents, packaged_genres
@@ -86,6 +87,7 @@ def _domain(file: tuple[str, Path]) -> str:
 
 def _rows(corpus: Corpus, options: dict[str, Any]) -> Iterator[str]:
     """The text of each row of a data set. options: those of `datasets.load_dataset` that name it."""
+    extras.require(f"reading {corpus.text}", "train", "datasets")
     import datasets
 
     column = "text" if options["path"] == "text" else corpus.column
@@ -144,6 +146,7 @@ def _is_utf8(path: Path) -> bool:
 
 def _commit(corpus: Corpus) -> str:
     """The commit that a revision of a data set names now."""
+    extras.require(f"the data set {corpus.text}", "hub", "huggingface_hub")
     from huggingface_hub import HfApi
 
     try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkjax import extras
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.table import number
 
@@ -96,9 +97,10 @@ def _short(mark: float) -> str:
 @cache
 def _plotly() -> str:
     """The text of plotly.js, read without importing its package."""
+    extras.require("a page of maps", "report", "plotly")
     spec = find_spec("plotly")
     found = [Path(folder) / BUNDLE for folder in (spec.submodule_search_locations or ())] if spec else []
     for file in found:
         if file.is_file():
             return file.read_text(encoding="utf-8").replace("</script", "<\\/script")
-    raise SinkjaxError("the maps of a page need plotly, which is not installed: pip install plotly")
+    raise SinkjaxError(f"plotly has no {BUNDLE}; install it again: pip install --force-reinstall plotly")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sinkjax import extras
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.intervals import Interval
@@ -29,6 +30,7 @@ Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their
 
 def carry_out(first: Path, second: Path) -> tuple[Section, Path]:
     """Compare two stores; returns what was found, and the folder beside the first store that holds page, summary and figures."""
+    extras.require("the page of a comparison", "report")
     from sinkjax.analysis.summary import summary_csv
     from sinkjax.report.page import page
 

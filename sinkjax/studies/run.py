@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sinkjax
+from sinkjax import extras
 from sinkjax.analysis.claims import claims_csv, claims_json
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.load import open_checkpoint
@@ -68,6 +69,7 @@ def carry_out(
     memory: bytes that a sweep may plan with, by default the device's. log: called with a line of text before each step. load:
     loads the model of a study that takes one, by default `sinkjax.load`.
     """
+    require_extras(trains=find(chosen.experiment).trainings is not None)
     for _ in plans(chosen, memory, weights=True):  # every edit is checked against the model before anything is loaded or written
         pass
     results.claim(out, chosen)
@@ -77,6 +79,13 @@ def carry_out(
         _sweep(chosen, out, memory, log, load or sinkjax.load)
     log("summary, figures and page")
     return build(chosen, out)
+
+
+def require_extras(trains: bool) -> None:
+    """Raise for a missing extra that a study needs at its end, for its page, or when its first model has trained."""
+    extras.require("the page of a study", "report")
+    if trains:
+        extras.require("training", "train")
 
 
 def _sweep(chosen: Chosen, out: Path, memory: int | None, log: Callable[[str], None], load: Callable[..., Model]) -> None:

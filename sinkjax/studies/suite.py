@@ -60,6 +60,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callabl
     others run. What is finished is not run again. Arguments and errors as for `run.carry_out`.
     """
     config = chosen.config
+    run.require_extras(trains=isinstance(config, AllTrained))
     layers = _layers(config, weights=True)
     results.claim(out, chosen)
     load = functools.cache(sinkjax.load)

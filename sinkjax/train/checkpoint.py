@@ -14,9 +14,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import orbax.checkpoint as ocp
 
-from sinkjax import interruption
+from sinkjax import extras, interruption
 from sinkjax.config_files.files import cannot_write, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.train.state import TrainState
@@ -32,6 +31,9 @@ class Checkpoints:
     """The checkpoints of a folder; the last one is kept. `meta`: a JSON mapping stored together with the state."""
 
     def __init__(self, folder: Path, look_only: bool = False):
+        extras.require("the folder of a training", "train", "orbax.checkpoint")
+        import orbax.checkpoint as ocp
+
         self.path = (folder / CHECKPOINTS).absolute()
         options = ocp.CheckpointManagerOptions(max_to_keep=None if look_only else 1, create=not look_only)
         try:
@@ -67,6 +69,8 @@ class Checkpoints:
 
         Errors: no room for this one; the earlier one could not be written. The last committed one stays.
         """
+        import orbax.checkpoint as ocp
+
         with self._in_one_sentence():
             self._manager.wait_until_finished()
             leaves = jax.tree.leaves(state)
@@ -78,6 +82,8 @@ class Checkpoints:
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The last committed state and its `meta`, or None. like: shapes and dtypes. Errors: a state of another shape."""
+        import orbax.checkpoint as ocp
+
         number = self.latest
         if number is None:
             return None

@@ -20,7 +20,7 @@ import filelock
 import jax
 import numpy as np
 
-from sinkjax import interruption
+from sinkjax import extras, interruption
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, write
 from sinkjax.errors import SinkjaxError
@@ -67,8 +67,9 @@ def train(
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
     folder, config = Path(folder), task.config
     check_dtype(config.dtype)
+    extras.require("training", "train")  # refused before there is a folder
     if tensorboard:
-        event_writer()  # refused before there is a folder
+        event_writer()
     every = table(config, task)
     state, runs = begin_all(task, config)
     claim(folder, task)

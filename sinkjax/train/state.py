@@ -5,14 +5,19 @@ Adam at a constant rate, or, for an `AdamWTraining`, AdamW with warm-up, decay a
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
-import optax
 from flax import struct
 
+from sinkjax import extras
 from sinkjax.model.params import Params
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
+
+if TYPE_CHECKING:
+    import optax
 
 RUNNING, STOPPED, BROKEN = range(3)
 STATUS = ("running", CONVERGED, DIVERGED)
@@ -39,6 +44,9 @@ def begin(params: Params, run: RunArrays, config: Training) -> TrainState:
 
 def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTransformation:
     """The optimiser of a run. learning_rate: float [], the highest of its schedule."""
+    extras.require("training", "train", "optax")
+    import optax
+
     if not isinstance(config, AdamWTraining):
         return optax.adam(learning_rate, config.beta1, config.beta2)
     adamw = optax.adamw(

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from sinkjax.model.params import Params
 from sinkjax.train import counter_rng
@@ -51,6 +50,8 @@ def update(
 
     batch: read on the host, or None. Also returns the loss and the squared norm of the gradient.
     """
+    import optax
+
     if batch is None:
         assert isinstance(task, DeviceDataTask)
         batch = task.batch(data_key(config, run.seed, state.step))

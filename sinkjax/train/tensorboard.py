@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sinkjax.errors import SinkjaxError
+from sinkjax import extras
 
 EVENTS = "events"
 LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")
@@ -17,10 +17,9 @@ LABELS = ("run", "seed", "learning_rate", "variant", "step", "status")
 
 def event_writer() -> Any:
     """The class that writes event files. Errors: its package is not installed."""
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise SinkjaxError("TensorBoard files need tensorboardX: pip install 'sinkjax[tensorboard]'") from None
+    extras.require("writing TensorBoard files", "tensorboard")
+    from tensorboardX import SummaryWriter
+
     return SummaryWriter
 
 

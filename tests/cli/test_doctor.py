@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -64,3 +65,9 @@ def test_a_device_and_a_package_that_are_not_there_are_lines_of_it(monkeypatch):
 
 def test_free_space_is_that_of_the_nearest_folder_there_is(tmp_path: Path):
     assert doctor._free(tmp_path / "a" / "b") > 0
+
+
+def test_an_extra_that_lacks_a_package_is_said(monkeypatch):
+    assert dict(doctor.facts())["extras"].startswith("train, report, hub")
+    monkeypatch.setitem(sys.modules, "grain", None)
+    assert dict(doctor.facts())["extras"].startswith("train lacks grain, report, hub")

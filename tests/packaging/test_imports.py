@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = (
-    ("errors", "backend", "display", "interruption", "progress", "resources"),
+    ("errors", "backend", "display", "extras", "interruption", "progress", "resources"),
     ("config_files",),
     ("model",),
     ("edits",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import zlib
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_values_must_fit_their_choices():
 
 def test_a_missing_plotly_says_what_to_install(monkeypatch):
     viewer._plotly.cache_clear()
-    monkeypatch.setattr(viewer, "find_spec", lambda name: None)
-    with pytest.raises(SinkjaxError, match="pip install plotly"):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(SinkjaxError, match=r"pip install 'sinkjax\[report\]'"):
         viewer.script()
     viewer._plotly.cache_clear()

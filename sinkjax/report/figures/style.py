@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from sinkjax import extras
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -48,6 +50,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        extras.require("a figure", "report", "matplotlib")
         import matplotlib
 
         defaults: Any = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}

@@ -1,0 +1,36 @@
+"""What an installation may leave out: extras of `pyproject.toml`, the modules of each, and the one error for a missing one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from sinkjax.errors import SinkjaxError
+
+# Extra -> the modules that only it brings.
+EXTRAS = {
+    "train": ("optax", "orbax.checkpoint", "grain", "datasets"),
+    "report": ("matplotlib", "plotly"),
+    "hub": ("huggingface_hub", "transformers"),
+    "tensorboard": ("tensorboardX",),
+    "explore": ("starlette", "uvicorn"),
+}
+
+
+def missing(extra: str) -> list[str]:
+    """The modules of an extra that are not installed. None is imported."""
+    return [name for name in EXTRAS[extra] if not _is_there(name)]
+
+
+def require(what: str, extra: str, *modules: str) -> None:
+    """Raise unless some modules of an extra, by default all, are installed. what: what needs them ("training")."""
+    lacking = [name for name in missing(extra) if name in modules or not modules]
+    if lacking:
+        names, verb = ", ".join(lacking), "is" if len(lacking) == 1 else "are"
+        raise SinkjaxError(f"{what} needs {names}, which {verb} not installed: pip install 'sinkjax[{extra}]'")
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # nor is the package that it would be in
+        return False

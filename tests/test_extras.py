@@ -1,0 +1,110 @@
+"""The base installation loads, runs, sweeps and measures; what needs more names the extra that brings it, before any work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sinkjax import extras
+from sinkjax.errors import SinkjaxError
+
+ROOT = Path(__file__).parents[1]
+TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROOTS = sorted({module.partition(".")[0] for modules in extras.EXTRAS.values() for module in modules} - {"huggingface_hub"})
+
+HIDE = f"""
+import sys
+
+for name in {ROOTS}:  # huggingface_hub stays: tokenizers needs it
+    sys.modules[name] = None
+"""
+BASE = """
+import sinkjax
+from sinkjax.cli import main
+from sinkjax.data.corpora import passages
+
+model = sinkjax.load("mini-sink")
+text = passages("auto", 2, length=8, size=lambda text: len(model.tokenizer.encode(text)))
+print(text.source)
+tokens, lengths = sinkjax.encode(model, text.texts, bos="model", length=8)
+probe = sinkjax.Probe(attention_received=True, nll=True)
+out = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), probe, lengths)
+data = sinkjax.sweep(model, tokens, [sinkjax.mask_key(0), sinkjax.mask_key(1)], probe=probe, lengths=lengths, out="a.zarr")
+print(sinkjax.metrics.sink_rate(out.record, 0), sinkjax.to_frame(data, "sink_rate", key=0).shape)
+sinkjax.save(model, "saved")
+sinkjax.load("saved")
+for command in (["plan", "kiya/mask", "--model", "mini-sink", "--bos", "model"], ["models"], ["sites", "mini-sink"]):
+    assert main.main(command) == 0, command
+for command in ("run kiya/mask --model mini-sink --bos model", "train pretrain/baseline --text packaged"):
+    assert main.main([*command.split(), "--out", "results"]) == 2, command
+"""
+
+
+def needs(extra: str) -> str:
+    return re.escape(f"pip install 'sinkjax[{extra}]'")
+
+
+def test_each_extra_brings_what_the_table_says_and_the_base_none_of_it():
+    def packages(requirements: list[str]) -> set[str]:
+        return {re.split(r"[\[>=;]", requirement)[0].replace("-", ".").lower() for requirement in requirements}
+
+    optional = TABLE["optional-dependencies"]
+    for extra, modules in extras.EXTRAS.items():
+        assert packages(optional[extra]) == {module.lower() for module in modules}
+        assert not packages(TABLE["dependencies"]) & packages(optional[extra])
+    assert optional["all"] == [f"sinkjax[{','.join(sorted(extras.EXTRAS))}]"]
+
+
+def test_without_the_extras_everything_up_to_a_sweep_runs_and_the_rest_names_what_it_needs(tmp_path):
+    done = subprocess.run([sys.executable, "-c", HIDE + BASE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "because WikiText-2 needs datasets, which is not installed: pip install 'sinkjax[train]'" in done.stdout
+    assert "the page of a study needs matplotlib, plotly, which are not installed" in done.stderr
+    assert "training needs optax, orbax.checkpoint, grain, datasets" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"a.zarr", "saved"}  # what was refused has left nothing
+
+
+def draw() -> None:
+    from sinkjax.report.figures.layers import Line, Panel, lines
+
+    lines([[Panel("", "y", [Line("a", [0], [0.0])])]], "x")
+
+
+def load_from_the_hub() -> None:
+    from sinkjax.checkpoints.hub import find_snapshot
+
+    find_snapshot("owner/name")
+
+
+def take_over() -> None:
+    import sinkjax
+
+    sinkjax.from_transformers(object())
+
+
+@pytest.mark.parametrize(
+    ("act", "module", "extra"),
+    [
+        (draw, "matplotlib", "report"),
+        (load_from_the_hub, "huggingface_hub", "hub"),
+        (take_over, "transformers", "hub"),
+    ],
+)
+def test_what_needs_an_extra_says_so_in_one_sentence(act, module, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SinkjaxError, match=rf"needs {module}, which is not installed: {needs(extra)}"):
+        act()
+
+
+def test_a_module_inside_of_a_package_that_is_not_there_is_missing_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax", None)
+    monkeypatch.delitem(sys.modules, "orbax.checkpoint", raising=False)
+    assert extras.missing("train") == ["orbax.checkpoint"]
+    with pytest.raises(SinkjaxError, match=needs("train")):
+        extras.require("this", "train", "orbax.checkpoint")
+    extras.require("this", "train", "optax")
