@@ -46,7 +46,7 @@ PUBLIC = {
         "set_residual",
         "drop_mlp",
     ),
-    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame"),
+    "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),
     "In a browser": ("explore",),
     "Errors": ("SinkjaxError",),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +13,8 @@ from sinkjax.errors import MissingStatistic, SinkjaxError, unknown
 
 if TYPE_CHECKING:
     import xarray
+
+    from sinkjax.maps import Maps
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -38,6 +40,32 @@ class Record(dict):
 
     def _repr_html_(self) -> str:
         return display.table("Record", ("statistic", "axes"), self._rows())
+
+    def show(
+        self,
+        after: Record | None = None,
+        tokens: Sequence[str] | None = None,
+        prompt: int = 0,
+        layers: Sequence[int] | None = None,
+    ) -> Maps:
+        """One prompt's maps, to step through in a notebook, which keeps them: `attention`, `attention_received`, `resid_max`,
+        `resid_norm`, those of them that were measured.
+
+        Args:
+            after: Another record of the same prompts, drawn beside this one.
+            tokens: The text of each position (`model.tokenizer.tokens(tokens[0])`); None: its number.
+            prompt: Which one, counted from 0.
+            layers: Those in which `attention` was measured, as labels; None: counted from 0.
+
+        Returns:
+            The maps; `.html()` is a page of its own.
+
+        Raises:
+            SinkjaxError: Nothing of these was measured; the records do not fit each other, the tokens or the prompt.
+        """
+        from sinkjax.probes.shown import maps_of
+
+        return maps_of({"record": self} if after is None else {"before": self, "after": after}, tokens, prompt, layers=layers)
 
     def tree_flatten_with_keys(self) -> tuple[tuple, tuple]:
         names = tuple(sorted(self))

@@ -6,9 +6,7 @@ shown is a choice that the view's caption states; the rest is in the store.
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -16,18 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sinkjax import extras
 from sinkjax.errors import SinkjaxError
+from sinkjax.maps import encode, packed
 from sinkjax.report.table import number
 
 if TYPE_CHECKING:
     from sinkjax.report.section import View
 
-MISSING = 255  # the code of NaN; values have the codes below
-DECADES = 1e4  # the range of a logarithmic scale, as in the figures
 BUNDLE = Path("package_data", "plotly.min.js")  # the only build that plotly's package holds
 
 
@@ -49,6 +43,7 @@ def script() -> str:
 def contents(view: View) -> dict[str, Any]:
     """What `viewer.js` needs to draw a view, as JSON."""
     codes, scale = encode(view.values, view.log)
+    scale["ticks"] = [[place, _short(mark)] for place, mark in scale["ticks"]]
     return {
         "choices": [{"name": name, "labels": list(labels)} for name, labels in view.choices.items()],
         "rows": codes.shape[-2],
@@ -60,32 +55,8 @@ def contents(view: View) -> dict[str, Any]:
         "tokens": [list(texts[: codes.shape[-1]]) for texts in view.tokens],
         "quantity": view.quantity,
         "scale": scale,
-        "data": base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode(),
+        "data": packed(codes),
     }
-
-
-def encode(values: NDArray, log: bool) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-    """Values, at least 0, as codes of 8 bits on one scale, and that scale. NaN becomes MISSING.
-
-    Without log: code = 254 sqrt(value / high), so that small values keep their differences. With it: 254 log(value / low) /
-    log(high / low) over at most DECADES; what is smaller shares the code 0. The scale holds low, high and ticks, [code, words].
-    """
-    finite = np.isfinite(values)
-    high = max(float(values[finite].max(initial=0)), float(np.finfo(np.float32).tiny))
-    low = 0.0
-    if log:
-        low = max(float(values[finite & (values > 0)].min(initial=high)), high / DECADES)
-        low = low if low < high else high / 10
-        share = np.log(np.maximum(np.where(finite, values, high), low) / low) / np.log(high / low)
-        marks = 10.0 ** np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1)
-        places = np.log(marks / low) / np.log(high / low)
-    else:
-        share = np.sqrt(np.where(finite, values, 0) / high)
-        marks = high * np.array([0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1])
-        places = np.sqrt(marks / high)
-    codes = np.where(finite, np.rint(share * (MISSING - 1)), MISSING).astype(np.uint8)
-    ticks = [[round(place * (MISSING - 1), 2), _short(mark)] for place, mark in zip(places.tolist(), marks.tolist(), strict=True)]
-    return codes, {"log": log, "low": low, "high": high, "ticks": ticks}
 
 
 def _short(mark: float) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = (
-    ("errors", "backend", "display", "extras", "interruption", "progress", "resources"),
+    ("errors", "backend", "display", "extras", "interruption", "maps", "progress", "resources"),
     ("config_files",),
     ("model",),
     ("edits",),
@@ -24,7 +24,7 @@ LAYERS = (
     ("checkpoints",),
     ("data",),
     ("sweeps",),
-    ("generation",),
+    ("generation", "showing"),
     ("train",),
     ("tasks",),
     ("report",),

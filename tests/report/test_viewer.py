@@ -11,6 +11,7 @@ import zlib
 import numpy as np
 import pytest
 
+from sinkjax import maps
 from sinkjax.errors import SinkjaxError
 from sinkjax.report import viewer
 from sinkjax.report.page import page
@@ -23,9 +24,9 @@ def decoded(view: View) -> np.ndarray:
     held = viewer.contents(view)
     codes = np.frombuffer(zlib.decompress(base64.b64decode(held["data"])), np.uint8)
     codes = codes.reshape(*(len(choice["labels"]) for choice in held["choices"]), held["rows"], held["columns"])
-    scale, share = held["scale"], codes / (viewer.MISSING - 1)
+    scale, share = held["scale"], codes / (maps.MISSING - 1)
     numbers = scale["low"] * (scale["high"] / scale["low"]) ** share if scale["log"] else scale["high"] * share**2
-    return np.where(codes == viewer.MISSING, np.nan, numbers)
+    return np.where(codes == maps.MISSING, np.nan, numbers)
 
 
 def test_attention_comes_back_to_a_two_hundred_fiftieth_of_its_root():
@@ -36,7 +37,7 @@ def test_attention_comes_back_to_a_two_hundred_fiftieth_of_its_root():
 
 def test_activations_come_back_to_two_per_cent_over_four_decades():
     view = activations()
-    want = np.maximum(view.values, view.values.max() / viewer.DECADES)
+    want = np.maximum(view.values, view.values.max() / maps.DECADES)
     np.testing.assert_allclose(decoded(view), want, rtol=0.02)
 
 
@@ -45,16 +46,16 @@ def test_activations_come_back_to_two_per_cent_over_four_decades():
     "values", [np.zeros((2, 2)), np.full((2, 2), np.nan), np.full((2, 2), 3.0), np.array([[0, np.nan], [5, 7]])]
 )
 def test_odd_values_have_codes_and_a_scale_too(values, log):
-    codes, scale = viewer.encode(values, log)
-    np.testing.assert_array_equal(codes == viewer.MISSING, np.isnan(values))
+    codes, scale = maps.encode(values, log)
+    np.testing.assert_array_equal(codes == maps.MISSING, np.isnan(values))
     assert np.isfinite([scale["low"], scale["high"]]).all()
     assert all(-0.01 <= place <= 254.01 for place, _ in scale["ticks"])
     json.dumps(scale, allow_nan=False)
 
 
 def test_ticks_stand_where_their_values_are():
-    for log, values in ((False, [[0.0, 1.0]]), (True, [[0.5, 2000.0]])):
-        _, scale = viewer.encode(np.array(values), log)
+    for view in (attention(), activations()):
+        scale, log = viewer.contents(view)["scale"], view.log
         for place, words in scale["ticks"]:
             share = place / 254
             here = scale["low"] * (scale["high"] / scale["low"]) ** share if log else scale["high"] * share**2
