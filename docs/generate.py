@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import csv
 import dataclasses
 import inspect
 import io
+import json
 import os
 import re
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,8 @@ from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.studies import config as shared
 from sinkjax.studies.registry import choose, declared, find
 
-NOTEBOOKS = Path(__file__).parents[1] / "colab"
+DOCS = Path(__file__).parent
+NOTEBOOKS = DOCS.parent / "colab"
 WIDTH = "84"  # characters of the commands' help
 
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
@@ -69,7 +73,7 @@ def write_all(folder: Path) -> None:
     """Write every generated page into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    pages = {"api": api, "sites": sites, "statistics": statistics, "studies": studies, "commands": commands}
+    pages = {"api": api, "sites": sites, "statistics": statistics, "studies": studies, "commands": commands, "gallery": gallery}
     for name, page in pages.items():
         (folder / f"{name}.md").write_text(page(), encoding="utf-8")
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
@@ -161,6 +165,45 @@ def _study(name: str, shown: set[type]) -> list[str]:
         return parts
     shown.add(study.config)
     return [*parts, _rows(own)] if any(_documented(cls) for cls in own) else parts
+
+
+GALLERY = """One card a study: a figure where there is one, what was found so far on each model, and the command.
+[Findings](../findings.md) tells the verdicts, and [a study of your own](../add-a-study.md#rules-and-verdicts) their rules.
+`python scripts/gallery.py` draws the figures of finished runs."""
+
+
+def gallery() -> str:
+    """A card for each study, with its figure, its verdicts by model and its command."""
+    drawn = json.loads((DOCS / "gallery.json").read_text(encoding="utf-8"))
+    with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    parts = ["# Gallery", GALLERY]
+    for paper, heading in PAPERS.items():
+        names = sorted(name for name in shipped() if name.startswith(f"{paper}/") and not choose(name).suite)
+        if names:
+            cards = [_card(name, drawn.get(name), [row for row in found if row["study"] == name]) for name in names]
+            parts += [f"## {heading}", "\n".join(["::::{container} gallery", *cards, "::::"])]
+    return _page(*parts)
+
+
+def _card(name: str, drawn: dict[str, str] | None, found: Sequence[dict[str, str]]) -> str:
+    question = " ".join(find(name).question.split()) if name in declared() else ""
+    verdicts: dict[str, Counter[str]] = {}
+    for row in found:
+        verdicts.setdefault(row["model"], Counter())[row["verdict"]] += 1
+    said = [
+        f"{model}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}" for model, counts in verdicts.items()
+    ]
+    lines = [f":::{{container}} card\n**[{name}](studies.md#{name.replace('/', '')})**\n"]
+    if drawn:
+        lines.append(f"```{{image}} ../{drawn['image']}\n:alt: {_plain(drawn['caption'])}\n```\n\n*{_plain(drawn['on'])}*\n")
+    lines += [_plain(question or _summary(name)) + "\n", *[f"- {_plain(line)}" for line in said], f"\n`sinkjax run {name}`\n:::"]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """A text in which nothing is markup, in one line."""
+    return re.sub(r"([\\`*_<\[\]|$])", r"\\\1", " ".join(text.split()))
 
 
 def _summary(name: str) -> str:

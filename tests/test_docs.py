@@ -28,6 +28,9 @@ OPENED = (
     "generated/api",
     "generated/studies",
     "generated/quickstart",
+    "generated/two_models",
+    "generated/gallery",
+    "findings",
 )
 
 
@@ -57,6 +60,18 @@ def test_every_name_site_statistic_study_and_command_has_its_place(site: Path):
     sites, statistics = (words(site / "reference" / f"{page}.html") for page in ("sites", "statistics"))
     assert [name.name for name in Site if f">{name.name}<" not in sites] == []
     assert [name for name in (*BUILT_IN, "nll") if f">{name}<" not in statistics] == []
+
+
+@pytest.mark.page
+def test_the_first_tables_of_the_findings_fit_beside_the_sidebars(site: Path, browser):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    browser.get((site / "findings.html").as_uri())
+    script = (
+        "return [...document.querySelectorAll('article table')].map(table => table.offsetWidth - table.parentElement.offsetWidth)"
+    )
+    assert max(browser.execute_script(script)[:3]) <= 0
 
 
 @pytest.mark.page
