@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sinkjax.data.prompts import encode
 from sinkjax.edits.edit import Edit, compose
 from sinkjax.maps import Maps
@@ -51,11 +49,12 @@ def show(
     tokens = tokens[:, : lengths[0]]
     probe = Probe(attention=True if layers is None else tuple(layers), resid_max=True)
     edit = edits if isinstance(edits, Edit) else compose(*edits)
-    wanted = {"no edit": (), edit.label: edit} if edit.terms else {"no edit": ()}
+    wanted = {"no edit": compose()} | ({f"with {edit.label}": edit} if edit.terms else {})
     records = {
         name: forward(model.params, tokens, model.config, given, probe, lengths, logits=False).record
         for name, given in wanted.items()
     }
-    texts = model.tokenizer.tokens(np.asarray(tokens[0])) if model.tokenizer else None
+    assert model.tokenizer  # `encode` refuses a model without one
+    texts = model.tokenizer.tokens(tokens[0].tolist())
     said = f"{model.source['name']}, {model.source['dtype']}, BOS: {bos}"
     return maps_of(records, texts, said=said, layers=layers)

@@ -45,7 +45,7 @@ def test_the_maps_are_those_of_the_forward_pass_with_and_without_the_edit(model,
     tokens, lengths = sinkjax.encode(model, [PROMPT], bos="model", length=32)
     T = int(lengths[0])
     probe, data = sinkjax.Probe(attention=True, resid_max=True), held(shown)
-    assert data["runs"] == ["no edit", '"masked" <i>']
+    assert data["runs"] == ["no edit", 'with "masked" <i>']
     assert data["tokens"] == model.tokenizer.tokens(tokens[0, :T])
     for run, edits in enumerate(((), sinkjax.mask_key(0))):
         record = sinkjax.forward(model.params, tokens, model.config, edits, probe, lengths).record
