@@ -35,7 +35,7 @@ PACKAGES = (
     "matplotlib",
     "plotly",
 )
-PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu", "starlette", "uvicorn")  # listed where they are installed
+PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu")  # listed where they are installed
 VARIABLES = (
     "JAX_PLATFORMS",
     "JAX_ENABLE_X64",

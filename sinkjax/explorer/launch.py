@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from sinkjax import extras
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
@@ -107,11 +108,9 @@ class Explorer:
 
 def packages() -> Any:
     """The package uvicorn. Errors: it or starlette is not installed."""
-    try:
-        import starlette  # noqa: F401 - only whether it is there
-        import uvicorn
-    except ImportError:
-        raise SinkjaxError("the explorer needs starlette and uvicorn: pip install 'sinkjax[explore]'") from None
+    extras.require("the explorer", "explore")
+    import uvicorn
+
     return uvicorn
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import dataclasses
 import gc
 import json
 import socket
+import sys
 import threading
 import weakref
 
@@ -193,13 +193,8 @@ def test_a_notebook_shows_the_page_in_a_frame(bench, tmp_path):
 
 
 def test_without_its_packages_the_command_names_the_extra(monkeypatch, capsys):
-    real = builtins.__import__
-
-    def without(name, *args):
-        if name.split(".")[0] in ("starlette", "uvicorn"):
-            raise ImportError(name)
-        return real(name, *args)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    for name in ("starlette", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert cli.main(["explore"]) == 2
-    assert capsys.readouterr().err == "sinkjax: the explorer needs starlette and uvicorn: pip install 'sinkjax[explore]'\n"
+    needed = "the explorer needs starlette, uvicorn, which are not installed: pip install 'sinkjax[explore]'"
+    assert capsys.readouterr().err == f"sinkjax: {needed}\n"
