@@ -32,7 +32,7 @@ WIDTH = "84"  # characters of the commands' help
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
 PUBLIC = {
     "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
-    "Models in memory": ("from_transformers", "from_arrays", "to_arrays"),
+    "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
     "The forward pass": ("forward", "generate", "sweep"),
     "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
