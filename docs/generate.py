@@ -33,7 +33,7 @@ WIDTH = "84"  # characters of the commands' help
 PUBLIC = {
     "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
-    "The forward pass": ("forward", "generate", "sweep"),
+    "The forward pass": ("forward", "generate", "sweep", "sweep_models"),
     "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
         "mask_key",

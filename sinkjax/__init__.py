@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sinkjax.probes.record import Record as Record
     from sinkjax.probes.record import to_dataset as to_dataset
     from sinkjax.probes.statistics import Statistic as Statistic
+    from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.forward import forward as forward
 
@@ -79,6 +80,7 @@ _HOME = {
     "sinkjax.probes.probe": ("Capture", "Probe"),
     "sinkjax.probes.statistics": ("Statistic",),
     "sinkjax.probes.record": ("Record", "to_dataset"),
+    "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }
 _SUBMODULES = ("intervals", "metrics")  # of `sinkjax.analysis`
