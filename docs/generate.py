@@ -61,6 +61,7 @@ PAPERS = {
     "background": "Background: Sun et al. 2024, Xiao et al. 2024 and others",
     "trigger": "The trigger task: Ran-Milo 2026",
     "pretrain": "Pretraining: Gu et al. 2025 and others",
+    "emergence": "Checkpoints of a training",
     "sweep": "Sweeps of your own",
 }
 

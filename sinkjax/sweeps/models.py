@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,9 +92,7 @@ def sweep_models(
             )
             found.append(data.load().assign_attrs(sources=[dict(model.source)]))
             advance(1, member.label)
-    swept = [
-        name for name, values in found[0].data_vars.items() if "edit" in values.dims
-    ]  # tokens are shared
+    swept = [name for name, values in found[0].data_vars.items() if "edit" in values.dims]  # tokens are shared
     shared: dict[str, Any] = {"coords": "minimal", "compat": "override", "combine_attrs": "drop_conflicts"}
     result = xarray.concat(found, "checkpoint", data_vars=swept, **shared)
     labels: dict[str, Any] = {"checkpoint": [member.label for member in members]}
@@ -130,7 +128,7 @@ def check_same_architecture(members: Sequence[Member]) -> None:
             )
 
 
-def _loaded(members: Sequence[Member], dtype: str) -> Iterator[tuple[Member, Model]]:
+def _loaded(members: Sequence[Member], dtype: str) -> Generator[tuple[Member, Model], None, None]:
     """Every checkpoint with its model, which is read while the one before is in use. Errors: the same weights twice."""
     seen: dict[str, str] = {}
     with ThreadPoolExecutor(1) as reader:
