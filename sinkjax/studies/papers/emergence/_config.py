@@ -25,8 +25,8 @@ class Causal(Trains):
     """of model and training, as for the studies of pretraining"""
     steps: int | None = None
     """of a run, by default as for the size"""
-    checkpoints: int | tuple[int, ...] = 24
-    """models that are measured: a list of steps, or how many, log-spaced"""
+    kept: int | tuple[int, ...] = 24
+    """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
     text: str | None = None
     """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
     prompts: int = 64

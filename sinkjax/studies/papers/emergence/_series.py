@@ -37,7 +37,7 @@ EDITS = (
 
 def training(config: Causal) -> Pretrain:
     """The one training of the study. Errors: fields that do not fit."""
-    stated = {name: getattr(config, name) for name in ("seed", "seeds", "dtype", "checkpoints", "text", "steps")}
+    stated = {name: getattr(config, name) for name in ("seed", "seeds", "dtype", "text", "steps")} | {"checkpoints": config.kept}
     size = SIZES[config.size]
     values = {**size.fields, **{name: value for name, value in stated.items() if value is not None}, **config.changes}
     return documents.build(Pretrain, values, config.size)

@@ -21,9 +21,7 @@ from sinkjax.studies.registry import Chosen, choose
 from sinkjax.tasks import load_runs
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000, "batch": 4}
-CONFIG = Causal(
-    seeds=2, steps=6, checkpoints=3, prompts=3, length=12, changes={**TINY, "eval_batch": 4, "eval_every": 4, "warmup": 2}
-)
+CONFIG = Causal(seeds=2, steps=6, kept=3, prompts=3, length=12, changes={**TINY, "eval_batch": 4, "eval_every": 4, "warmup": 2})
 CHOSEN = Chosen("emergence/causal", CONFIG)
 
 
