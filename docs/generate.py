@@ -36,8 +36,8 @@ WIDTH = "84"  # characters of the commands' help
 # Heading of the reference -> the names below it. A name that is missing here, or that is no longer public, is an error.
 PUBLIC = {
     "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
-    "Models in memory": ("from_transformers", "from_arrays", "to_arrays"),
-    "The forward pass": ("forward", "generate", "sweep"),
+    "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
+    "The forward pass": ("forward", "generate", "sweep", "sweep_models"),
     "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
         "mask_key",
@@ -65,6 +65,7 @@ PAPERS = {
     "background": "Background: Sun et al. 2024, Xiao et al. 2024 and others",
     "trigger": "The trigger task: Ran-Milo 2026",
     "pretrain": "Pretraining: Gu et al. 2025 and others",
+    "emergence": "Checkpoints of a training",
     "sweep": "Sweeps of your own",
 }
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sinkjax.analysis import metrics as metrics
     from sinkjax.analysis.frame import to_frame as to_frame
     from sinkjax.checkpoints.export import export as export
+    from sinkjax.checkpoints.flax_trees import from_flax as from_flax
     from sinkjax.checkpoints.in_memory import from_arrays as from_arrays
     from sinkjax.checkpoints.in_memory import from_transformers as from_transformers
     from sinkjax.checkpoints.in_memory import to_arrays as to_arrays
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sinkjax.probes.record import to_dataset as to_dataset
     from sinkjax.probes.statistics import Statistic as Statistic
     from sinkjax.showing import show as show
+    from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.forward import forward as forward
 
@@ -52,6 +54,7 @@ __version__ = "0.1.0"
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),
     "sinkjax.checkpoints.export": ("export",),
+    "sinkjax.checkpoints.flax_trees": ("from_flax",),
     "sinkjax.checkpoints.in_memory": ("from_arrays", "from_transformers", "to_arrays"),
     "sinkjax.checkpoints.load": ("Model", "load"),
     "sinkjax.checkpoints.native": ("save",),
@@ -79,6 +82,7 @@ _HOME = {
     "sinkjax.probes.statistics": ("Statistic",),
     "sinkjax.probes.record": ("Record", "to_dataset"),
     "sinkjax.showing": ("show",),
+    "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }
 _SUBMODULES = ("intervals", "metrics")  # of `sinkjax.analysis`

@@ -11,7 +11,7 @@ from sinkjax.backend import start_jax
 from sinkjax.cli.common import PlannedOptions, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import SERIES, choose
 
 C = TypeVar("C")
 
@@ -29,6 +29,10 @@ def plan(arguments: Sequence[str]) -> None:
     if any(argument.partition("=")[0] == "--out" for argument in rest):
         raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
     chosen = choose(name)
+    if chosen.experiment == SERIES:
+        raise SinkjaxError(
+            f"{name} runs one study on many models; plan it on one: sinkjax plan {chosen.config.study} --model NAME"
+        )
     options = read(over(PlanOptions, chosen), rest, f"plan {name}", config=chosen.config)
     start_jax(options.backend, options.config.dtype)
     from sinkjax.studies import run, suite

@@ -11,7 +11,7 @@ import tyro
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError, printable
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import SERIES, choose
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,12 @@ def report(arguments: Sequence[str]) -> None:
     if chosen.folder is None:
         raise SinkjaxError(f"{options.results} is a config, not the results of a run")
     from sinkjax.report.terminal import show_section, show_suite
-    from sinkjax.studies import run, suite
+    from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
 
     if chosen.suite:
-        show_suite(suite.build(chosen, chosen.folder))
+        several = series if chosen.experiment == SERIES else suite
+        show_suite(several.build(chosen, chosen.folder))
     else:
         show_section(run.build(chosen, chosen.folder))
     print(printable(str(chosen.folder / PAGE)))

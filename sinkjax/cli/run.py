@@ -13,7 +13,7 @@ from sinkjax.cli.common import PlannedOptions, default_folder, memory_bytes, ove
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.progress import say
-from sinkjax.studies.registry import Chosen, choose, trains
+from sinkjax.studies.registry import SERIES, Chosen, as_series, choose, trains
 
 C = TypeVar("C")
 
@@ -25,6 +25,12 @@ class RunOptions(PlannedOptions, Generic[C]):
     config: C
     out: Path | None = None
     """folder for the results; by default results/ and the name of the config, or where the former run lies"""
+    checkpoints: Path | None = None
+    """run the study on every model below this folder, such as those that a training kept, instead of on `model`"""
+    models: tuple[str, ...] = ()
+    """run the study on each of these models instead"""
+    revisions: tuple[str, ...] = ()
+    """run the study on each of these branches, tags or commits of `model`, a hub id"""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -53,14 +59,18 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     out = options.out or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
         use_all_cores()
+    chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
+    if options.checkpoints or options.models or options.revisions:
+        chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
+        out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
     start_jax(options.backend, options.config.dtype)
     from sinkjax.report.terminal import show_section, show_suite
-    from sinkjax.studies import run, suite
+    from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
 
-    chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
     if chosen.suite:
-        show_suite(suite.carry_out(chosen, out, memory, say))
+        several = series if chosen.experiment == SERIES else suite
+        show_suite(several.carry_out(chosen, out, memory, say))
     else:
         show_section(run.carry_out(chosen, out, memory, say))
     print(printable(str(out / PAGE)))

@@ -6,8 +6,11 @@ are options of the command. A field's default is written here and nowhere else; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import tyro
 
 from sinkjax.config_files.checks import at_least, last_seed, layers_below, layers_from_0, share, typed
 from sinkjax.data.corpora import Split
@@ -135,6 +138,34 @@ class All:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, prompts=1, length=2, seed=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One study on every checkpoint of a series, or on several models: one report."""
+
+    study: tyro.conf.Suppress[str]
+    """its name"""
+    checkpoints: tyro.conf.Suppress[str | None] = None
+    """a folder with models below it, such as that of a training which kept some"""
+    models: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """or several models, each as for `model` of a study"""
+    revisions: tyro.conf.Suppress[tuple[str, ...]] = ()
+    """branches, tags or commits of the one hub id in `models`"""
+    dtype: Dtype = "float32"
+    """of the parameters and activations"""
+    settings: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    """fields of the study that differ from its shipped config"""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        if (self.checkpoints is None) == (not self.models):
+            raise SinkjaxError("a series is either a folder of checkpoints or a list of models")
+        if self.revisions and len(self.models) != 1:
+            raise SinkjaxError(f"revisions are those of one hub id in models, not of {len(self.models)}")
+        for name in ("model", "revision", "dtype"):
+            if name in self.settings:
+                raise SinkjaxError(f"settings must not state {name!r}, which the series states itself")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +23,10 @@ from sinkjax.studies.study import Study
 
 STORE_SUFFIX = ".zarr"
 
-# `experiment` of a config that runs all studies of a family (`studies/suite.py`) -> the name of its type
-SUITES = {"all": "All", "all-trained": "AllTrained"}
+SERIES = "series"
+# `experiment` of a config that runs all studies of a family (`studies/suite.py`), or one study on many models
+# (`studies/series.py`) -> the name of its type
+SUITES = {"all": "All", "all-trained": "AllTrained", SERIES: "Series"}
 
 STUDY_FILE, HOME = ".py", "sinkjax.studies.papers"
 
@@ -138,6 +141,22 @@ def choose(name: str) -> Chosen:
         return _of_file(path)
     text, what, folder = document(name)
     return read(text, what, folder)
+
+
+def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], revisions: Sequence[str]) -> Chosen:
+    """A study with its settings, on every checkpoint of a series: a folder of them, models, or revisions of the study's model.
+
+    Errors: a study that takes no model; what `Series` refuses.
+    """
+    values = documents.fields(study.config)
+    if study.suite or "model" not in values:
+        raise SinkjaxError(f"{study.experiment} is no study on one model, so it takes no checkpoints, models or revisions")
+    dtype, model = values.pop("dtype"), values.pop("model")
+    del values["revision"]
+    listed = tuple(models) or ((model,) if revisions else ())
+    folder = None if checkpoints is None else str(checkpoints)
+    fields = {"checkpoints": folder, "models": listed, "revisions": tuple(revisions), "dtype": dtype}
+    return Chosen(SERIES, config_type(SERIES)(study=study.experiment, settings=documents.plain(values), **fields))
 
 
 def _of_file(path: Path) -> Chosen:

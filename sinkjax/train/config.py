@@ -5,14 +5,17 @@ As for studies, a config holds everything that determines the numbers and nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, last_seed, typed
+from sinkjax.config_files.checks import above, at_least, each_once, last_seed, typed, without_repeats
+from sinkjax.config_files.documents import LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
 KIND = "training"  # the key of a document that names its task
+SPAN = 100  # the last of log-spaced checkpoints has this many times the steps of the first after step 0
 CONVERGED, DIVERGED, ALL_STEPS = "converged", "diverged", "all steps"  # how a run ends
 
 
@@ -48,6 +51,9 @@ class Training:
     """how the runs of one device are computed: together (vmap) or in sequence (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"
     """of the parameters and activations; not float16, in which Adam's epsilon is 0"""
+    checkpoints: int | tuple[int, ...] = field(default=0, metadata=LATER)
+    """models of each run that are kept: at a list of steps, or a number of them, the initialised one, the last, and between them
+    log-spaced from a hundredth of the steps on; each is evaluated too"""
 
     @property
     def summary(self) -> str:
@@ -60,6 +66,11 @@ class Training:
         last_seed(self)
         if self.dtype == "float16":
             raise SinkjaxError('dtype "float16" cannot be trained: Adam\'s epsilon is 0 in it; choose bfloat16 or float32')
+        kept = (self.checkpoints,) if isinstance(self.checkpoints, int) else self.checkpoints
+        without_repeats("checkpoints", kept)
+        for step in kept:
+            if not 0 <= step <= self.steps:
+                raise SinkjaxError(f"checkpoints must lie between 0 and steps ({self.steps}), not at {step}")
         each_once(self, "learning_rates")
         for rate in self.learning_rates:
             if not 0 < rate < float("inf"):
@@ -67,6 +78,20 @@ class Training:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise SinkjaxError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The steps whose models are kept, rising. Of more log-spaced ones than there are steps between, each is kept once."""
+        if not isinstance(self.checkpoints, int):
+            return tuple(sorted(self.checkpoints))
+        count = self.checkpoints - 1  # beside the initialised model
+        spaced = (math.ceil(self.steps * SPAN ** (number / max(1, count - 1) - 1)) for number in range(count - 1))
+        return tuple(sorted({0, *spaced, self.steps})) if count > 0 else (self.steps,) * self.checkpoints
+
+    def next_stop(self, step: int) -> int:
+        """Where a call that begins at `step` ends: at the next evaluation, the next kept model or the last step."""
+        evaluation = (step // self.eval_every + 1) * self.eval_every
+        return min(evaluation, self.steps, *(stop for stop in self.kept if stop > step))
 
 
 @dataclass(frozen=True, kw_only=True)

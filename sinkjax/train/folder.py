@@ -1,19 +1,25 @@
-"""Save a run of a finished training as a model folder, which `sinkjax.load` reads like any other."""
+"""Save a run of a training, finished or at a step, as a model folder, which `sinkjax.load` reads like any other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.native import save
+from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import params
 from sinkjax.train.config import KIND
 from sinkjax.train.log import read
 from sinkjax.train.prefetch import same_data
-from sinkjax.train.task import HostDataTask, ModelTask
+from sinkjax.train.runs import Run
+from sinkjax.train.state import RUNNING, TrainState
+from sinkjax.train.task import DataSource, HostDataTask, ModelTask
 from sinkjax.train.trained import Trained
 
 LIST = 12  # numbers of a measurement that a card shows at most
@@ -36,6 +42,19 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
         tokenizer = source.tokenizer
     model = Model(config, trained.of(run), tokenizer, {"kind": "training", "name": f"{trained.folder}, run {run}"})
     return save(model, folder, dtype, card(trained, run, params.count(config)))
+
+
+def keep(folder: Path, task: ModelTask, state: TrainState, every: Sequence[Run], step: int, source: DataSource | None) -> None:
+    """Write the models of all runs that are at step `step`, and did not stop, into the series of a training.
+
+    One that a killed training wrote already is written again, with the same bits. Errors: as for `native.save`.
+    """
+    for run in every:
+        if int(state.step[run.run]) == step and int(state.status[run.run]) == RUNNING:
+            about = {"kind": "training", "name": f"{folder}, run {run.run}", **run.labels(), "step": step}
+            params = jax.tree.map(lambda leaf, row=run.run: leaf[row], state.params)
+            model = Model(task.model(run.variant), params, source.tokenizer if source else None, about)
+            save(model, series_path(folder, run.run, step))
 
 
 def card(trained: Trained, run: int, parameters: int) -> str:

@@ -1,8 +1,8 @@
 """`train` trains every run of a task into a folder, and resumes at any moment bit for bit.
 
-The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint and, at the end, `summary.json` and the language models
-(in `models`). A checkpoint stores the state together with the length of the log, so a resumed training truncates later lines and
-writes them again.
+The folder holds `config.yaml`, the log (`log.jsonl`), the last checkpoint, the models kept so far (in `series`) and, at the end,
+`summary.json` and the language models (in `models`). A checkpoint stores the state together with the length of the log, so a
+resumed training truncates later lines and writes them again. A model is kept before the checkpoint of its step: none is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sinkjax.progress import bar
 from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, Training
-from sinkjax.train.folder import save_run
+from sinkjax.train.folder import keep, save_run
 from sinkjax.train.log import Log, read
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
@@ -70,6 +70,8 @@ def train(
     extras.require("training", "train")  # refused before there is a folder
     if tensorboard:
         event_writer()
+    if config.kept and not isinstance(task, ModelTask):
+        raise SinkjaxError(f"the runs of {task.name} are no models of this library, so no checkpoints of them can be kept")
     every = table(config, task)
     state, runs = begin_all(task, config)
     claim(folder, task)
@@ -107,6 +109,8 @@ def train(
             for line in lines:
                 if line["status"] == DIVERGED:
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
+            if isinstance(task, ModelTask) and done.step in config.kept:
+                keep(folder, task, state, every, done.step, source)
             if time.monotonic() - saved > save_every or interruption.received() or not going(state, config):
                 log.sync()
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
@@ -142,7 +146,7 @@ def call(
     Returns the state, the progress and the lines of the log.
     """
     config = devices.config
-    step = min(done.step + config.eval_every, config.steps) if done.step >= 0 else 0
+    step = config.next_stop(done.step) if done.step >= 0 else 0
     begun, before, compiled = time.monotonic(), int(np.asarray(state.step).sum()), devices.is_compiled(len(left))
     data = (host.at(left, max(done.step, 0)), host.held_out) if host else ()
     state, metrics = devices.advance(state, runs, left, step, *data)

@@ -27,7 +27,7 @@ TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_study_that_trains_has_trainings_with_names_of_their_own(name):
     specs = find(TRAINING[name].experiment).trainings(TRAINING[name].config)
-    assert len({spec.name for spec in specs}) == len(specs) > 1
+    assert len({spec.name for spec in specs}) == len(specs) > 0
 
 
 @pytest.mark.parametrize("name", studies())

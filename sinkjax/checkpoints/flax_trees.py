@@ -1,0 +1,150 @@
+"""Models of Flax that are in memory: trees of parameters, named as by transformers or by the Gemma library.
+
+A leaf is named by its path. Flax calls the tensors of its layers otherwise than PyTorch, and stores matrices the other way round:
+
+    in the tree             in a file                                    array
+    (path).kernel           (path).weight                                transposed
+    (path).embedding        (path).weight                                as it is
+    (path).scale            (path).weight                                as it is
+    any other               the same                                     as it is
+
+So are named the Flax models of transformers (FlaxLlamaForCausalLM, FlaxGPT2LMHeadModel, ...), and any model of linen or NNX whose
+modules are called as those of transformers. The Gemma library has names of its own (N, K: heads of queries and of keys; D: width;
+H: of a head; F: of the MLP):
+
+    embedder.input_embedding [V, D], final_norm.scale [D]
+    layer_(l).attn.q_einsum.w [N, D, H], .kv_einsum.w [2, K, D, H]       or, with as many key heads, .qkv_einsum.w [3, N, D, H]
+    layer_(l).attn.attn_vec_einsum.w [N, H, D], ._query_norm.scale [H], ._key_norm.scale [H]
+    layer_(l).mlp.gating_einsum.w [2, F, D] or [2, D, F]: gate, then up; .linear.w [F, D]; both without .w too
+    layer_(l).pre_attention_norm.scale, .post_attention_norm.scale, .pre_ffw_norm.scale, .post_ffw_norm.scale [D]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from sinkjax.checkpoints.in_memory import from_arrays
+from sinkjax.checkpoints.model import Model
+from sinkjax.errors import SinkjaxError, short
+from sinkjax.model.config import Config
+
+SPELLED = {"kernel": "weight", "embedding": "weight", "scale": "weight"}
+GEMMA = "embedder.input_embedding"  # a leaf by which a tree of the Gemma library is known
+GEMMA_LAYER = re.compile(r"layer_(\d+)\.(.+)")
+
+
+def from_flax(
+    config: Config | Mapping[str, Any] | str | Path | Any,
+    tree: Any,
+    family: str | None = None,
+    tokenizer: Any = None,
+    dtype: str | None = None,
+    ignore_keys: Collection[str] = (),
+    assume: Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> Model:
+    """A model from the parameters of a Flax model that is in memory: of linen, of NNX, or of the Gemma library.
+
+        flax_model = transformers.FlaxGPT2LMHeadModel.from_pretrained("gpt2")            # of transformers 4
+        model = sinkjax.from_flax(flax_model.config, flax_model.params)
+        model = sinkjax.from_flax("config.json", nnx.state(module, nnx.Param), family="llama")
+        model = sinkjax.from_flax("gemma-3-1b-it", gemma.gm.ckpts.load_params(path))     # with the config.json of the hub
+
+    Args:
+        config: As for `from_arrays`: a config.json, its folder or its mapping, a config of transformers, or a `sinkjax.Config`.
+        tree: The parameters: nested mappings (of linen with or without "params" around them) or an `nnx.State`, whose names are
+            those of the table at the head of this module.
+        family: The model type whose names they are, where the config does not state it; needed with a `sinkjax.Config`.
+        tokenizer, dtype, ignore_keys, assume, check: As for `from_arrays`; `ignore_keys` takes names as in files.
+
+    Returns:
+        The model.
+
+    Raises:
+        SinkjaxError: As for `from_arrays`, the leaf named as in files, with its shape there and that which the config asks for; a
+            tree without leaves; two leaves of one name; a stack of the Gemma library that is no stack.
+    """
+    leaves = dict(named_leaves(tree))
+    if not leaves:
+        raise SinkjaxError(f"a tree of Flax has arrays in nested mappings, and {short(tree)} has none")
+    if isinstance(config, Config) and family is None:
+        raise SinkjaxError("family must say which names the leaves have, as a sinkjax.Config does not: such as family='llama'")
+    if f"transformer.{GEMMA}" in leaves:
+        leaves = {path.removeprefix("transformer."): array for path, array in leaves.items()}
+    arrays: dict[str, Any] = {}
+    for path, array in leaves.items():
+        for name, part in _gemma(path, array, leaves) if GEMMA in leaves else [_spelled(path, array)]:
+            if name in arrays:
+                raise SinkjaxError(f"two leaves of the tree stand for {name}, of which {path} is one")
+            arrays[name] = part
+    model = from_arrays(config, arrays, family, tokenizer, dtype, ignore_keys, assume, check)
+    return Model(model.config, model.params, model.tokenizer, {**model.source, "name": "a Flax tree"})
+
+
+def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree by their paths, "layers.0.norm.scale", without what is around the arrays of linen and of NNX."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".")  # the Gemma library joins names by "/"
+        # "params" is around a tree of linen, "value" within a variable of NNX and an array of linen that states its sharding.
+        yield name.removeprefix("params.").removesuffix(".value"), leaf
+
+
+def _spelled(path: str, array: Any) -> tuple[str, Any]:
+    """A leaf under its name in files."""
+    *modules, last = path.split(".")
+    return ".".join([*modules, SPELLED.get(last, last)]), array.T if last == "kernel" else array
+
+
+def _outputs_first(array: Any) -> Any:
+    """Heads' matrices [N, D, H] as one of a file, [N H, D]."""
+    return array.swapaxes(1, 2).reshape(-1, array.shape[1])
+
+
+def _gemma(path: str, array: Any, leaves: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What a leaf of the Gemma library holds, under the names in files; one that it does not have keeps its own."""
+    path = path.removesuffix(".w")
+    if path == GEMMA:
+        return [("model.embed_tokens.weight", array)]
+    if path == "final_norm.scale":
+        return [("model.norm.weight", array)]
+    found = GEMMA_LAYER.fullmatch(path)
+    if found is None:
+        return [(path, array)]
+    layer, rest = found.groups()
+    place, around = f"model.layers.{layer}", f"layer_{layer}.post_ffw_norm.scale" in leaves
+    if rest in GEMMA_STACKS:
+        names = GEMMA_STACKS[rest]
+        if len(array) != len(names):
+            raise SinkjaxError(f"{path} of the tree must stack {len(names)} matrices, and has the shape {array.shape}")
+        turned = rest == "mlp.gating_einsum" and array.shape[1] == leaves[GEMMA].shape[1]  # [2, D, F]
+        matrix: Callable[[Any], Any] = (lambda part: part.T) if turned else (lambda part: part)
+        of = matrix if rest.startswith("mlp") else _outputs_first
+        return [(f"{place}.{name}.weight", of(part)) for name, part in zip(names, array, strict=True)]
+    if rest == "attn.q_einsum":
+        return [(f"{place}.self_attn.q_proj.weight", _outputs_first(array))]
+    if rest == "attn.attn_vec_einsum":
+        return [(f"{place}.self_attn.o_proj.weight", array.reshape(-1, array.shape[2]).T)]
+    if rest == "mlp.linear":
+        return [(f"{place}.mlp.down_proj.weight", array.T)]
+    norms = GEMMA_NORMS | ({} if around else {"pre_ffw_norm.scale": "post_attention_layernorm"})  # the first Gemma
+    return [(f"{place}.{norms[rest]}.weight" if rest in norms else path, array)]
+
+
+GEMMA_STACKS = {
+    "attn.qkv_einsum": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attn.kv_einsum": ("self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gating_einsum": ("mlp.gate_proj", "mlp.up_proj"),
+}
+GEMMA_NORMS = {
+    "attn._query_norm.scale": "self_attn.q_norm",
+    "attn._key_norm.scale": "self_attn.k_norm",
+    "pre_attention_norm.scale": "input_layernorm",
+    "post_attention_norm.scale": "post_attention_layernorm",
+    "pre_ffw_norm.scale": "pre_feedforward_layernorm",
+    "post_ffw_norm.scale": "post_feedforward_layernorm",
+}

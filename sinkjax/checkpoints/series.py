@@ -1,0 +1,80 @@
+"""Series: checkpoints of one model, such as those that a training keeps, in the order of their steps.
+
+A training writes `series/run-000/step-000100`, a folder of a model each; any folder of model folders is a series as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinkjax.config_files.files import user_path
+from sinkjax.errors import SinkjaxError
+
+SERIES, CONFIG = "series", "config.json"
+STEP, RUN = re.compile(r"step[-_]?(\d+)$"), re.compile(r"(?:^|/)run[-_]?(\d+)/")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A checkpoint of a series.
+
+    label: of its entry in a result, unique in the series. source, revision: as `load` takes them.
+    """
+
+    label: str
+    source: str
+    revision: str | None = None
+
+    @property
+    def step(self) -> int | None:
+        """The step in its label ("step-000100", "step1000"), if there is one."""
+        return int(found[1]) if (found := STEP.search(self.label)) else None
+
+    @property
+    def run(self) -> int | None:
+        """The run of its training in its label ("run-000/step-000100"), if there is one."""
+        return int(found[1]) if (found := RUN.search(self.label)) else None
+
+
+def series_path(folder: Path, run: int, step: int) -> Path:
+    """Where a training in `folder` keeps the model of a run after `step` steps."""
+    return folder / SERIES / f"run-{run:03d}" / f"step-{step:06d}"
+
+
+def in_folder(folder: str | Path) -> tuple[Member, ...]:
+    """The models below a folder, such as that of a training or of one of its runs, by the numbers in their paths.
+
+    Errors: no model below it.
+    """
+    folder = user_path(folder)
+    root = folder / SERIES if (folder / SERIES).is_dir() else folder
+    found = {path.parent.relative_to(root).as_posix(): path.parent for path in root.rglob(CONFIG)}
+    if not found or "." in found:
+        raise SinkjaxError(f"{folder} is no folder of checkpoints: below it must be folders that sinkjax.load reads")
+    return tuple(Member(label, str(found[label])) for label in sorted(found, key=_natural))
+
+
+def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
+    """Models by name, folder or hub id, in the order given. Errors: none; one that is named twice."""
+    return _distinct([Member(Path(model).name if user_path(model).exists() else str(model), str(model)) for model in models])
+
+
+def of_revisions(model: str, revisions: Sequence[str]) -> tuple[Member, ...]:
+    """Revisions of one hub id, in the order given. Errors: none; one that is named twice."""
+    return _distinct([Member(revision, model, revision) for revision in revisions])
+
+
+def _distinct(members: Sequence[Member]) -> tuple[Member, ...]:
+    labels = [member.label for member in members]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if not members or twice is not None:
+        raise SinkjaxError("a series needs at least one checkpoint" if twice is None else f"the series names {twice!r} twice")
+    return tuple(members)
+
+
+def _natural(label: str) -> list[tuple[int, str]]:
+    """A key by which step-90 comes before step-100."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]

@@ -1,0 +1,102 @@
+"""The edits of `emergence/causal` on every model that a training kept, and what they measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.analysis import metrics
+from sinkjax.checkpoints.series import in_folder
+from sinkjax.config_files import documents
+from sinkjax.studies.papers._pretrain.sizes import SIZES
+from sinkjax.studies.papers.emergence._config import DROPPED, MASKED, ROW, Causal
+from sinkjax.studies.study import NO_EDIT, TrainingSpec
+from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.tasks.language_model.task import PretrainTask
+from sinkjax.train.runs import table
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.tasks import Trained
+
+SWEEPS = "sweeps"  # in the folder of the training: a store for each checkpoint
+PROBE = sinkjax.Probe.of("attention_received", "resid_max", "resid_median", "value_norm", "nll")
+EDITS = (
+    sinkjax.compose().named(NO_EDIT),
+    sinkjax.mask_key(0).named(MASKED),
+    sinkjax.drop_mlp(0, layers=0).named(DROPPED),
+)
+
+
+def training(config: Causal) -> Pretrain:
+    """The one training of the study. Errors: fields that do not fit."""
+    stated = {name: getattr(config, name) for name in ("seed", "seeds", "dtype", "text", "steps")} | {"checkpoints": config.kept}
+    size = SIZES[config.size]
+    values = {**size.fields, **{name: value for name, value in stated.items() if value is not None}, **config.changes}
+    return documents.build(Pretrain, values, config.size)
+
+
+def training_spec(config: Causal) -> TrainingSpec:
+    """The training as the framework runs it."""
+    stated = training(config)
+    return TrainingSpec(ROW, stated, PretrainTask(stated).architecture, partial(measure, config=config))
+
+
+def measure(trained: Trained, config: Causal) -> xarray.Dataset:
+    """What the edits do to every kept model of every run, on the first tokens of held-out blocks (`of_folder`)."""
+    return of_folder(trained.folder, config)
+
+
+def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
+    """The measurements of the models that are there, of an unfinished training too: float[run, step, edit], NaN where none is.
+
+    sink_0, sink_1: per cent of all heads that sink on keys 0 and 1. ratio: max |h| over median |h| of token 0, largest over
+    depths. value_ratio: norm of token 0's value over the mean of the others', smallest over layers, mean over key-value heads.
+    loss: nats a token. All are means over prompts. Coordinates: run (the seeds), step, edit.
+    """
+    import xarray
+
+    task = PretrainTask(training(config))
+    source = task.open(lambda line: None)
+    tokens = np.asarray(source.held_out()["tokens"])[: config.prompts, : config.length]
+    about = {"text": dict(source.card)}
+    options: dict[str, Any] = {"out": folder / SWEEPS, "dtype": config.dtype, "attributes": about}
+    swept = sinkjax.sweep_models(folder, tokens, EDITS, PROBE, **options)
+    seeds = [run.seed for run in table(task.config, task)]
+    steps = sorted({member.step for member in in_folder(folder) if member.step is not None})
+    found = {name: np.full((len(seeds), len(steps), len(EDITS)), np.nan) for name in MEASURED}
+    for row in range(swept.sizes["checkpoint"]):
+        one = swept.isel(checkpoint=row)
+        place = int(one["run"]), steps.index(int(one["step"]))
+        for name, of in MEASURED.items():
+            found[name][place] = of(one, config).mean(axis=-1)
+    axes = {"run": seeds, "step": steps, "edit": [edit.label for edit in EDITS]}
+    return xarray.Dataset({name: ((*axes,), values) for name, values in found.items()}, axes)
+
+
+def sink(key: int, data: Any, config: Causal) -> NDArray:
+    """Per cent of heads that sink on a key: float[edit, prompt]."""
+    return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
+
+
+def value_ratio(data: Any, config: Causal) -> NDArray:
+    """float[edit, prompt]."""
+    norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
+    return np.asarray((norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1))
+
+
+# name of a variable -> float[edit, prompt] of one checkpoint's sweep
+MEASURED: dict[str, Callable[[Any, Causal], NDArray]] = {
+    "sink_0": partial(sink, 0),
+    "sink_1": partial(sink, 1),
+    "ratio": lambda data, config: np.asarray(metrics.top1_over_median(data, 0)).max(axis=-1),
+    "value_ratio": value_ratio,
+    "loss": lambda data, config: np.asarray(metrics.mean_nll(data)),
+}

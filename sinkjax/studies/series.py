@@ -1,0 +1,132 @@
+"""One study on every checkpoint of a series, or on several models: each in its folder, all on one page and in one table."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import sinkjax
+from sinkjax.analysis.summary import COLUMNS, summary_csv
+from sinkjax.checkpoints.model import Model
+from sinkjax.checkpoints.series import Member
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import read_text, write
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Report, Section
+from sinkjax.studies import folder as results
+from sinkjax.studies import run
+from sinkjax.studies.config import Series
+from sinkjax.studies.registry import Chosen, choose, config_type
+from sinkjax.studies.suite import REFUSED
+from sinkjax.sweeps.job import digest, fingerprints
+from sinkjax.sweeps.models import members_of
+
+TABLE = "series.csv"  # the summaries of all checkpoints, one below the other
+
+
+def members(config: Series) -> tuple[Member, ...]:
+    """The checkpoints, in their order. Errors: as for `sinkjax.sweep_models`."""
+    if config.checkpoints is not None:
+        return members_of(config.checkpoints)
+    return members_of(config.models[0], config.revisions) if config.revisions else members_of(config.models)
+
+
+def study_on(config: Series, member: Member) -> Chosen:
+    """The study on one checkpoint. Errors: an unknown study; one that takes no model; settings that do not fit it."""
+    shipped = choose(config.study)
+    if shipped.suite or not hasattr(shipped.config, "model"):
+        raise SinkjaxError(f"{config.study} is no study on one model, so it has no series")
+    stated = {"model": member.source, "revision": member.revision, "dtype": config.dtype}
+    values = {**documents.fields(shipped.config), **config.settings, **stated}
+    built: Any = documents.build(config_type(shipped.experiment), values, config.study)
+    return Chosen(shipped.experiment, built)
+
+
+def place(member: Member, out: Path) -> Path:
+    """The folder of a checkpoint in that of its series."""
+    return out / member.label.replace("/", "-").strip(".")
+
+
+def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callable[[str], None] = lambda line: None) -> Report:
+    """Run the study on every checkpoint, and write one page and one table of them all. What is finished is not run again.
+
+    As parameters are arguments of what is compiled, checkpoints of one architecture share their programs. One that the study
+    refuses, or that has the weights of an earlier one, is listed with the reason, and the others run. Arguments and errors as for
+    `run.carry_out`.
+    """
+    config = chosen.config
+    every = members(config)
+    study_on(config, every[0])  # settings that do not fit refuse every checkpoint
+    results.claim(out, chosen)
+    seen: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    sections: dict[str, Section] = {}
+    for number, member in enumerate(every, 1):
+        log(f"{member.label} ({number} of {len(every)})")
+        try:
+            found = run.carry_out(study_on(config, member), place(member, out), memory, log, _once(member, seen))
+            sections[member.label] = found
+        except SinkjaxError as error:
+            if isinstance(error.__context__, OSError):  # a full disk refuses every model
+                raise
+            refused[member.label] = str(error)
+            log(f"{member.label} does not run: {error}")
+    write(out / REFUSED, documents.dump(refused))
+    return _write(config, out, sections, refused)
+
+
+def build(chosen: Chosen, out: Path) -> Report:
+    """Rebuild the page and the table of what is finished, from its stores; the models are not needed."""
+    config, path = chosen.config, out / REFUSED
+    skipped = dict(documents.parse(read_text(path), str(path))) if path.is_file() else {}
+    sections: dict[str, Section] = {}
+    for member in members(config):
+        if member.label not in skipped:
+            try:
+                sections[member.label] = run.build(study_on(config, member), place(member, out))
+            except SinkjaxError as error:
+                skipped[member.label] = str(error)
+    return _write(config, out, sections, skipped)
+
+
+def _write(config: Series, out: Path, sections: Mapping[str, Section], skipped: Mapping[str, str]) -> Report:
+    from sinkjax.report.page import page
+
+    named = [dataclasses.replace(section, study=f"{config.study} on {label}") for label, section in sections.items()]
+    report = Report(f"{config.study} on {len(named)} models", tuple(named), skipped)
+    shown = [dataclasses.replace(section, views=(), samples=()) for section in named]  # these are on the page of each
+    write(out / results.PAGE, page(shown, report.title, skipped))
+    write(out / TABLE, table(members(config), sections))
+    return report
+
+
+def table(every: tuple[Member, ...], sections: Mapping[str, Section]) -> str:
+    """The summaries below each other as CSV, after the columns checkpoint and step (empty where a label states none)."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    subject = next((section.subject for section in sections.values()), "edit")
+    lines.writerow(["checkpoint", "step", subject, *COLUMNS])
+    for member in every:
+        if member.label in sections:
+            _, *rows = csv.reader(io.StringIO(summary_csv(sections[member.label].rows)))
+            lines.writerows([member.label, "" if member.step is None else member.step, *row] for row in rows)
+    return out.getvalue()
+
+
+def _once(member: Member, seen: dict[str, str]) -> Callable[..., Model]:
+    """`sinkjax.load` that refuses weights of an earlier checkpoint by its name."""
+
+    def load(*given: Any, **options: Any) -> Model:
+        model = sinkjax.load(*given, **options)
+        first = seen.setdefault(digest(*jax.tree.leaves(fingerprints(model.params))), member.label)
+        if first != member.label:
+            raise SinkjaxError(f"{member.label} has the same weights as {first}: leave one of the two out")
+        return model
+
+    return load

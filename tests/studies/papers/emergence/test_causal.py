@@ -1,0 +1,122 @@
+"""emergence/causal at toy size: trained, cut short and resumed, and each onset found in planted numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+import sinkjax.studies as st
+from sinkjax.checkpoints.series import series_path
+from sinkjax.config_files import documents
+from sinkjax.studies import run, training
+from sinkjax.studies.papers._pretrain.trainings import training as row
+from sinkjax.studies.papers.emergence import _series, causal
+from sinkjax.studies.papers.emergence._config import DROPPED, MASKED, ROW, Causal
+from sinkjax.studies.registry import Chosen, choose
+from sinkjax.tasks import load_runs
+
+TINY = {"layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000, "batch": 4}
+CONFIG = Causal(seeds=2, steps=6, kept=3, prompts=3, length=12, changes={**TINY, "eval_batch": 4, "eval_every": 4, "warmup": 2})
+CHOSEN = Chosen("emergence/causal", CONFIG)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Any:
+    """A finished run: its section and its folder."""
+    out = tmp_path_factory.mktemp("causal") / "out"
+    return run.carry_out(CHOSEN, out), out
+
+
+def test_it_runs_and_leaves_models_stores_and_a_page(done):
+    section, out = done
+    assert not section.claims
+    assert {path.name for path in (out / ROW / "sweeps").iterdir()} == {
+        f"run-00{number}-step-{step:06d}.zarr" for number in range(2) for step in (0, 1, 6)
+    }
+    rows = {(row.condition, row.measure): row for row in section.rows}
+    assert len(rows) == len(section.rows) == 3 * 3 * len(causal.MEASURES)
+    row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"]]
+    assert row.value.n == 2
+    assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"]].value.mean, rel=1e-5)
+    assert rows["step 1", causal.MEASURES["loss"]].effect.mean == 0
+    assert {*section.featured} <= {condition for condition, _ in rows}
+    assert (out / "figures" / "over-steps.svg").is_file()
+    assert "When a sink becomes causal" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_numbers_are_those_of_the_models_themselves(done):
+    _, out = done
+    found = st.Results(causal.STUDY, CONFIG, {ROW: run.results.open_store(out / f"{ROW}.zarr")})
+    model = sinkjax.load(series_path(out / ROW, 1, 6))
+    tokens = load_runs(out / ROW).task.open(lambda line: None).held_out()["tokens"][:3, :12]
+    record = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), sinkjax.Probe(nll=True)).record
+    assert causal.of(found, "loss", MASKED)[1, 2] == pytest.approx(np.nanmean(record["nll"]), rel=1e-5)
+    dropped = sinkjax.drop_mlp(0, layers=0)
+    probe = sinkjax.Probe(resid_max=True, resid_median=True)
+    record = sinkjax.forward(model.params, tokens, model.config, dropped, probe).record
+    ratio = (record["resid_max"] / record["resid_median"])[:, :, 0].max(axis=1).mean()
+    assert causal.of(found, "ratio", DROPPED)[1, 2] == pytest.approx(float(ratio), rel=1e-5)
+    assert found[ROW]["run"].values.tolist() == [0, 1]
+
+
+def test_a_run_that_was_cut_short_goes_on_and_a_finished_one_computes_nothing(done, tmp_path, monkeypatch):
+    section, _ = done
+    original, calls = _series.of_folder, []
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(_series, "of_folder", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.carry_out(CHOSEN, tmp_path / "out")
+    assert run.carry_out(CHOSEN, tmp_path / "out").rows == section.rows
+    monkeypatch.setattr(training, "train", None)
+    assert run.carry_out(CHOSEN, tmp_path / "out").rows == section.rows
+
+
+def planted(**values: Any) -> Any:
+    """Results of two runs at four steps: no edit changes anything, and nothing is there, but for what is given by edit."""
+    edits = [st.NO_EDIT, MASKED, DROPPED]
+    data = {name: np.zeros((2, 4, 3)) for name in causal.MEASURES}
+    for name, by_edit in values.items():
+        for edit, numbers in by_edit.items():
+            data[name][:, :, edits.index(edit)] = numbers
+    axes = {"run": [3, 4], "step": [0, 10, 20, 40], "edit": edits}
+    store = xarray.Dataset({name: ((*axes,), array) for name, array in data.items()}, axes)
+    return {ROW: store}
+
+
+@pytest.mark.parametrize(
+    ("number", "values"),
+    [
+        (0, {"sink_0": {st.NO_EDIT: [[0, 1.0, 1.1, 2], [0, 0, 0, 1]]}}),
+        (1, {"ratio": {st.NO_EDIT: [[1, 100, 101, 300], [1, 2, 3, 99]]}}),
+        (2, {"loss": {MASKED: [[0, 0.1, 0.11, 1], [0, -1, 0, 0]]}}),
+        (3, {"sink_1": {st.NO_EDIT: 5, MASKED: [[5, 6, 6.1, 9], [5, 5, 4, 6]]}}),
+        (4, {"sink_0": {st.NO_EDIT: [[0.9, 4, 4, 4], [1, 4, 4, 4]], DROPPED: [[0, 2, 1.9, 0], [0, 3, 2, 2]]}}),
+        (5, {"loss": {st.NO_EDIT: 1, DROPPED: [[1, 1.09, 1.11, 2], [1, 1, 0, 1.05]]}}),
+    ],
+)
+def test_an_onset_is_the_first_step_beyond_its_bound(number, values):
+    results = planted(**values)
+    reached = [*causal.ONSETS.values()][number]
+    np.testing.assert_array_equal(causal.first_step(results, reached), [20, np.nan])
+    assert np.isnan(causal.first_step(planted(), reached)).all()
+    assert len(causal.ONSETS) == 6
+
+
+def test_the_shipped_config_trains_the_mini_model_as_pretraining_does():
+    shipped = choose("emergence/causal").config
+    (spec,) = causal.trainings(shipped)
+    mini = choose("pretrain/mini").config
+    same = row(dataclasses.replace(mini, seeds=4), mini.row_specs[0])
+    assert documents.differences(dataclasses.replace(same, checkpoints=24), spec.training) == []
+    assert len(spec.training.kept) >= 16

@@ -1,0 +1,106 @@
+"""One study on many models: each what it is alone, all on one page and in one table; what is there twice is named."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+import sinkjax
+from sinkjax.analysis import intervals
+from sinkjax.cli import main as cli
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies import run, series
+from sinkjax.studies.config import Series
+from sinkjax.studies.registry import Chosen, as_series, choose
+from tests.studies.tiny import study, write_both
+
+SMALL = {"prompts": 3, "length": 12, "controls": 2}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and a text, and the model at three steps, the last two of which are the same."""
+    folder = write_both(tmp_path_factory.mktemp("tiny"))
+    model = sinkjax.load(folder / "model")
+    for step, factor in ((9, 0.5), (10, 1.0), (100, 1.0)):
+        scaled = jax.tree.map(lambda leaf, factor=factor: factor * leaf, model.params)
+        sinkjax.save(sinkjax.Model(model.config, scaled, model.tokenizer, model.source), folder / "kept" / f"step-{step}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "RESAMPLES", 100)
+
+
+def chosen(files: Path, **fields: Any) -> Chosen:
+    settings = {**SMALL, "text": str(files / "text.txt")}
+    return Chosen("series", Series(study="gu/norms", settings=settings, **{"checkpoints": str(files / "kept"), **fields}))
+
+
+def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(files, tmp_path):
+    report = series.carry_out(chosen(files), tmp_path / "out")
+    assert [section.study for section in report.sections] == ["gu/norms on step-9", "gu/norms on step-10"]
+    assert report.skipped == {"step-100": "step-100 has the same weights as step-10: leave one of the two out"}
+    alone = study("gu/norms", files, model=str(files / "kept" / "step-9"), **SMALL)
+    assert run.carry_out(alone, tmp_path / "alone").rows == report.sections[0].rows
+    lines = list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
+    assert {(line["checkpoint"], line["step"]) for line in lines} == {("step-9", "9"), ("step-10", "10")}
+    assert len(lines) == sum(len(section.rows) for section in report.sections)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "not run: step-100 has the same weights as step-10" in page
+    again = series.build(choose(str(tmp_path / "out")), tmp_path / "out")
+    assert [section.rows for section in again.sections] == [section.rows for section in report.sections]
+    assert again.skipped == report.skipped
+
+
+def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
+    options = ["--prompts", "3", "--length", "12", "--controls", "2", "--text", str(files / "text.txt")]
+    out = ["--out", str(tmp_path / "out")]
+    assert cli.main(["run", "gu/norms", "--checkpoints", str(files / "kept"), *options, *out]) == 0
+    assert "gu/norms on 2 models" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *("config.yaml", "refused.yaml", "report.html", "series.csv", "step-9", "step-10", "step-100")
+    }
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    assert cli.main(["run", str(tmp_path / "out")]) == 0
+    assert cli.main(["plan", str(tmp_path / "out")]) == 2
+    assert "plan it on one: sinkjax plan gu/norms --model NAME" in capsys.readouterr().err
+
+
+def test_models_and_revisions_are_named_one_by_one(files):
+    one = as_series(choose("gu/norms"), None, ("mini-sink", "mini-nosink"), ()).config
+    assert [member.source for member in series.members(one)] == ["mini-sink", "mini-nosink"]
+    assert series.study_on(one, series.members(one)[1]).config.model == "mini-nosink"
+    two = as_series(choose("gu/norms"), None, ("EleutherAI/pythia-70m",), ("step1000", "step2000")).config
+    assert [(member.source, member.revision) for member in series.members(two)] == [
+        ("EleutherAI/pythia-70m", "step1000"),
+        ("EleutherAI/pythia-70m", "step2000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"models": ("mini-sink",)}, "either a folder of checkpoints or a list of models"),
+        ({"checkpoints": None}, "either a folder of checkpoints or a list of models"),
+        ({"checkpoints": None, "models": ("a/b", "c/d"), "revisions": ("main",)}, "revisions are those of one hub id"),
+        ({"settings": {"model": "mini-sink"}}, "settings must not state 'model'"),
+    ],
+)
+def test_a_series_that_makes_no_sense_is_refused(fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        Series(**{"study": "gu/norms", "checkpoints": "somewhere", **fields})
+
+
+def test_a_study_that_trains_its_own_models_has_no_series(files, tmp_path):
+    with pytest.raises(SinkjaxError, match="is no study on one model, so it takes no checkpoints, models or revisions"):
+        as_series(choose("trigger/one-layer"), files / "kept", (), ())
+    wrong = Chosen("series", Series(study="trigger/one-layer", checkpoints=str(files / "kept")))
+    with pytest.raises(SinkjaxError, match="is no study on one model, so it has no series"):
+        series.carry_out(wrong, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,126 @@
+"""A series of checkpoints is an axis of one result: each entry what a sweep of that model alone gives, compiled once for all."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.checkpoints.load import load
+from sinkjax.checkpoints.series import in_folder, of_revisions, series_path
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from sinkjax.sweeps import models
+from tests.sweeps.cases import LENGTHS, count_traces, prompts
+
+PROBE = sinkjax.Probe(attention_received=True, resid_max=True, nll=True)
+EDITS = [sinkjax.compose(), sinkjax.mask_key(0), sinkjax.drop_mlp(0, layers=0)]
+STEPS = (0, 90, 1000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_config) -> Path:
+    """A folder as a training leaves it: two runs of three steps."""
+    found = tmp_path_factory.mktemp("training")
+    for run in range(2):
+        for number, step in enumerate(STEPS):
+            drawn = params.init(tiny_config, seed=10 * run + number)
+            sinkjax.save(sinkjax.Model(tiny_config, drawn, None, {"name": "drawn"}), series_path(found, run, step))
+    return found
+
+
+def ask(folder: Any, config: sinkjax.Config, **options: Any) -> Any:
+    return sinkjax.sweep_models(folder, prompts(config), EDITS, PROBE, LENGTHS, progress=False, **options)
+
+
+def test_each_checkpoint_has_the_numbers_of_its_own_sweep(folder, tiny_config):
+    result = ask(folder, tiny_config)
+    assert result["attention_received"].dims[:3] == ("checkpoint", "edit", "prompt")
+    assert result["step"].values.tolist() == [*STEPS, *STEPS]
+    assert result["run"].values.tolist() == [0] * 3 + [1] * 3
+    assert result["checkpoint"].values[1] == "run-000/step-000090"
+    for row, member in enumerate(in_folder(folder)):
+        alone = sinkjax.sweep(load(member.source), prompts(tiny_config), EDITS, PROBE, LENGTHS, progress=False)
+        assert result.attrs["sources"][row]["name"] == member.source
+        for name in alone.data_vars:
+            np.testing.assert_array_equal(result[name].values[row] if "edit" in alone[name].dims else result[name], alone[name])
+    assert len({result["nll"].values[row].tobytes() for row in range(6)}) == 6
+
+
+def test_one_compilation_serves_all_checkpoints(folder, tiny_config, monkeypatch):
+    count_traces(monkeypatch, baseline=1, edited=2)  # the masks, and the dropped MLP
+    ask(folder, tiny_config)
+
+
+def test_a_series_is_resumed_where_it_was_cut_short(folder, tiny_config, tmp_path, monkeypatch):
+    whole, swept, original = ask(folder, tiny_config), [], models.sweep
+
+    def interrupted(model, *rest, **options):
+        if len(swept) == 2:
+            raise KeyboardInterrupt
+        swept.append(model.source["name"])
+        return original(model, *rest, **options)
+
+    monkeypatch.setattr(models, "sweep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask(folder, tiny_config, out=tmp_path / "out")
+    stores = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert len([*(tmp_path / "out").glob("*.zarr")]) == 2
+    monkeypatch.setattr(models, "sweep", original)
+    result = ask(folder, tiny_config, out=tmp_path / "out")
+    assert all(path.stat().st_mtime_ns == time for path, time in stores.items())
+    for name in ("attention_received", "resid_max", "nll"):
+        assert result[name].values.tobytes() == whole[name].values.tobytes()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"run-00{run}-step-{step:06d}.zarr" for run in range(2) for step in STEPS
+    }
+
+
+def test_the_same_weights_twice_are_refused_by_name(folder, tiny_config, tmp_path):
+    model = load(series_path(folder, 0, 90))
+    for name in ("step-1", "step-2"):
+        sinkjax.save(model, tmp_path / name)
+    with pytest.raises(SinkjaxError, match="step-2 has the same weights as step-1: leave one of the two out"):
+        ask(tmp_path, tiny_config)
+
+
+def test_another_architecture_is_refused_with_the_fields_that_differ(folder, tiny_config, tmp_path):
+    other = dataclasses.replace(tiny_config, layers=1)
+    sinkjax.save(sinkjax.Model(other, params.init(other, seed=0), None, {"name": "drawn"}), tmp_path / "small")
+    with pytest.raises(SinkjaxError, match=r"small has another architecture than step-000090 \(layers was 3, now 1\)"):
+        ask([series_path(folder, 0, 90), tmp_path / "small"], tiny_config)
+
+
+def test_the_members_of_a_series():
+    found = of_revisions("EleutherAI/pythia-70m", ["step1000", "step2000", "main"])
+    assert [(member.label, member.source, member.revision, member.step) for member in found] == [
+        ("step1000", "EleutherAI/pythia-70m", "step1000", 1000),
+        ("step2000", "EleutherAI/pythia-70m", "step2000", 2000),
+        ("main", "EleutherAI/pythia-70m", "main", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "revisions", "sentence"),
+    [
+        ("nowhere", (), "nowhere is no folder of checkpoints"),
+        ([], (), "a series needs at least one checkpoint"),
+        (["mini-sink", "mini-sink"], (), "the series names 'mini-sink' twice"),
+        ("a/b", ("main", "main"), "the series names 'main' twice"),
+        (["a/b", "c/d"], ("main",), "revisions are those of one hub id, not of 2 models"),
+    ],
+)
+def test_what_is_no_series_is_refused(given, revisions, sentence, tiny_config):
+    with pytest.raises(SinkjaxError, match=sentence):
+        ask(given, tiny_config, revisions=revisions)
+
+
+def test_a_model_folder_is_no_folder_of_checkpoints(folder, tiny_config):
+    with pytest.raises(SinkjaxError, match="is no folder of checkpoints"):
+        ask(series_path(folder, 0, 90), tiny_config)
+    assert jax.tree.leaves(load(series_path(folder, 0, 90)).params)
