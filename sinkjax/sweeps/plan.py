@@ -34,6 +34,8 @@ from sinkjax.transformer.spec import ForwardSpec
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
 TOKENS_PER_CALL = {"cpu": 1024, "gpu": 8192, "tpu": 8192}
+# Copies of a record in an edited run: as the loop over layers leaves it, and as it is returned; a part is of one layer.
+RECORDS = 2.25
 # What a block costs beside its tokens, in tokens: reading its parameters, and starting it.
 TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 
@@ -108,7 +110,7 @@ def plan_resolved(
         raise SinkjaxError("a sweep needs at least one edit")
     starts = origins(resolved, config)
     based = bool({origin.base for origin in starts} - {None})
-    cost = Cost.of(config, T, probe, dtype, hardware.shards, streams=2 if based else 1)  # the unedited run and one base at a time
+    cost = Cost.of(config, T, probe, dtype, hardware, streams=2 if based else 1)  # the unedited run and one base at a time
 
     groups: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
@@ -225,17 +227,20 @@ class Cost:
     run: Callable[[int], int]
 
     @classmethod
-    def of(cls, config: Config, T: int, probe: Probe, dtype: str, shards: int, streams: int) -> Cost:
-        """The cost of prompts of T positions, with the parameters spread over `shards` devices and `streams` shared runs kept."""
-        size = jnp.dtype(dtype).itemsize
+    def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int) -> Cost:
+        """The cost of prompts of T positions, with `streams` shared runs kept."""
+        size, shards = jnp.dtype(dtype).itemsize, hardware.shards
+        inner = (
+            max(size, 4) if hardware.kind == "cpu" else size
+        )  # XLA computes in float32 on a CPU, and widens all blocks at once
         record = _record_bytes(config, T, probe, dtype)
         return cls(
             positions=T,
             weights=count(config) * size // shards,
-            block=_block_parameters(config) * size // shards,
+            block=_block_parameters(config) * (size if inner == size else inner * config.layers) // shards,
             stream=streams * config.layers * T * config.width * size,
             record=record,
-            run=lambda B: _run_bytes(config, B, T, probe.nll, size) + 2 * B * record,  # one is written meanwhile
+            run=lambda B: _run_bytes(config, B, T, probe.nll, inner) + int(RECORDS * B * record),
         )
 
     def prompts_that_fit(self, B: int, memory: int) -> int:
@@ -285,7 +290,7 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
     The counts of arrays fit what XLA reports for compiled runs (tests/sweeps/test_plan.py holds them to it).
     """
     wide = max(size, 4)
-    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
+    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size * (T > block_size(T))  # cut and joined again
     scores = 3 * config.heads * block_size(T) * wide
     taken = 1 if config.experts is None else 2 * config.experts.active  # rows of experts are padded to blocks
     block = B * T * max(heads + scores, 3 * taken * (config.mlp_width or 0) * size)

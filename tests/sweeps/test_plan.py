@@ -15,7 +15,7 @@ from sinkjax.backend import host_memory
 from sinkjax.edits.edit import resolve
 from sinkjax.model import params
 from sinkjax.sweeps.hardware import Hardware
-from sinkjax.sweeps.plan import plan
+from sinkjax.sweeps.plan import Cost, plan
 from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.spec import ForwardSpec
@@ -150,8 +150,8 @@ def test_a_model_in_shards_fits_where_it_does_not_fit_whole(tiny_config):
 def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, probe):
     config = replace(tiny_config, width=128, head_dim=32, mlp_width=352, vocab_size=2000, context=1024)
     edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
-    planned = plan(config, edits, [T] * B, T, probe, hardware=Hardware(10**9, platform="gpu"))
-    assert planned.schedule.widths == (3,)
+    cost = Cost.of(config, T, probe, "float32", Hardware(platform="cpu"), streams=1)
+    planned = cost.weights + B * cost.stream + cost.block + len(edits) * cost.run(B)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
     batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")
     spec = ForwardSpec(config=config, probe=probe)
@@ -159,8 +159,9 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     base = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), shapes, *batch)
     start = jax.ShapeDtypeStruct((), "int32")
     used = edited.lower(shapes, *batch, stacked, start, base, spec=spec).compile().memory_analysis()
-    bytes_used = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes
-    assert 0.9 * bytes_used < planned.peak_bytes < 2.0 * bytes_used
+    inputs = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((shapes, base)))
+    bytes_used = inputs + used.output_size_in_bytes + used.temp_size_in_bytes
+    assert 1.0 * bytes_used < planned < 1.2 * bytes_used  # scripts/bench_memory.py has the ratios as users compile
 
 
 def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):
