@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform as host
 import sys
 from pathlib import Path
 
@@ -14,8 +15,8 @@ CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 SHORTEST_COMPILATION = 0.1  # seconds; what compiled faster is not worth a file
 
 
-def start_jax(backend: str, dtype: str) -> None:
-    """Choose the device, and keep compiled programs for the next process. Errors: a back end that is not here."""
+def start_jax(platform: str, dtype: str) -> None:
+    """Choose the platform, and keep compiled programs for the next process. Errors: one that is not here."""
     import jax
 
     if not os.environ.get(CACHE_VARIABLE):
@@ -23,15 +24,15 @@ def start_jax(backend: str, dtype: str) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_COMPILATION)
     if dtype == "float64":
         jax.config.update("jax_enable_x64", True)
-    if backend == "cpu":
+    if platform == "cpu":
         jax.config.update("jax_platforms", "cpu")
     found = jax.default_backend()
-    if backend not in ("auto", found):
+    if platform not in ("auto", found):
         raise SinkjaxError(
-            f"back end {backend!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda12], sinkjax[cuda13] and"
+            f"platform {platform!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda12], sinkjax[cuda13] and"
             " sinkjax[tpu] bring others"
         )
-    print(f"back end: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
+    print(f"platform: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
 
 
 def use_all_cores() -> None:
@@ -52,6 +53,15 @@ def host_memory(entry: str = "MemAvailable") -> int:
     except (OSError, ValueError, KeyError):
         pages = "SC_PHYS_PAGES" if entry == "MemTotal" else "SC_AVPHYS_PAGES"
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor() -> str:
+    """The name of the host's processor on Linux, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return host.machine()
 
 
 def refuse_larger_than_memory(what: str, size: int) -> None:

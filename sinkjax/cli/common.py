@@ -22,16 +22,20 @@ Listed = Callable[[], dict[str, str]]
 class Options:
     """How a command runs; nothing here changes a number."""
 
-    backend: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    """where to compute; another back end than the one asked for is refused"""
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    """where to compute; another platform of JAX than the one asked for is refused"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedOptions(Options):
-    """How a command runs that plans its memory."""
+class PlannedOptions:
+    """For which devices a command plans its sweeps."""
 
     memory: float | None = None
-    """gigabytes of a device's memory that a sweep may plan with; by default what this device has"""
+    """gigabytes of a device's memory that a sweep may plan with; by default what it has"""
+    devices: int | None = None
+    """how many devices to take; by default all"""
+    mesh: str | None = None
+    """how to lay them out, like data=4,model=2: prompts and edits are spread over data, the parameters of each copy over model"""
 
 
 def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[str, list[str]]:
@@ -76,6 +80,12 @@ def over(options: Any, chosen: Chosen) -> Any:
 def default_folder(name: str) -> Path:
     """Where the results of a config go."""
     return Path("results") / (name if name in configs() else Path(name).stem)
+
+
+def only_sweeps(options: PlannedOptions, experiment: str) -> None:
+    """Raise for devices or a mesh where a study trains models of its own, whose config says how."""
+    if options.devices is not None or options.mesh is not None:
+        raise SinkjaxError(f"{experiment} trains its own models on all devices; --devices and --mesh are for sweeps")
 
 
 def memory_bytes(gigabytes: float | None) -> int | None:

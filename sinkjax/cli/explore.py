@@ -44,7 +44,7 @@ def explore(arguments: Sequence[str]) -> None:
 
     packages()
     user_path(options.out)
-    start_jax(options.backend, options.dtype)
+    start_jax(options.platform, options.dtype)
     from sinkjax.checkpoints.load import load
     from sinkjax.explorer.launch import explore as begin
 

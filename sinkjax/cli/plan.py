@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax
-from sinkjax.cli.common import PlannedOptions, memory_bytes, over, split_config, studies
+from sinkjax.cli.common import PlannedOptions, memory_bytes, only_sweeps, over, split_config, studies
 from sinkjax.cli.options import read
-from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import SERIES, choose
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.studies.registry import SERIES, choose, trains
 
 C = TypeVar("C")
 
@@ -21,6 +21,8 @@ class PlanOptions(PlannedOptions, Generic[C]):
     """Print what a study will run and what it costs. No weights are read."""
 
     config: C
+    platform: str = "auto"
+    """what to plan for: auto, cpu, gpu or tpu of this machine, or another one by its name, like h200 or tpu-v5e"""
 
 
 def plan(arguments: Sequence[str]) -> None:
@@ -34,13 +36,24 @@ def plan(arguments: Sequence[str]) -> None:
             f"{name} runs one study on many models; plan it on one: sinkjax plan {chosen.config.study} --model NAME"
         )
     options = read(over(PlanOptions, chosen), rest, f"plan {name}", config=chosen.config)
-    start_jax(options.backend, options.config.dtype)
+    if trains(chosen.experiment):
+        only_sweeps(options, chosen.experiment)
+    elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
+    start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.studies import run, suite
     from sinkjax.studies.plan import show_calculation, show_plan, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
+    from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of
 
-    chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
-    every = suite.plans(chosen, memory) if chosen.suite else ((name, run.work(chosen, memory)),)
+    if elsewhere and options.platform not in PLATFORMS:
+        raise unknown("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
+    axes, memory = axes_of(options.mesh, options.devices), memory_bytes(options.memory)
+    hardware = Hardware.of(None, memory)
+    if axes or elsewhere:
+        axes = axes or {"data": 1, "model": 1}
+        hardware = Hardware(memory, axes["data"], axes["model"], options.platform if elsewhere else None)
+    chosen = dataclasses.replace(chosen, config=options.config)
+    every = suite.plans(chosen, hardware) if chosen.suite else ((name, run.work(chosen, hardware)),)
     for study, plans in every:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
@@ -53,4 +66,4 @@ def plan(arguments: Sequence[str]) -> None:
                 length = options.config.length or choose(study).config.length
                 show_calculation(title, job, architecture, length, options.config.dtype)
             elif planned is not None:
-                show_plan(title, planned, architecture, options.config.dtype)
+                show_plan(title, planned, architecture, options.config.dtype, hardware)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import PlannedOptions, default_folder, memory_bytes, over, split_config, studies
+from sinkjax.cli.common import Options, PlannedOptions, default_folder, memory_bytes, only_sweeps, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.progress import say
@@ -19,7 +19,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(PlannedOptions, Generic[C]):
+class RunOptions(PlannedOptions, Options, Generic[C]):
     """Run a study, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
@@ -31,6 +31,8 @@ class RunOptions(PlannedOptions, Generic[C]):
     """run the study on each of these models instead"""
     revisions: tuple[str, ...] = ()
     """run the study on each of these branches, tags or commits of `model`, a hub id"""
+    strict: bool = False
+    """refuse to resume what was begun on other hardware, which gives the same numbers to rounding only"""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -58,19 +60,23 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
     out = options.out or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
+        only_sweeps(options, chosen.experiment)
         use_all_cores()
-    chosen, memory = dataclasses.replace(chosen, config=options.config), memory_bytes(options.memory)
+    chosen = dataclasses.replace(chosen, config=options.config)
     if options.checkpoints or options.models or options.revisions:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
         out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
-    start_jax(options.backend, options.config.dtype)
+    start_jax(options.platform, options.config.dtype)
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
+    from sinkjax.sweeps.hardware import axes_of, make_mesh
 
+    axes = axes_of(options.mesh, options.devices)
+    machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict)
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
-        show_suite(several.carry_out(chosen, out, memory, say))
+        show_suite(several.carry_out(chosen, out, machine, say))
     else:
-        show_section(run.carry_out(chosen, out, memory, say))
+        show_section(run.carry_out(chosen, out, machine, say))
     print(printable(str(out / PAGE)))

@@ -37,7 +37,7 @@ def train(arguments: Sequence[str]) -> None:
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
     out = options.out or chosen.folder or default_folder(name)
     use_all_cores()
-    start_jax(options.backend, options.config.dtype)
+    start_jax(options.platform, options.config.dtype)
     from sinkjax import tasks
     from sinkjax.report.terminal import show_training
 

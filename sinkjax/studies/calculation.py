@@ -13,8 +13,9 @@ from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.chunks import codecs, seal
 from sinkjax.sweeps.claims import making
+from sinkjax.sweeps.hardware import facts
 from sinkjax.sweeps.job import description, digest
-from sinkjax.sweeps.store import IDENTITY, check_metadata, described, refuse_other
+from sinkjax.sweeps.store import HARDWARE, IDENTITY, check_metadata, described, refuse_other
 
 if TYPE_CHECKING:
     import xarray
@@ -57,7 +58,7 @@ def write_whole(dataset: xarray.Dataset, path: Path, identity: Mapping[str, Any]
 
     A sound store that another process was faster to write stays. Errors: it holds other numbers; no permission or no room.
     """
-    dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, "study": study})))
+    dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study})))
     encoding = {name: codecs() for name in dataset.variables}
     with making(path, replace=True) as scratch:
         if scratch is None:

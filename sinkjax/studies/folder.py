@@ -43,7 +43,7 @@ def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
     """
     import xarray
 
-    from sinkjax.sweeps.store import DONE, IDENTITY, Store, check_metadata, described
+    from sinkjax.sweeps.store import DONE, HARDWARE, IDENTITY, Store, check_metadata, described, hardware
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
@@ -61,11 +61,13 @@ def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
         if not store.done.all():
             share = f"{store.done.mean():.0%} done"
             raise SinkjaxError(f"the sweep in {path} is not finished ({share}); the command that began it resumes it")
-    return dataset.drop_vars(DONE, errors="ignore")
+    return dataset.drop_vars(DONE, errors="ignore").assign_attrs({HARDWARE: hardware(path, dataset.attrs)})
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
     """What a reader has to know of how a store was made, in words."""
+    from sinkjax.sweeps.store import devices_in_words
+
     sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
     model, prompts = sweep["model"], sweep["prompts"]
     facts = {
@@ -79,7 +81,7 @@ def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
         "BOS": study.get("bos"),
         "first tokens of prompt 0": " ".join(f"{text!r} ({token})" for token, text in study.get("first_tokens", ())),
         "edits": dataset.sizes.get("edit"),
-        "device": sweep["devices"],
+        "device": devices_in_words(dataset.attrs),
         "versions": ", ".join(f"{name} {version}" for name, version in sweep["versions"].items()),
     }
     return {name: value for name, value in facts.items() if value not in (None, "")}

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from sinkjax.model import params
 from sinkjax.progress import duration
 from sinkjax.report.terminal import in_words, show
+from sinkjax.sweeps.hardware import PLATFORMS
 from sinkjax.sweeps.plan import block_flops
 from sinkjax.tasks import registry
 from sinkjax.train.memory import training_bytes
@@ -21,6 +22,7 @@ from sinkjax.train.runs import table
 if TYPE_CHECKING:
     from sinkjax.model.config import Config
     from sinkjax.studies.study import Calculation, TrainingSpec
+    from sinkjax.sweeps.hardware import Hardware
     from sinkjax.sweeps.plan import Plan
 
 ROWS, REPEATS = 1024, 8
@@ -28,21 +30,34 @@ BACKWARD = 3  # a training step's products, in those of a forward
 MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models on a CPU too
 
 
-def show_plan(title: str, plan: Plan, config: Config, dtype: str) -> None:
-    """Print edits, prompts, compilations, bytes, FLOPs and an estimate of the time."""
-    rate = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype)
+def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hardware) -> None:
+    """Print edits, prompts, calls, compilations, bytes, FLOPs and an estimate of the time."""
+    if hardware.platform in PLATFORMS:
+        rate, source = PLATFORMS[hardware.platform].rates.get(dtype), f"of the data sheet of {hardware.platform}"
+    else:
+        rate, source = matrix_rate(config.width, config.mlp_width or config.heads * config.head_dim, dtype), "measured here"
+    b, T = plan.schedule.prompt_block, plan.positions
+    seconds = rate and plan.critical_flops / hardware.shards / rate
     lines = [
         ("edits", plan.edits),
         *(("", kind) for kind in plan.kinds),
         ("prompts", f"{plan.prompts} of {plan.positions} tokens"),
         ("compilations", plan.compiles),
-        ("calls", f"{len(plan.schedule.chunks)} of up to {max(plan.schedule.widths)} edits"),
-        ("blocks computed", f"{plan.layer_passes:,} of {(plan.edits + 1) * config.layers:,} without sharing"),
+        ("devices", f"{plan.devices * hardware.shards}" + f", {hardware.shards} for each copy" * (hardware.shards > 1)),
+        ("calls of a device", f"{plan.rounds} of {b} prompts and up to {max(plan.schedule.widths)} edits"),
+        ("tokens in a call", f"up to {b * T * max(plan.schedule.widths):,}"),
+        ("use of the devices", f"{plan.kept:.0%} of their time goes into blocks that one device would have to compute"),
+        ("blocks computed", f"{plan.layer_passes * b:,} of {(plan.edits + 1) * config.layers * plan.prompts:,} without sharing"),
         *((f"memory: {part}", in_words(count)) for part, count in plan.bytes.items()),
         ("memory: peak", in_words(plan.peak_bytes)),
         ("result, uncompressed", in_words(plan.result_bytes)),
         ("FLOPs", f"{plan.flops:.3g}"),
-        ("time", f"about {duration(plan.flops / rate)} at the {rate / 1e9:,.0f} GFLOP/s of a matrix product measured here"),
+        (
+            "time",
+            f"about {duration(seconds)} at the {rate / 1e9:,.0f} GFLOP/s {source}"
+            if seconds and rate
+            else f"no rate for {dtype}",
+        ),
     ]
     show(title, ("", ""), lines, "the time leaves out compilation and everything that is no matrix product")
 

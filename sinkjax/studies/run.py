@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jax.sharding import Mesh
 
 import sinkjax
 from sinkjax import extras
@@ -27,6 +30,7 @@ from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, 
 from sinkjax.studies.specs import SWEEP, architecture_of, declared, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
+from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.plan import Plan, plan
 from sinkjax.sweeps.run import finished
 
@@ -57,26 +61,46 @@ def run(study: str, out: str | Path, **fields: Any) -> Section:
     return carry_out(Chosen(shipped.experiment, config), Path(out))
 
 
+@dataclass(frozen=True)
+class Machine:
+    """Where a study runs, and nothing that changes its numbers beyond rounding.
+
+    memory: bytes of a device that a sweep may plan with, None: what it has. mesh: on which the model is placed, None: all devices
+    with a copy each. strict: whether stores that were begun on other hardware are refused.
+    """
+
+    memory: int | None = None
+    mesh: Mesh | None = None
+    strict: bool = False
+
+    def hardware(self) -> Hardware:
+        """What its sweeps are planned for."""
+        return Hardware.of(self.mesh, self.memory)
+
+
+HERE = Machine()
+
+
 def carry_out(
     chosen: Chosen,
     out: Path,
-    memory: int | None = None,
+    machine: Machine = HERE,
     log: Callable[[str], None] = lambda line: None,
     load: Callable[..., Model] | None = None,
 ) -> Section:
     """Run a study into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
-    memory: bytes that a sweep may plan with, by default the device's. log: called with a line of text before each step. load:
-    loads the model of a study that takes one, by default `sinkjax.load`.
+    log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
     """
     require_extras(trains=find(chosen.experiment).trainings is not None)
-    for _ in plans(chosen, memory, weights=True):  # every edit is checked against the model before anything is loaded or written
+    # Every edit is checked against the model before anything is loaded or written.
+    for _ in plans(chosen, machine.hardware(), weights=True):
         pass
     results.claim(out, chosen)
     if trainings := find(chosen.experiment).trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
-        _sweep(chosen, out, memory, log, load or sinkjax.load)
+        _sweep(chosen, out, machine, log, load or sinkjax.load)
     log("summary, figures and page")
     return build(chosen, out)
 
@@ -88,31 +112,31 @@ def require_extras(trains: bool) -> None:
         extras.require("training", "train")
 
 
-def _sweep(chosen: Chosen, out: Path, memory: int | None, log: Callable[[str], None], load: Callable[..., Model]) -> None:
+def _sweep(chosen: Chosen, out: Path, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
     """Carry out the specs of a study on one model."""
     config: Any = chosen.config
     log(f"loading {config.model}")
-    model = load(config.model, dtype=config.dtype, revision=config.revision)
+    model = load(config.model, dtype=config.dtype, revision=config.revision, mesh=machine.mesh)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
         edits = "" if isinstance(spec, Calculation) else f"{len(spec.edits)} edits x "
         log(f"{spec.name}: {edits}{spec.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
-        store_spec(spec, model, batch, store, memory)
+        store_spec(spec, model, batch, store, machine)
 
 
-def plans(chosen: Chosen, memory: int | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
+def plans(chosen: Chosen, hardware: Hardware | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:
     """What each sweep of a study, all else aside, will do and cost. Errors: edits that do not fit the model.
 
-    No weights are read. weights: whether they must be there.
+    No weights are read. hardware: None for that of this process. weights: whether they must be there.
     """
-    for spec, architecture, planned in work(chosen, memory, weights):
+    for spec, architecture, planned in work(chosen, hardware, weights):
         if isinstance(spec, SweepSpec) and planned is not None:
             yield spec, architecture, planned
 
 
 def work(
-    chosen: Chosen, memory: int | None = None, weights: bool = False
+    chosen: Chosen, hardware: Hardware | None = None, weights: bool = False
 ) -> Iterator[tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]]:
     """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
@@ -130,7 +154,11 @@ def work(
             yield spec, architecture, None
             continue
         T, lengths = config.length, [config.length] * spec.prompts
-        yield spec, architecture, plan(architecture, spec.edits, lengths, T, spec.probe, memory=memory, dtype=config.dtype)
+        yield (
+            spec,
+            architecture,
+            plan(architecture, spec.edits, lengths, T, spec.probe, config.dtype, hardware or Hardware.of(None)),
+        )
 
 
 def check_inputs(config: Any, architecture: Config) -> None:
@@ -144,7 +172,7 @@ def check_inputs(config: Any, architecture: Config) -> None:
         raise SinkjaxError(f"bos {config.bos} is no token of {config.model}, whose vocabulary has {architecture.vocab_size}")
 
 
-def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, memory: int | None = None) -> None:
+def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, machine: Machine = HERE) -> None:
     """Carry out one spec into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
     if isinstance(spec, Calculation):
         calculate(spec, model, batch, store)
@@ -160,8 +188,9 @@ def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store:
         probe=spec.probe,
         lengths=batch.lengths,
         out=store,
-        memory=memory,
+        memory=machine.memory,
         attributes=attributes,
+        strict=machine.strict,
     )
 
 

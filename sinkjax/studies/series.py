@@ -53,7 +53,9 @@ def place(member: Member, out: Path) -> Path:
     return out / member.label.replace("/", "-").strip(".")
 
 
-def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callable[[str], None] = lambda line: None) -> Report:
+def carry_out(
+    chosen: Chosen, out: Path, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
+) -> Report:
     """Run the study on every checkpoint, and write one page and one table of them all. What is finished is not run again.
 
     As parameters are arguments of what is compiled, checkpoints of one architecture share their programs. One that the study
@@ -70,7 +72,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callabl
     for number, member in enumerate(every, 1):
         log(f"{member.label} ({number} of {len(every)})")
         try:
-            found = run.carry_out(study_on(config, member), place(member, out), memory, log, _once(member, seen))
+            found = run.carry_out(study_on(config, member), place(member, out), machine, log, _once(member, seen))
             sections[member.label] = found
         except SinkjaxError as error:
             if isinstance(error.__context__, OSError):  # a full disk refuses every model

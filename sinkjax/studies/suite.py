@@ -17,6 +17,7 @@ from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
 from sinkjax.studies.registry import Chosen, choose, config_type, studies, trains
+from sinkjax.sweeps.hardware import Hardware
 
 REFUSED = "refused.yaml"
 
@@ -53,7 +54,9 @@ def place(config: All | AllTrained, name: str, out: Path) -> Path:
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
-def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callable[[str], None] = lambda line: None) -> Report:
+def carry_out(
+    chosen: Chosen, out: Path, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
+) -> Report:
     """Run every study of a suite, each into a folder of its own below `out`, and write one page of them all.
 
     A study that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
@@ -69,7 +72,7 @@ def carry_out(chosen: Chosen, out: Path, memory: int | None = None, log: Callabl
     for number, name in enumerate(members := names(config), 1):
         log(f"{name} ({number} of {len(members)})")
         try:
-            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), memory, log, load))
+            sections.append(run.carry_out(member(config, name, layers), place(config, name, out), machine, log, load))
         except SinkjaxError as error:
             if isinstance(error.__context__, OSError):  # a full disk refuses every model
                 raise
@@ -109,13 +112,13 @@ def title(config: All | AllTrained) -> str:
     return f"{config.family or 'All papers'} on {config.model}"
 
 
-def plans(chosen: Chosen, memory: int | None = None) -> Iterator[tuple[str, Any]]:
+def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, Any]]:
     """(study, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
     config = chosen.config
     layers = _layers(config, weights=False)
     for name in names(config):
         try:
-            yield name, list(run.work(member(config, name, layers), memory))
+            yield name, list(run.work(member(config, name, layers), hardware))
         except SinkjaxError as error:
             yield name, str(error)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from sinkjax import __version__
@@ -93,12 +92,11 @@ def train_one(spec: TrainingSpec, chosen: Chosen, out: Path, log: Callable[[str]
 
 
 def description(spec: TrainingSpec) -> dict[str, Any]:
-    """Training, device and versions behind some numbers, as JSON."""
+    """Training and versions behind some numbers, as JSON."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "optax")}
     return {
         "calculation": spec.name,
         "training": documents.plain(documents.fields(spec.training)),
         "dtype": spec.training.dtype,
-        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "versions": {"sinkjax": __version__} | versions,
     }

@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
-from sinkjax.model.params import RULES, Params
+from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
-from sinkjax.sweeps.plan import Hardware, plan_resolved
+from sinkjax.sweeps.hardware import DATA, Hardware, facts, spread_axes
+from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
-from sinkjax.sweeps.shared import baseline
+from sinkjax.sweeps.shared import baseline, each
 from sinkjax.transformer.spec import ForwardSpec
 
 if TYPE_CHECKING:
@@ -62,13 +63,8 @@ class SweepJob:
         if isinstance(placed, NamedSharding):  # an explicit mesh would want a sharding for every intermediate
             mesh = Mesh(placed.mesh.devices, placed.mesh.axis_names)
         else:
-            mesh = Mesh(np.array(jax.devices()), ("edit",))
+            mesh = Mesh(np.array(jax.devices()), (DATA,))
         return mesh if mesh.size > 1 else None
-
-    @property
-    def edit_axes(self) -> tuple[str, ...]:
-        """The mesh axes over which edits are spread: all but those of the model's own sharding."""
-        return tuple(axis for axis in self.mesh.axis_names if axis not in RULES.values()) if self.mesh else ()
 
     @functools.cached_property
     def params(self) -> Params:
@@ -84,16 +80,27 @@ class SweepJob:
 
         return jax.tree.map(place, self.model.params)
 
-    def place(self, tree: Any, axes: tuple[str, ...] = ()) -> Any:
-        """Put arrays on the job's devices, their first axis spread over mesh axes, or a copy on each."""
-        return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec(axes or None)))
+    def place(self, tree: Any) -> Any:
+        """Put arrays with a leading axis over devices on these."""
+        axes = spread_axes(self.mesh) or None
+        return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec(axes)))
+
+    def each(self, function: Callable, *inputs: Any) -> Any:
+        """`shared.each` of these inputs, placed."""
+        return each(self.params, *inputs, function=function, mesh=self.mesh, spec=self.spec)
+
+    def hardware(self, memory: int | None = None) -> Hardware:
+        """What a sweep is planned for here."""
+        return Hardware.of(self.mesh, memory) if self.mesh else Hardware(memory)
+
+    def facts(self) -> dict[str, Any]:
+        """What is kept about the machine."""
+        return facts(self.mesh or Mesh(np.array([*jax.tree.leaves(self.params)[0].devices()]), (DATA,)))
 
     def schedule(self, memory: int | None) -> Schedule:
         """The calls, planned for this machine."""
         B, T = self.tokens.shape[:2]
-        spread = math.prod(self.mesh.shape[axis] for axis in self.edit_axes) if self.mesh else 1
-        shards = self.mesh.size // spread if self.mesh else 1
-        hardware = Hardware(memory, devices=spread, shards=shards)
+        hardware = self.hardware(memory)
         return plan_resolved(self.model.config, self.resolved, (B, T), self.probe, self.dtype, hardware).schedule
 
     def identity(self, labels: Mapping[str, Sequence]) -> dict[str, Any]:
@@ -108,7 +115,6 @@ class SweepJob:
             },
             "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
             "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
-            "mesh": dict(self.mesh.shape) if self.mesh else {},
         }
 
     def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
@@ -152,7 +158,7 @@ class SweepJob:
 
 
 def description(model: Model, precision: str, params: Params | None = None) -> dict[str, Any]:
-    """Model, device and versions behind some numbers, as JSON. params: the model's own, where they were placed elsewhere."""
+    """Model and versions behind some numbers, as JSON. params: the model's own, where they were placed elsewhere."""
     from sinkjax import __version__
 
     leaves = jax.tree.leaves(fingerprints(model.params if params is None else params))
@@ -163,7 +169,6 @@ def description(model: Model, precision: str, params: Params | None = None) -> d
         "parameters": digest(*leaves),
         "dtype": str(jax.tree.leaves(model.params)[0].dtype),
         "precision": precision,
-        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "versions": {"sinkjax": __version__} | versions,
     }
 

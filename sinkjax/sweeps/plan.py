@@ -1,48 +1,54 @@
 """A sweep before it runs: how edits are grouped into kinds and chunks, and what that costs in compilations, bytes and FLOPs.
 
 Edits of one kind and one base are sorted by the block at which they start from it and cut into chunks; a chunk starts at its
-smallest block. Prompts are cut only when a chunk of a single edit does not fit the memory.
+smallest block. How many prompts and edits a call takes follows from the devices: see `_best_schedule`.
 """
 
 from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.backend import host_memory
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import abstract, count
 from sinkjax.probes.probe import Probe
-from sinkjax.sweeps.schedule import Schedule, cut_into_chunks, kind_of
+from sinkjax.sweeps.hardware import ONE, Hardware
+from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
-from sinkjax.sweeps.sharing import origins
+from sinkjax.sweeps.sharing import Origin, origins
 from sinkjax.transformer.attention import block_size, query_groups
 from sinkjax.transformer.output import NLL_TOKENS
 from sinkjax.transformer.spec import ForwardSpec
 
 # Tokens in one call beyond which a device gains nothing from more: a CPU's matrix products are at full rate from about a
 # thousand rows on, and each further edit in a chunk only adds skipped blocks that must be run.
-TOKENS_PER_CALL = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
+TOKENS_PER_CALL = {"cpu": 1024, "gpu": 8192, "tpu": 8192}
+# Copies of a record in an edited run: as the loop over layers leaves it, and as it is returned; a part is of one layer.
+RECORDS = 2.25
+# What a block costs beside its tokens, in tokens: reading its parameters, and starting it.
+TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a sweep will do.
 
-    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. compiles: jitted programs.
-    layer_passes: blocks times edits times prompt blocks that are computed, bases included. bytes: peak estimate of each
-    device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
+    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. rounds: the same, dealt to the
+    devices. compiles: jitted programs. layer_passes: blocks times edits times prompt blocks that are computed on all devices,
+    bases included. critical_passes: those that fit into the time from the first to the last one, on one device. kept: the part of
+    the devices' time that goes into what one device would have to compute for these edits, each from its own start. bytes: peak
+    estimate of each device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
     """
 
     edits: int
@@ -50,8 +56,12 @@ class Plan:
     positions: int
     kinds: tuple[str, ...]
     schedule: Schedule
+    devices: int
+    rounds: int
     compiles: int
     layer_passes: int
+    critical_passes: float
+    kept: float
     bytes: dict[str, int]
     flops: float
     result_bytes: int
@@ -61,20 +71,10 @@ class Plan:
         """Estimated peak of each device's memory."""
         return sum(self.bytes.values())
 
-
-@dataclass(frozen=True)
-class Hardware:
-    """Where a sweep is to run.
-
-    memory: bytes that the parameters and one call may take on a device, None: what it has. devices: groups of devices over which
-    the edits of a chunk are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu" or "tpu",
-    None: that of this process.
-    """
-
-    memory: int | None = None
-    devices: int = 1
-    shards: int = 1
-    platform: str | None = None
+    @property
+    def critical_flops(self) -> float:
+        """FLOPs that one device could do in the time that the sweep takes on all of them."""
+        return self.flops * self.critical_passes / self.layer_passes
 
 
 def plan(
@@ -83,22 +83,15 @@ def plan(
     lengths: Sequence[int] | np.ndarray,
     T: int,
     probe: Probe,
-    *,
-    memory: int | None = None,
     dtype: str = "float32",
-    devices: int = 1,
-    shards: int = 1,
-    platform: str | None = None,
+    hardware: Hardware = ONE,
 ) -> Plan:
     """Plan a sweep of `edits` over prompts of these lengths, padded to T. No weights are needed.
 
-    memory: bytes that the parameters and one call may take on a device, by default what it has. devices: groups of devices over
-    which the edits of a chunk are spread. shards: devices of a group, over which the parameters are.
     Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
     """
     probe.check(config, T)
     resolved = [resolve(entry, config, lengths, T) for entry in edits]
-    hardware = Hardware(memory, devices, shards, platform)
     return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware)
 
 
@@ -112,51 +105,110 @@ def plan_resolved(
 ) -> Plan:
     """`plan` of edits that are resolved already. batch: prompts and positions, B and T."""
     B, T = batch
-    devices = hardware.devices
+    L, devices = config.layers, hardware.devices
     if not resolved:
         raise SinkjaxError("a sweep needs at least one edit")
-    given: Any = device_memory() if hardware.memory is None else hardware.memory
-    if not isinstance(given, int | float | np.number) or not 0 < given < math.inf:
-        raise SinkjaxError(f"memory must be a number of bytes above 0, not {given!r}")
-    memory = int(given)
     starts = origins(resolved, config)
-    bases = {origin.base for origin in starts} - {None}
-    cost = Cost.of(config, T, probe, dtype, hardware.shards, streams=2 if bases else 1)  # the unedited run and one base at a time
-    prompt_block = cost.prompts_that_fit(B, memory)
-    tokens = prompt_block * T
-    each = max(
-        1, min(cost.edits_that_fit(prompt_block, memory), TOKENS_PER_CALL[hardware.platform or jax.default_backend()] // tokens)
-    )
+    based = bool({origin.base for origin in starts} - {None})
+    cost = Cost.of(config, T, probe, dtype, hardware, streams=2 if based else 1)  # the unedited run and one base at a time
 
     groups: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
         groups.setdefault(kind_of(entry), []).append(number)
-    widths = tuple(devices * min(each, math.ceil(len(numbers) / devices)) for numbers in groups.values())
-    chunks = cut_into_chunks(list(groups.values()), widths, starts, config.layers)
+    schedule = _best_schedule(list(groups.values()), starts, B, L, cost, hardware)
 
-    blocks = math.ceil(B / prompt_block)
-    computed = [chunk for chunk in chunks if chunk.start < config.layers]
-    whole = {chunk.base for chunk in chunks}
-    runs = len(whole) + sum(widths[chunk.kind] for chunk in computed)
-    layer_passes = len(whole) * config.layers + sum(widths[chunk.kind] * (config.layers - chunk.start) for chunk in computed)
+    b, widths, chunks = schedule.prompt_block, schedule.widths, schedule.chunks
+    rounds = schedule.rounds(B, devices, L)
+    waves = [runs for runs, _ in itertools.groupby(rounds, key=lambda entry: entry.runs)]
+    calls = [chunk for entry in rounds for _, _, chunk in entry.calls() if chunk.start < L]
+    layer_passes = L * len(waves) * devices + sum(widths[chunk.kind] * (L - chunk.start) for chunk in calls)
+    runs = len(waves) * devices + sum(widths[chunk.kind] for chunk in calls)
+    critical_passes = _critical(rounds, L, lambda chunk: widths[chunk.kind] * (L - chunk.start), hardware.calls_ahead)
+    needed = B * (L * len({chunk.base for chunk in chunks}) + sum(L - origin.block for origin in starts))
     unembedding = 2 * config.width * (config.vocab_size or 0) if probe.nll else 0
-    widest = max((widths[chunk.kind] for chunk in computed), default=devices) // devices
     return Plan(
         edits=len(resolved),
         prompts=B,
         positions=T,
         kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values()),
-        schedule=Schedule(prompt_block, widths, chunks),
-        compiles=len({None if chunk.base is None else chunk.kind for chunk in chunks}) + len({chunk.kind for chunk in computed}),
-        layer_passes=layer_passes * blocks,
+        schedule=schedule,
+        devices=devices,
+        rounds=len(rounds),
+        compiles=len({None if chunk.base is None else chunk.kind for chunk in chunks})
+        + len({chunk.kind for chunk in chunks if chunk.start < L}),
+        layer_passes=layer_passes,
+        critical_passes=critical_passes,
+        kept=needed / (devices * b * critical_passes),
         bytes={
             "parameters": cost.weights,
-            "shared runs": prompt_block * cost.stream,
-            "one call": cost.block + widest * cost.run(prompt_block),
+            "shared runs": b * cost.stream,
+            "one call": cost.block + max((widths[chunk.kind] for chunk in calls), default=1) * cost.run(b),
         },
-        flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * blocks * tokens,
+        flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * b * T,
         result_bytes=len(resolved) * B * cost.record,
     )
+
+
+def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
+    """The time from the first to the last round, where a base and each call take so long.
+
+    A device that is done with its part of a round goes on with the next one; but a round begins when all of the one `ahead` + 1
+    before it is done.
+    """
+    finish, done = [0.0] * len(rounds[0].runs), [0.0] * (ahead + 1)
+    runs = None
+    for entry in rounds:
+        begin, runs = 0 if entry.runs == runs else base, entry.runs
+        costs = [0 if chunk is None else call(chunk) for chunk in entry.chunks]
+        finish = [max(time, done[-1 - ahead]) + begin + cost for time, cost in zip(finish, costs, strict=True)]
+        done.append(max(finish))
+    return done[-1]
+
+
+def _best_schedule(
+    groups: Sequence[list[int]], starts: Sequence[Origin], B: int, L: int, cost: Cost, hardware: Hardware
+) -> Schedule:
+    """The prompts and edits of a call with which the devices are done first, as far as they fit the memory.
+
+    The time of a block is taken as that of its tokens and TOKENS_PER_BLOCK more. Wide calls start from the first of many edits;
+    narrow ones, and few prompts at a time, cost more calls; and whatever does not come out even leaves devices idle.
+    """
+    memory, T = hardware.memory_bytes(), cost.positions
+    extra, most = TOKENS_PER_BLOCK[hardware.kind], TOKENS_PER_CALL[hardware.kind]
+    lists: list[dict[int | None, list[int]]] = [{} for _ in groups]  # of each kind, by base, the blocks behind which edits start
+    for kind, numbers in enumerate(groups):
+        for number in sorted(numbers, key=lambda number: starts[number].block):
+            if starts[number].block < L:
+                lists[kind].setdefault(starts[number].base, []).append(starts[number].block)
+
+    def width(kind: int, b: int) -> int:
+        """Edits per call of a kind in calls of b prompts, as if the devices waited for each other."""
+        whole, rest = divmod(math.ceil(B / b), hardware.devices)
+        sharing = hardware.devices // rest if rest else 0  # devices of one run, once there are fewer runs than devices
+
+        def time(w: int) -> int:
+            strides = (whole, w), (min(rest, 1), w * sharing)
+            every = [
+                times * (L - block) for times, by in strides if times for blocks in lists[kind].values() for block in blocks[::by]
+            ]
+            return (w * b * T + extra) * sum(every)
+
+        fit = min(cost.edits_that_fit(b, memory), max(1, most // (b * T)), len(groups[kind]))
+        return min(range(1, max(1, fit) + 1), key=time)
+
+    def schedule(b: int) -> Schedule:
+        widths = tuple(width(kind, b) for kind in range(len(groups)))
+        return Schedule(b, widths, cut_into_chunks(groups, widths, starts, L))
+
+    def time(made: Schedule) -> float:
+        def call(chunk: Chunk) -> float:
+            return (made.widths[chunk.kind] * made.prompt_block * T + extra) * (L - chunk.start)
+
+        return _critical(made.rounds(B, hardware.devices, L), L * (made.prompt_block * T + extra), call, hardware.calls_ahead)
+
+    fitting = cost.prompts_that_fit(B, memory)
+    sizes = sorted({math.ceil(B / k) for k in range(1, B + 1)} & set(range(1, fitting + 1)), reverse=True)
+    return min(map(schedule, sizes), key=time)
 
 
 @dataclass(frozen=True)
@@ -175,21 +227,24 @@ class Cost:
     run: Callable[[int], int]
 
     @classmethod
-    def of(cls, config: Config, T: int, probe: Probe, dtype: str, shards: int, streams: int) -> Cost:
-        """The cost of prompts of T positions, with the parameters spread over `shards` devices and `streams` shared runs kept."""
-        size = jnp.dtype(dtype).itemsize
+    def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int) -> Cost:
+        """The cost of prompts of T positions, with `streams` shared runs kept."""
+        size, shards = jnp.dtype(dtype).itemsize, hardware.shards
+        inner = (
+            max(size, 4) if hardware.kind == "cpu" else size
+        )  # XLA computes in float32 on a CPU, and widens all blocks at once
         record = _record_bytes(config, T, probe, dtype)
         return cls(
             positions=T,
             weights=count(config) * size // shards,
-            block=_block_parameters(config) * size // shards,
+            block=_block_parameters(config) * (size if inner == size else inner * config.layers) // shards,
             stream=streams * config.layers * T * config.width * size,
             record=record,
-            run=lambda B: _run_bytes(config, B, T, probe.nll, size) + 2 * B * record,  # one is written meanwhile
+            run=lambda B: _run_bytes(config, B, T, probe.nll, inner) + int(RECORDS * B * record),
         )
 
     def prompts_that_fit(self, B: int, memory: int) -> int:
-        """Prompts per call, in blocks of about one size. Errors: a memory in which not one fits."""
+        """The most prompts per call. Errors: a memory in which not one fits."""
 
         def need(prompts: int) -> int:
             return self.weights + self.block + prompts * self.stream + self.run(prompts)
@@ -200,19 +255,11 @@ class Cost:
                 f"one prompt of {self.positions} tokens needs about {need(1) / 1e9:.2f} GB,"
                 f" more than the {memory / 1e9:.2f} GB allowed"
             )
-        return math.ceil(B / math.ceil(B / most))
+        return most
 
     def edits_that_fit(self, prompts: int, memory: int) -> int:
         """Edited runs of so many prompts that fit beside the parameters and the baseline."""
         return (memory - self.weights - self.block - prompts * self.stream) // self.run(prompts)
-
-
-def device_memory() -> int:
-    """Bytes of a device that a sweep may plan with: 90 % of its limit; of a CPU, its share of half of what the host has free."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" in stats:
-        return int(0.9 * stats["bytes_limit"])
-    return host_memory() // 2 // jax.local_device_count()
 
 
 def _describe(edits: Edits, size: int) -> str:
@@ -243,7 +290,7 @@ def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
     The counts of arrays fit what XLA reports for compiled runs (tests/sweeps/test_plan.py holds them to it).
     """
     wide = max(size, 4)
-    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size
+    heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size * (T > block_size(T))  # cut and joined again
     scores = 3 * config.heads * block_size(T) * wide
     taken = 1 if config.experts is None else 2 * config.experts.active  # rows of experts are padded to blocks
     block = B * T * max(heads + scores, 3 * taken * (config.mlp_width or 0) * size)

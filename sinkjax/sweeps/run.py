@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.checkpoints.model import check_model
@@ -24,7 +24,7 @@ from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
 from sinkjax.sweeps.claims import Claims
 from sinkjax.sweeps.job import CELLS, SweepJob, unchanged
-from sinkjax.sweeps.schedule import Chunk, Schedule, stack
+from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
 
@@ -50,10 +50,12 @@ def sweep(
     attributes: Mapping[str, Any] | None = None,
     progress: bool = True,
     check: bool = True,
+    strict: bool = False,
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
-    Edits are spread over the axes but "model" of the mesh on which the model was placed, else over all devices.
+    Prompts, and where there are fewer of them than devices edits too, are spread over the axes but "model" of the mesh on which
+    the model was placed, else over all devices.
 
     Args:
         model: The model.
@@ -70,6 +72,8 @@ def sweep(
         attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
         progress: Whether to show a bar.
         check: Whether parameters that are NaN or infinite are refused; False is for the study of a broken model.
+        strict: Whether a store that was begun on other hardware is refused. It is resumed otherwise, which is said, and gives the
+            same numbers to rounding; the attribute `hardware` lists the machines.
 
     Returns:
         A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched, and the
@@ -77,7 +81,7 @@ def sweep(
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
-            not finite; the store is of another sweep; the output cannot be written.
+            not finite; the store is of another sweep, or with `strict` of another machine; the output cannot be written.
     """
     check_model(model)
     if check:
@@ -95,11 +99,13 @@ def sweep(
         else:
             schedule = job.schedule(memory)
             variables, fixed = job.layout(labels)
-            store = create(path, job.identity(labels), schedule, attributes or {}, variables, fixed)
+            store = create(path, job.identity(labels), job.facts(), schedule, attributes or {}, variables, fixed)
         if damage := store.damage():
             say(f"{path}: {damage}; computing only that again")
         if store.lost:
             store.restore(job.layout(labels)[1])
+        if not store.done.all():
+            store.join(job.facts(), strict)
         fill(store, job, progress)
         dataset = store.dataset()
         _refuse_untouched(dataset, resolved)
@@ -127,16 +133,11 @@ def finished(
 def fill(store: Store, job: SweepJob, progress: bool) -> None:
     """Compute and write every chunk that the store does not have, beside other processes that do the same.
 
-    One call is under way while the last one is written. What others compute is waited for, and taken over if they end.
+    What others compute is waited for, and taken over if they end.
     """
     begun, written, told = time.monotonic(), 0, False
+    devices, L = job.hardware().devices, job.model.config.layers
     with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance, store.claims() as claims:
-
-        def write(block: int, chunk: Chunk, record: Record) -> None:
-            nonlocal written
-            written += _write(store, job, block, chunk, record)
-            claims.drop(name_of(block, chunk))
-            show()
 
         def show() -> None:
             nonlocal shown
@@ -145,13 +146,13 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
             shown = now
 
         while calls := store.left():
-            waiting = None
-            for block, chunk, record in compute(job, store.schedule, _unclaimed(store, claims, calls)):
-                if waiting:
-                    write(*waiting)
-                waiting = block, chunk, record
-            if waiting:
-                write(*waiting)
+            computed = False
+            for block, chunk, record in compute(job, store.schedule, _unclaimed(store, claims, deal(calls, devices, L))):
+                computed = True
+                written += _write(store, job, block, chunk, record)
+                claims.drop(name_of(block, chunk))
+                show()
+            if computed:
                 continue
             show()
             if (left := store.left()) == calls:
@@ -167,41 +168,74 @@ def name_of(block: int, chunk: Chunk) -> str:
     return f"{block}.{chunk.edits[0]}"
 
 
-def _unclaimed(store: Store, claims: Claims, calls: Iterable[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk]]:
-    """Those calls that this process could claim, each claimed when it is asked for, and that no other has done by then."""
-    for block, chunk in calls:
-        try:
-            mine = claims.take(name_of(block, chunk))
-        except OSError as error:
-            raise SinkjaxError(f"cannot write to {store.path}: {error.strerror or error}") from error
-        if not mine:
-            continue
-        store.look(chunk.edits, block)
-        if store.done[list(chunk.edits), block].all():
-            claims.drop(name_of(block, chunk))
-        else:
-            yield block, chunk
+def _unclaimed(store: Store, claims: Claims, rounds: Iterable[Round]) -> Iterator[Round]:
+    """Of each round those calls that this process could claim, when it is asked for, and that no other has done by then."""
+    for entry in rounds:
+        chunks: list[Chunk | None] = [None] * len(entry.chunks)
+        for device, block, chunk in entry.calls():
+            if _claim(store, claims, block, chunk):
+                chunks[device] = chunk
+        if any(chunks):
+            yield Round(entry.runs, tuple(chunks))
 
 
-def compute(job: SweepJob, schedule: Schedule, todo: Iterable[tuple[int, Chunk]]) -> Iterator[tuple[int, Chunk, Record]]:
-    """The record of each chunk of edits, with a leading axis over edits, and block of prompts; a base is run once a block."""
-    for block, chunks in itertools.groupby(todo, key=lambda entry: entry[0]):
-        prompts = np.arange(block * schedule.prompt_block, (block + 1) * schedule.prompt_block)
+def _claim(store: Store, claims: Claims, block: int, chunk: Chunk) -> bool:
+    """Claim a call, unless it is another's, or done."""
+    try:
+        if not claims.take(name_of(block, chunk)):
+            return False
+    except OSError as error:
+        raise SinkjaxError(f"cannot write to {store.path}: {error.strerror or error}") from error
+    store.look(chunk.edits, block)
+    if done := bool(store.done[list(chunk.edits), block].all()):
+        claims.drop(name_of(block, chunk))
+    return not done
+
+
+def compute(job: SweepJob, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Record]]:
+    """The record of each call, (block of prompts, chunk of edits), with a leading axis over edits; a few rounds are under way."""
+    under_way: deque[tuple[Round, Record]] = deque()
+    ahead = job.hardware().calls_ahead
+    for begun in itertools.chain(_rounds(job, schedule, todo), itertools.repeat(None, ahead)):
+        if begun:
+            under_way.append(begun)
+        if under_way and (begun is None or len(under_way) > ahead):
+            done, record = under_way.popleft()
+            record = jax.device_get(record)
+            for device, block, chunk in done.calls():
+                own = device if chunk.start < job.model.config.layers else slice(device, device + 1)  # a base's serves all edits
+                yield block, chunk, jax.tree.map(lambda array, own=own: array[own], record)
+
+
+def _rounds(job: SweepJob, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
+    """The records of each round, with leading axes over devices and, but of a base, edits; a base is run once."""
+    L = job.model.config.layers
+    for runs, rounds in itertools.groupby(todo, key=lambda entry: entry.runs):
+        first = np.array([block for block, _ in runs]) * schedule.prompt_block
+        prompts = first[:, None] + np.arange(schedule.prompt_block)
         prompts = np.where(prompts < len(job.lengths), prompts, 0)  # what fills up the last block is not written
         tokens, lengths = job.place((job.tokens[prompts], job.lengths[prompts]))
-        for number, of_base in itertools.groupby((chunk for _, chunk in chunks), key=lambda chunk: chunk.base):
-            of_edit = () if number is None else (job.place(_for_prompts(job.resolved[number], prompts)),)
-            base, record = baseline(job.params, tokens, lengths, *of_edit, spec=job.spec)
-            for chunk in of_base:
-                if chunk.start == job.model.config.layers:
-                    yield block, chunk, jax.tree.map(lambda array: array[None], record)
-                    continue
-                width = schedule.widths[chunk.kind]
-                numbers = (chunk.edits + chunk.edits[-1:] * width)[:width]
-                stacked = stack([_for_prompts(job.resolved[entry], prompts) for entry in numbers])
-                stacked = job.place(stacked, job.edit_axes)
-                start, counting = jnp.int32(chunk.start), base.counting(stacked)
-                yield block, chunk, edited(job.params, tokens, lengths, stacked, start, counting, spec=job.spec)
+        bases = [number for _, number in runs]
+        of_base: Edits = ()
+        if None not in bases:
+            of_base = job.place(
+                stack([_for_prompts(job.resolved[number], own) for number, own in zip(bases, prompts, strict=True)])
+            )
+        base, record = job.each(baseline, tokens, lengths, of_base)
+        for entry in rounds:
+            if entry.start == L:
+                yield entry, record
+                continue
+            [kind] = {chunk.kind for _, _, chunk in entry.calls()}
+            idle = next(chunk for _, _, chunk in entry.calls())  # its edits stand in where there is nothing to do
+            stacked, starts = [], []
+            for own, chunk in zip(prompts, entry.chunks, strict=True):
+                edits = (chunk or idle).edits
+                numbers = (edits + edits[-1:] * schedule.widths[kind])[: schedule.widths[kind]]
+                stacked.append(stack([_for_prompts(job.resolved[number], own) for number in numbers]))
+                starts.append(L if chunk is None else chunk.start)
+            edits, start = job.place((stack(stacked), np.array(starts, np.int32)))
+            yield entry, job.each(edited, tokens, lengths, edits, start, base.counting(edits))
 
 
 def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:
@@ -215,7 +249,7 @@ def _write(store: Store, job: SweepJob, block: int, chunk: Chunk, record: Record
     shape = (len(chunk.edits), prompts)
     values = {}
     for name, array in record.items():
-        array = np.asarray(array)[: shape[0], :prompts]
+        array = array[: shape[0], :prompts]
         array = np.broadcast_to(array, (*shape, *array.shape[2:]))  # what the base gives serves all edits of a chunk
         values[name] = array.sum(axis=-1) if name in CELLS else array
     empty = values.pop("empty_rows", np.zeros(shape))

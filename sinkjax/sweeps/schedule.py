@@ -1,8 +1,12 @@
-"""Who runs with whom in a sweep: edits of one kind and one base, sorted by the block at which they start, cut into chunks."""
+"""Who runs with whom in a sweep: edits of one kind and one base, sorted by the block at which they start, cut into chunks.
+
+A chunk of edits on a block of prompts is what one device computes in one call. So a schedule says nothing of how many devices
+there are: the calls are dealt to those of the machine at hand, which may be others when a sweep is resumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -30,12 +34,17 @@ class Schedule:
     """Who runs with whom; fixed when a store is made, so that a resumed sweep repeats the same calls.
 
     prompt_block: prompts per call. widths: edits per call of each kind (a smaller chunk is filled up). chunks: the calls for each
-    block of prompts, those of one base in a row.
+    block of prompts, those of one base in a row. All of one device, whatever their number.
     """
 
     prompt_block: int
     widths: tuple[int, ...]
     chunks: tuple[Chunk, ...]
+
+    def rounds(self, B: int, devices: int, L: int) -> list[Round]:
+        """All calls for B prompts, dealt to devices. L: layers."""
+        blocks = range(-(-B // self.prompt_block))
+        return deal(((block, chunk) for block in blocks for chunk in self.chunks), devices, L)
 
     def to_json(self) -> dict:
         """As plain lists and numbers."""
@@ -47,6 +56,69 @@ class Schedule:
         """The schedule that `to_json` wrote; those of stores made before edits shared a base name none."""
         chunks = tuple(Chunk(kind, tuple(edits), start, *base) for kind, start, edits, *base in data["chunks"])
         return cls(data["prompt_block"], tuple(data["widths"]), chunks)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the devices compute at one time by one program, each from its own run and from its own start on.
+
+    runs: of each device, the block of prompts and the base from which it starts. chunks: of each device, None: it has nothing to
+    do. All have one kind, and all have blocks to run or none has.
+    """
+
+    runs: tuple[tuple[int, int | None], ...]
+    chunks: tuple[Chunk | None, ...]
+
+    def calls(self) -> Iterator[tuple[int, int, Chunk]]:
+        """(device, block of prompts, chunk) of those that have something to do."""
+        for device, ((block, _), chunk) in enumerate(zip(self.runs, self.chunks, strict=True)):
+            if chunk is not None:
+                yield device, block, chunk
+
+    @property
+    def start(self) -> int:
+        """The block from which the first device runs."""
+        return min(chunk.start for chunk in self.chunks if chunk is not None)
+
+
+def deal(calls: Iterable[tuple[int, Chunk]], devices: int, L: int) -> list[Round]:
+    """Deal calls (block of prompts, chunk of edits) to devices: prompts first, then the edits of those devices that share some.
+
+    As many runs as there are devices are made at one time, and each device takes the chunks of its own run. Of fewer runs each is
+    made by several devices, which are dealt its chunks, the longest first, each to the one with the least. L: layers.
+    """
+    of_run: dict[tuple[int, int | None], list[Chunk]] = {}
+    for block, chunk in calls:
+        of_run.setdefault((block, chunk.base), []).append(chunk)
+    stages: dict[int | None, list[tuple[int, int | None]]] = {}  # runs by the kind of their base, which is that of its chunks
+    for run, chunks in of_run.items():
+        stages.setdefault(None if run[1] is None else chunks[0].kind, []).append(run)
+    rounds: list[Round] = []
+    for runs in stages.values():
+        runs.sort(key=lambda run: -len(of_run[run]))  # runs that take about as long at one time
+        for first in range(0, len(runs), devices):
+            rounds += _deal_wave(of_run, runs[first : first + devices], devices, L)
+    return rounds
+
+
+def _deal_wave(of_run: dict, runs: Sequence[tuple[int, int | None]], devices: int, L: int) -> Iterator[Round]:
+    """The rounds of at most as many runs as there are devices."""
+    places = tuple(runs[device % len(runs)] for device in range(devices))
+    load = [0] * devices
+    programs: dict[Hashable, None] = {(chunk.kind, chunk.start == L): None for run in runs for chunk in of_run[run]}
+    for program in programs:
+        hands: list[list[Chunk]] = [[] for _ in places]
+        for number, run in enumerate(runs):
+            chunks = [chunk for chunk in of_run[run] if (chunk.kind, chunk.start == L) == program]
+            own = range(number, devices, len(runs))
+            chunks.sort(key=lambda chunk: chunk.start)
+            for first in range(0, len(chunks), len(own)):
+                by_load = sorted(own, key=lambda device: load[device])
+                for device, chunk in zip(by_load, chunks[first : first + len(own)], strict=False):
+                    hands[device].append(chunk)
+                    load[device] += (L - chunk.start) * len(chunk.edits)
+        for turn in range(max(map(len, hands))):
+            yield Round(places, tuple(hand[turn] if turn < len(hand) else None for hand in hands))
 
 
 def kind_of(edits: Edits) -> tuple:

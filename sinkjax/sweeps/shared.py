@@ -1,13 +1,14 @@
-"""The two jitted functions of a sweep: a base, and a stack of edits that start from the base's residual stream.
+"""The two jitted functions of a sweep: a base, and a stack of edits that start from its residual stream. `each` runs them.
 
 The base is the unedited run, or that of an edit. Blocks before the first one in which an edit differs from it would repeat it.
 The scan skips them by a `lax.cond` on a *start that is not batched*, so that vmap keeps it a branch, one compilation serves every
-start, and reverse mode still works.
+start, and reverse mode still works. In `each`, a device has a start of its own, and none waits for another.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,11 +16,13 @@ import chex
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.sharding import Mesh, PartitionSpec
 
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
+from sinkjax.sweeps.hardware import spread_axes
 from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.forward import embed, with_sink_token
 from sinkjax.transformer.output import Trace, complete
@@ -87,6 +90,24 @@ def edited(
     chex.assert_shape(base.inputs, (spec.config.layers, *tokens.shape[:2], spec.config.width))
     chex.assert_equal_shape_prefix(jax.tree.leaves(edits), 1)
     return jax.vmap(lambda one: from_start(params, tokens, lengths, one, start, base, spec))(edits)
+
+
+@partial(jax.jit, static_argnames=("function", "mesh", "spec"))
+def each(params: Params, *inputs: Any, function: Callable, mesh: Mesh | None, spec: ForwardSpec) -> Any:
+    """`baseline` or `edited` on each device, with inputs and results that have a leading axis over devices.
+
+    mesh: its axes but "model" are the devices meant, each of which is then a group that has the parameters in shards; None: one.
+    """
+
+    def one(params: Params, *inputs: Any) -> Any:
+        found = function(params, *jax.tree.map(lambda leaf: leaf[0], inputs), spec=spec)
+        return jax.tree.map(lambda leaf: leaf[None], found)
+
+    if not (axes := spread_axes(mesh)):
+        return one(params, *inputs)
+    each_own = (PartitionSpec(axes),) * len(inputs)
+    specs = {"in_specs": (PartitionSpec(), *each_own), "out_specs": PartitionSpec(axes)}
+    return jax.shard_map(one, mesh=mesh, **specs, axis_names=set(axes), check_vma=False)(params, *inputs)
 
 
 def from_start(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, Chunks, codecs, faults, is_metadata, seal
+from sinkjax.progress import say
+from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, Chunks, checksum, codecs, faults, is_metadata, put, seal
 from sinkjax.sweeps.claims import Claims, making
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
     import xarray
 
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
+HARDWARE = (
+    "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in a folder of this name
+)
 DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
+HARDWARE_FOLDER = ".hardware"
+OF_EARLIER = (
+    "devices",
+    "mesh",
+)  # what earlier versions kept of a machine, in the identity: with a mesh, calls of all its devices
 DONE = "done"  # [edit, prompt_block, variable]: the checksum of each chunk, 0 where it is not written
 
 
@@ -55,7 +64,7 @@ class Store:
         try:
             self.schedule = Schedule.from_json(self.attributes[SCHEDULE])
         except (KeyError, TypeError, ValueError):
-            raise SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it") from None
+            raise _of_earlier(path) from None
         self.done = np.zeros((E, blocks), bool)
         self.damaged: dict[tuple[int, int], tuple[str, str]] = {}
         for block in range(blocks):
@@ -137,13 +146,53 @@ class Store:
         """The store as a dataset; values are read when they are used."""
         import xarray
 
-        return xarray.open_zarr(self.path, chunks=None, consolidated=True).drop_vars(DONE)
+        data = xarray.open_zarr(self.path, chunks=None, consolidated=True).drop_vars(DONE)
+        return data.assign_attrs({HARDWARE: hardware(self.path, self.attributes)})
+
+    def join(self, facts: Mapping[str, Any], strict: bool) -> None:
+        """Record the machine that goes on with a store, and say so if it is not the one that made it.
+
+        strict: whether it is refused instead. Errors: that; no permission or no room.
+        """
+        first, *others = hardware(self.path, self.attributes)
+        facts = json.loads(json.dumps(facts))
+        differences = _differences(first, {name: facts.get(name) for name in first})  # earlier versions kept less
+        if strict and (differences or others):
+            found = "; ".join(differences or _differences(first, others[0]))
+            raise SinkjaxError(
+                f"{self.path} was computed on other hardware ({found}), and strict asks for the same; choose another output, or"
+                " resume without it"
+            )
+        if differences and facts not in others:
+            say(
+                f"{self.path} was begun on other hardware ({'; '.join(differences)}): what is computed here is equal to rounding,"
+                " not bit for bit"
+            )
+            content = json.dumps(facts).encode()
+            try:
+                (self.path / HARDWARE_FOLDER).mkdir(exist_ok=True)
+                put(self.path / HARDWARE_FOLDER / f"{checksum(content):08x}.json", content)
+            except OSError as error:
+                raise SinkjaxError(f"cannot write to {self.path}: {error.strerror or error}") from error
 
     def _label(self, edit: int) -> str:
         try:
             return f"{edit} ({self.arrays['edit'].read(())[edit]})"
         except (OSError, ValueError, KeyError):
             return str(edit)
+
+
+def hardware(path: Path, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The machines that wrote to a store of these attributes: the one that made it, then others."""
+    made = attributes.get(IDENTITY, {})  # in which earlier versions kept them
+    first = attributes.get(HARDWARE) or [{"devices": made.get("devices")}]
+    return [*first, *(json.loads(file.read_bytes()) for file in sorted((path / HARDWARE_FOLDER).glob("*.json")))]
+
+
+def devices_in_words(attributes: Mapping[str, Any]) -> str:
+    """What the numbers of a dataset with these attributes were computed on."""
+    machines = attributes.get(HARDWARE) or [attributes[IDENTITY]]
+    return ", then ".join(dict.fromkeys(machine["devices"] for machine in machines))
 
 
 def exists(path: Path) -> bool:
@@ -167,6 +216,10 @@ def resume(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None 
 def refuse_other(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
     """Raise, naming each difference, unless `path` is a store of this identity. but: as for `resume`."""
     have, want = _identity_of(path), json.loads(json.dumps(identity))
+    if have.get("mesh"):
+        raise _of_earlier(path)
+    for name in OF_EARLIER:
+        have.pop(name, None)
     if but:
         for entry in (have, want):
             entry.get(but[0], {}).pop(but[1], None)
@@ -178,6 +231,7 @@ def refuse_other(path: Path, identity: Mapping[str, Any], but: tuple[str, str] |
 def create(
     path: Path,
     identity: Mapping[str, Any],
+    facts: Mapping[str, Any],
     schedule: Schedule,
     attributes: Mapping[str, Any],
     variables: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]],
@@ -186,7 +240,7 @@ def create(
     """A new, empty store, whole or not at all; or that which another process was faster to make, if it is of this sweep.
 
     variables: name -> (dims, shape, dtype) of what will be written; the first two dims are edit and prompt. fixed: name -> (dims,
-    values), coordinates and whatever else is known beforehand. attributes: provenance, as JSON.
+    values), coordinates and whatever else is known beforehand. facts: of the machine. attributes: provenance, as JSON.
     Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses; the store of
     another sweep, made meanwhile.
     """
@@ -213,7 +267,8 @@ def create(
                 )
                 array.attrs[DIMS] = list(dims)
                 array[...] = values
-            group.attrs.update({**attributes, IDENTITY: json.loads(json.dumps(identity)), SCHEDULE: schedule.to_json()})
+            own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
+            group.attrs.update(attributes | json.loads(json.dumps(own)))
             zarr.consolidate_metadata(scratch, zarr_format=2)
             seal(scratch)
     return resume(path, identity)
@@ -245,8 +300,12 @@ def _damaged(path: Path, what: str) -> SinkjaxError:
     return SinkjaxError(f"the store {path} is damaged ({what}); delete it, and the command that made it makes it again")
 
 
+def _of_earlier(path: Path) -> SinkjaxError:
+    return SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it")
+
+
 def _as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    for name in (IDENTITY, SCHEDULE):
+    for name in (IDENTITY, SCHEDULE, HARDWARE):
         if name in attributes:
             raise SinkjaxError(f"the attribute {name!r} is the store's own; choose another name")
     try:

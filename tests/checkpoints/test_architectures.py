@@ -17,6 +17,7 @@ from sinkjax.model import params
 from sinkjax.model.rotary import Llama3Scaling
 from sinkjax.studies import run
 from sinkjax.studies.registry import Chosen
+from sinkjax.sweeps.hardware import Hardware
 from tests.studies.tiny import study, write_model, write_text
 
 DEVICE = 16 * 10**9
@@ -74,7 +75,7 @@ def test_its_weights_are_looked_for_on_the_hub(name):
 def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
     from sinkjax.studies.papers.kiya.mask import Mask
 
-    planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), memory=DEVICE))
+    planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), hardware=Hardware(DEVICE)))
     assert {job.name for job, _, _ in planned} >= {"sweep", "controls", "maps"}
     for _, architecture, plan in planned:
         assert 2 * params.count(architecture) < plan.peak_bytes < DEVICE
@@ -84,7 +85,7 @@ def test_a_device_that_is_too_small_is_refused():
     from sinkjax.studies.papers.kiya.mask import Mask
 
     with pytest.raises(SinkjaxError, match="needs about 6"):
-        list(run.plans(Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16")), memory=4 * 10**9))
+        list(run.plans(Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16")), hardware=Hardware(4 * 10**9)))
 
 
 def test_the_command_line_plans_and_lists_them(capsys, monkeypatch):

@@ -65,7 +65,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     shown = capsys.readouterr()
     *progress, sentence = shown.err.splitlines()
     assert shown.out == ""
-    assert all(line.startswith(("back end", "loading", "text:")) for line in progress)
+    assert all(line.startswith(("platform", "loading", "text:")) for line in progress)
     assert sentence.startswith("sinkjax: ")
     return sentence
 
@@ -121,7 +121,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert "heads that sink on key 1 (%)" in shown.out
     assert "- Single layers whose mask makes more than 1 % of heads sink on the next key: " in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
-    assert shown.err.startswith("back end: cpu")
+    assert shown.err.startswith("platform: cpu")
 
 
 @pytest.mark.long
@@ -151,6 +151,13 @@ def test_a_plan_counts_without_reading_weights(tiny, files, tmp_path, capsys):
     shown = capsys.readouterr().out
     for words in ("kiya/mask: sweep", "kiya/mask: controls", "kiya/mask: maps", "compilations", "FLOPs", "memory: peak", "time"):
         assert words in shown
+
+
+def test_a_plan_for_another_machine_counts_its_devices(tiny, capsys):
+    assert cli.main(["plan", "kiya/mask", *tiny, "--platform", "h200", "--mesh", "data=4,model=2"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "devices 8, 2 for each copy" in shown
+    assert "67,000 GFLOP/s of the data sheet of h200" in shown
 
 
 @pytest.mark.long
@@ -211,8 +218,13 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "kiya/mask", "more"], "unexpected 'more': options are written --NAME VALUE"),
         (["run", "kiya/mask", "--model", "nowhere"], "unknown model 'nowhere'"),
         (["run", "kiya/mask", "--memory", "-1"], "--memory must be above 0"),
-        (["run", "kiya/mask", "--backend", "tpu"], "back end 'tpu' was asked for, but JAX has only 'cpu'"),
-        (["run", "kiya/mask", "--backend", "cuda"], "cuda"),
+        (["run", "kiya/mask", "--platform", "tpu"], "platform 'tpu' was asked for, but JAX has only 'cpu'"),
+        (["run", "kiya/mask", "--platform", "cuda"], "cuda"),
+        (["run", "kiya/mask", "--devices", "1000"], "1000 devices were asked for, and JAX has"),
+        (["run", "kiya/mask", "--mesh", "data=2,width=4"], "unknown axis of a mesh 'width'; allowed: data, model"),
+        (["plan", "kiya/mask", "--mesh", "data=2,model=4", "--devices", "4"], "takes 8 devices, and --devices says 4"),
+        (["plan", "kiya/mask", "--platform", "h20"], "unknown platform 'h20' (did you mean 'h200'?)"),
+        (["run", "trigger/one-layer", "--devices", "1"], "trains its own models"),
         (["run", "kiya/mask", "--map-layers", "99"], "map_layers has layer 99, but the model has 30"),
         (["run", "kiya/mask", "--length", "9000"], "length 9000 is beyond the context"),
         (["sweep", "kiya/mask"], "is a config of kiya/mask, not of a sweep"),

@@ -11,9 +11,11 @@ import pytest
 
 import sinkjax
 from sinkjax import Probe, SinkjaxError
+from sinkjax.backend import host_memory
 from sinkjax.edits.edit import resolve
 from sinkjax.model import params
-from sinkjax.sweeps.plan import host_memory, plan
+from sinkjax.sweeps.hardware import Hardware
+from sinkjax.sweeps.plan import Cost, plan
 from sinkjax.sweeps.schedule import Schedule, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.transformer.spec import ForwardSpec
@@ -28,7 +30,7 @@ def test_chunks_hold_every_edit_once_and_start_at_their_first_edited_layer(tiny_
         sinkjax.drop_mlp(0),
         sinkjax.compose(),
     ]
-    schedule = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, platform="cpu").schedule
+    schedule = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, hardware=Hardware(platform="cpu")).schedule
     assert sorted(number for chunk in schedule.chunks for number in chunk.edits) == list(range(len(edits)))
     first = [2, 0, 1] * 4 + [0, LAYERS]
     for chunk in schedule.chunks:
@@ -72,7 +74,7 @@ def least_memory(config, B, T, probe):
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            plan(config, MASKS, [T] * B, T, probe, memory=middle)
+            plan(config, MASKS, [T] * B, T, probe, hardware=Hardware(middle))
             high = middle
         except SinkjaxError:
             low = middle
@@ -88,7 +90,7 @@ def test_any_memory_gives_the_same_numbers_in_the_same_layout(tiny_config, tiny_
     whole = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths)
     least = least_memory(tiny_config, 5, 12, probe)
     for memory, block in ((least, 1), (int(1.4 * least), 3)):  # prompts one by one, and in uneven blocks
-        assert plan(tiny_config, edits, lengths, 12, probe, memory=memory).schedule.prompt_block == block
+        assert plan(tiny_config, edits, lengths, 12, probe, hardware=Hardware(memory)).schedule.prompt_block == block
         cut = sinkjax.sweep(model, tokens, edits, probe=probe, lengths=lengths, memory=memory)
         assert cut.sizes == whole.sizes
         for name in whole.variables:
@@ -100,7 +102,7 @@ def test_any_memory_gives_the_same_numbers_in_the_same_layout(tiny_config, tiny_
 def test_prompts_are_cut_into_blocks_of_about_one_size(tiny_config):
     least = least_memory(tiny_config, 9, 12, RECEIVED)
     sizes = {
-        plan(tiny_config, MASKS, [12] * 9, 12, RECEIVED, memory=least + extra).schedule.prompt_block
+        plan(tiny_config, MASKS, [12] * 9, 12, RECEIVED, hardware=Hardware(least + extra)).schedule.prompt_block
         for extra in range(0, 10**6, 2000)
     }
     assert sizes == {1, 2, 3, 5, 9}  # never 8 and a rest of 1
@@ -117,21 +119,22 @@ def test_no_edit_is_refused(tiny_config):
         plan(tiny_config, [], LENGTHS, 12, RECEIVED)
 
 
-def test_edits_of_a_call_are_spread_evenly_over_devices(tiny_config):
+def test_calls_are_those_of_one_device_whatever_their_number(tiny_config):
     edits = [sinkjax.mask_key(key, layers=layer) for key in range(7) for layer in range(LAYERS)]
-    one = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, platform="cpu")
-    four = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, platform="cpu", devices=4)
-    assert one.schedule.widths == (4,)
-    assert four.schedule.widths == (16,)
-    assert four.bytes == one.bytes  # of each device
+    one = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, hardware=Hardware(platform="cpu"))
+    four = plan(tiny_config, edits, [64] * 4, 64, RECEIVED, hardware=Hardware(devices=4, platform="cpu"))
+    assert four.schedule.prompt_block == 1  # a prompt for each device
+    assert four.critical_passes * four.devices == four.layer_passes
+    assert four.rounds < one.rounds
+    assert four.peak_bytes < one.peak_bytes  # of each device
 
 
 def test_a_model_in_shards_fits_where_it_does_not_fit_whole(tiny_config):
     config = replace(tiny_config, vocab_size=100_000)
     memory = params.count(config) * 4
     with pytest.raises(SinkjaxError, match="one prompt"):
-        plan(config, MASKS, LENGTHS, 12, RECEIVED, memory=memory)
-    assert plan(config, MASKS, LENGTHS, 12, RECEIVED, memory=memory, shards=2).bytes["parameters"] == memory // 2
+        plan(config, MASKS, LENGTHS, 12, RECEIVED, hardware=Hardware(memory))
+    assert plan(config, MASKS, LENGTHS, 12, RECEIVED, hardware=Hardware(memory, shards=2)).bytes["parameters"] == memory // 2
 
 
 @pytest.mark.parametrize(
@@ -147,8 +150,8 @@ def test_a_model_in_shards_fits_where_it_does_not_fit_whole(tiny_config):
 def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, probe):
     config = replace(tiny_config, width=128, head_dim=32, mlp_width=352, vocab_size=2000, context=1024)
     edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
-    planned = plan(config, edits, [T] * B, T, probe, memory=10**9, platform="gpu")
-    assert planned.schedule.widths == (3,)
+    cost = Cost.of(config, T, probe, "float32", Hardware(platform="cpu"), streams=1)
+    planned = cost.weights + B * cost.stream + cost.block + len(edits) * cost.run(B)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
     batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")
     spec = ForwardSpec(config=config, probe=probe)
@@ -156,8 +159,9 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     base = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(stacked), shapes, *batch)
     start = jax.ShapeDtypeStruct((), "int32")
     used = edited.lower(shapes, *batch, stacked, start, base, spec=spec).compile().memory_analysis()
-    bytes_used = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes
-    assert 0.9 * bytes_used < planned.peak_bytes < 2.0 * bytes_used
+    inputs = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((shapes, base)))
+    bytes_used = inputs + used.output_size_in_bytes + used.temp_size_in_bytes
+    assert 1.0 * bytes_used < planned < 1.2 * bytes_used  # scripts/bench_memory.py has the ratios as users compile
 
 
 def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):

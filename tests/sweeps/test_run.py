@@ -63,7 +63,7 @@ def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, 
     alone = sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS)
     everywhere = Model(tiny_config, tiny_params, None, {})  # on no mesh, so that all devices are used
     spread = sinkjax.sweep(everywhere, tokens, edits, probe=PROBE, lengths=LENGTHS)
-    assert spread.attrs["sweep"]["mesh"] == {"edit": 8}
+    assert [machine["devices"] for machine in spread.attrs["hardware"]] == ["8 x cpu"]
     for name in alone.variables:
         assert_close(spread[name], alone[name], 1e-5, name)
 
@@ -176,7 +176,7 @@ def test_a_mesh_of_one_device_keeps_a_sweep_there(tiny_config, tiny_params):
     copies = NamedSharding(Mesh(np.array(jax.devices()[3:4]), ("data",)), PartitionSpec())
     placed = Model(tiny_config, jax.device_put(tiny_params, copies), None, {})
     result = sinkjax.sweep(placed, prompts(tiny_config), [sinkjax.compose()], probe=PROBE)
-    assert result.attrs["sweep"]["mesh"] == {}
+    assert [machine["devices"] for machine in result.attrs["hardware"]] == ["1 x cpu"]
 
 
 def test_edits_that_change_no_cell_are_listed(tiny_config, model):

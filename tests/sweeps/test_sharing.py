@@ -15,6 +15,7 @@ from sinkjax import Probe, SinkjaxError, Site, Statistic
 from sinkjax.edits.edit import resolve
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model import params
+from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.plan import plan
 from sinkjax.sweeps.sharing import WORTH, Origin, origins
 from sinkjax.sweeps.store import Store
@@ -145,7 +146,7 @@ def test_the_blocks_that_are_run_are_those_planned(config, weights, monkeypatch)
         return x.mean(axis=-1)
 
     probe = Probe(extra=(Statistic("count", Site.MLP_OUT, count, ("prompt", "layer", "position")),))
-    planned = plan(config, FIRST, [12] * 4, 12, probe, platform="cpu")
+    planned = plan(config, FIRST, [12] * 4, 12, probe, hardware=Hardware(platform="cpu"))
     sinkjax.sweep(model_of(config, weights), prompts(config), FIRST, probe=probe)
     jax.effects_barrier()
     assert len(ran) == planned.layer_passes == L + sum(L - last for last in range(1, L - 1)) + 1

@@ -36,7 +36,7 @@ def test_a_training_prints_how_its_runs_ended(finished, capsys):
     assert "converged" in shown.out
     assert [line.split()[2:4] for line in shown.out.splitlines() if line.strip().startswith("square")] == [["2", "2"], ["2", "0"]]
     assert shown.out.splitlines()[-1] == str(finished)
-    assert shown.err.startswith("back end: cpu")
+    assert shown.err.startswith("platform: cpu")
 
 
 def test_options_override_the_config_they_follow(finished, tmp_path):
@@ -66,7 +66,7 @@ def test_help_lists_the_fields_of_a_training(file, capsys):
         (["train", "FILE", "--seed", "x"], "--seed must be a whole number, not 'x'"),
         (["train", "FILE", "--step", "3"], "unknown option '--step' (did you mean '--steps'?)"),
         (["train", "FILE", "--learning-rates", "0"], "learning_rates must be positive numbers, not 0.0"),
-        (["train", "FILE", "--backend", "tpu"], "back end 'tpu' was asked for"),
+        (["train", "FILE", "--platform", "tpu"], "platform 'tpu' was asked for"),
         (["train", "DONE", "--seeds", "3"], "holds another training (seeds was 2, now 3)"),
         (["run", "FILE"], "is a training; use: sinkjax train"),
         (["report", "DONE"], "is a training; use: sinkjax train"),
@@ -78,7 +78,7 @@ def test_a_mistake_is_one_sentence(arguments, words, file, finished, capsys):
     assert cli.main([names.get(argument, argument) for argument in arguments]) == 2
     shown = capsys.readouterr()
     *progress, sentence = shown.err.splitlines()
-    assert all(line.startswith("back end") for line in progress)
+    assert all(line.startswith("platform") for line in progress)
     assert sentence.startswith("sinkjax: ")
     assert words in sentence
 

@@ -267,12 +267,15 @@ def unfinished(stores: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator
 
 def provenance(stores: Mapping[str, Any]) -> dict[str, Any]:
     """How the stores were made."""
-    made = next(iter(stores.values())).attrs["sweep"]
+    from sinkjax.sweeps.store import devices_in_words
+
+    attributes = next(iter(stores.values())).attrs
+    made = attributes["sweep"]
     seeds = np.concatenate([data["run"].values for data in stores.values()])
     return {
         "runs": ", ".join(f"{name} {data.sizes['run']}" for name, data in stores.items()),
         "seeds": f"{seeds.min()} to {seeds.max()}",
         "dtype": made["dtype"],
-        "device": made["devices"],
+        "device": devices_in_words(attributes),
         "versions": ", ".join(f"{name} {version}" for name, version in made["versions"].items()),
     }

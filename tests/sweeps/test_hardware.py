@@ -1,0 +1,225 @@
+"""Hardware is a recorded fact: any number of devices goes on with what another one began, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import sinkjax
+from sinkjax import Probe, SinkjaxError
+from sinkjax.checkpoints.model import Model
+from sinkjax.sweeps import hardware, shared
+from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of, make_mesh
+from sinkjax.sweeps.plan import plan
+from sinkjax.sweeps.schedule import Chunk, deal
+from sinkjax.sweeps.store import Store
+from tests.sweeps.cases import LAYERS, LENGTHS, assert_close, model_of, prompts
+
+PROBE = Probe(attention_received=True, resid_argmax=True, nll=True)
+EDITS = [
+    sinkjax.compose(),
+    *(sinkjax.mask_key(key, layers=layer) for key in range(4) for layer in range(LAYERS)),
+    *(sinkjax.drop_mlp(sinkjax.per_prompt([1, 2, 3, 4]), layers=layer) for layer in range(LAYERS)),
+    *(sinkjax.add_logit(1, 2.0, layers=range(last)) for last in range(1, LAYERS + 1)),
+]
+
+
+def on(model: Model, devices: int) -> Model:
+    """The model on the first devices."""
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
+    return replace(model, params=jax.device_put(model.params, NamedSharding(mesh, PartitionSpec())))
+
+
+def interrupted(monkeypatch, written, sweep):
+    """A sweep that ends after so many writes."""
+    write, left = Store.write, iter(range(written))
+
+    def fail(store, *values):
+        if next(left, None) is None:
+            raise SinkjaxError("the disk is full")
+        write(store, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", fail)
+        with pytest.raises(SinkjaxError, match="disk"):
+            sweep()
+
+
+@pytest.mark.mesh
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (1, 8), (2, 1), (2, 8), (8, 1), (8, 2)])
+def test_any_number_of_devices_resumes_what_another_began(tiny_config, tiny_params, monkeypatch, tmp_path, capsys, before, after):
+    monkeypatch.setattr("sinkjax.sweeps.sharing.WORTH", 0)  # so that some edits have a base of their own
+    model, tokens, out = model_of(tiny_config, tiny_params), prompts(tiny_config), tmp_path / "x.zarr"
+
+    def sweep(devices, out):
+        return sinkjax.sweep(on(model, devices), tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out)
+
+    alone = sweep(1, None)
+    interrupted(monkeypatch, 3, lambda: sweep(before, out))
+    assert 0 < Store(out).done.sum() < Store(out).done.size
+    capsys.readouterr()
+    together = sweep(after, out)
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "hardware" in line]
+    assert f'devices was "{before} x cpu", now "{after} x cpu"' in said
+    assert "equal to rounding, not bit for bit" in said
+    assert [machine["devices"] for machine in together.attrs["hardware"]] == [f"{before} x cpu", f"{after} x cpu"]
+    for name in alone.variables:
+        assert_close(together[name], alone[name], 1e-6, name)
+
+
+@pytest.mark.mesh
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_plan_is_the_schedule_of_the_sweep(tiny_config, tiny_params, tmp_path, devices):
+    placed = on(model_of(tiny_config, tiny_params), devices)
+    sinkjax.sweep(placed, prompts(tiny_config), EDITS, probe=PROBE, lengths=LENGTHS, out=tmp_path / "x.zarr")
+    mesh = jax.tree.leaves(placed.params)[0].sharding.mesh
+    assert (
+        plan(tiny_config, EDITS, [12] * 4, 12, PROBE, hardware=Hardware.of(mesh)).schedule == Store(tmp_path / "x.zarr").schedule
+    )
+
+
+@pytest.fixture
+def other_processor(monkeypatch):
+    """From here on the machine has another processor."""
+    monkeypatch.setattr(hardware, "processor", lambda: "another one")
+
+
+def test_another_machine_is_told_once_and_recorded(tiny_config, tiny_params, monkeypatch, tmp_path, capsys, other_processor):
+    model, tokens, out = model_of(tiny_config, tiny_params), prompts(tiny_config), tmp_path / "x.zarr"
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+    sweep = lambda **more: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out, **more)  # noqa: E731
+    interrupted(monkeypatch, 2, sweep)
+    monkeypatch.setattr(hardware, "processor", lambda: "a third one")
+    with pytest.raises(SinkjaxError, match=r'other hardware \(processor was "another one", now "a third one"\), and strict'):
+        sweep(strict=True)
+    interrupted(monkeypatch, 2, sweep)
+    assert capsys.readouterr().err.count("other hardware") == 1
+    interrupted(monkeypatch, 2, sweep)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(hardware, "processor", lambda: "another one")
+    with pytest.raises(SinkjaxError, match="other hardware"):  # a part of it was computed elsewhere
+        sweep(strict=True)
+    found = sweep()
+    assert [machine["processor"] for machine in found.attrs["hardware"]] == ["another one", "a third one"]
+    monkeypatch.setattr(hardware, "processor", lambda: "a fourth one")
+    assert len(sweep(strict=True).attrs["hardware"]) == 2  # nothing was left to compute
+
+
+def earlier(path, **identity):
+    """Make a store look as if an earlier version had made it, which kept the hardware in what identifies it."""
+    import json
+
+    import zarr
+
+    from sinkjax.sweeps.chunks import MANIFEST, seal
+
+    group = zarr.open_group(path, mode="r+", zarr_format=2)
+    attributes = {name: value for name, value in group.attrs.items() if name != "hardware"}
+    attributes["sweep"] = attributes["sweep"] | identity
+    (path / ".zattrs").write_text(json.dumps(attributes))
+    zarr.consolidate_metadata(path, zarr_format=2)
+    kept = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).unlink()
+    seal(path)
+    sums = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps({name: sums[name] for name in kept}))
+
+
+def test_stores_of_earlier_versions_are_resumed_or_refused(tiny_config, tiny_params, monkeypatch, tmp_path, capsys):
+    model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config)
+    monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+    for out, made in (("alone.zarr", {}), ("many.zarr", {"edit": 8})):
+        sweep = lambda out=out: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=tmp_path / out)  # noqa: E731
+        interrupted(monkeypatch, 2, sweep)
+        earlier(tmp_path / out, devices="1 x cpu", mesh=made)
+        if made:  # its calls are those of eight devices at a time
+            with pytest.raises(SinkjaxError, match="was planned by another version of sinkjax"):
+                sweep()
+        else:
+            assert [machine["devices"] for machine in sweep().attrs["hardware"]] == ["1 x cpu"]
+    assert not capsys.readouterr().err
+
+
+def work(rounds):
+    return [(device, entry.runs[device], chunk) for entry in rounds for device, _, chunk in entry.calls()]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8, 64])
+def test_every_call_is_dealt_once_to_a_device_that_has_its_run(tiny_config, devices):
+    schedule = plan(tiny_config, EDITS, LENGTHS, 12, PROBE, hardware=Hardware(platform="cpu")).schedule
+    calls = [(block, chunk) for block in range(5) for chunk in schedule.chunks]
+    dealt = work(deal(calls, devices, LAYERS))
+    assert sorted((run[0], chunk.edits) for _, run, chunk in dealt) == sorted((block, chunk.edits) for block, chunk in calls)
+    assert all(run[1] == chunk.base for _, run, chunk in dealt)
+
+
+def test_prompts_are_spread_first_and_then_edits_longest_first():
+    chunks = [Chunk(0, (number,), number) for number in range(12)]
+    calls = [(block, chunk) for block in range(4) for chunk in chunks]
+    assert [entry.runs for entry in deal(calls, 4, 12)] == [((0, None), (1, None), (2, None), (3, None))] * 12
+    rounds = deal(calls, 8, 12)
+    assert len(rounds) == 6
+    assert [entry.start for entry in rounds] == [0, 2, 4, 6, 8, 10]
+    sums = [sum(12 - chunk.start for device, _, chunk in work(rounds) if device == one) for one in range(8)]
+    assert max(sums) - min(sums) <= 1
+
+
+def test_few_edits_of_many_prompts_use_all_devices(tiny_config):
+    planned = plan(tiny_config, [sinkjax.mask_key(0)], [12] * 16, 12, PROBE, hardware=Hardware(devices=8, platform="cpu"))
+    assert planned.schedule.prompt_block == 2
+    assert planned.kept == 1
+    assert planned.critical_passes * 8 == planned.layer_passes == 8 * 2 * LAYERS
+
+
+@pytest.mark.mesh
+def test_a_start_of_each_device_stays_a_branch_and_no_device_waits_for_another(tiny_config, tiny_params, monkeypatch):
+    programs = {}
+
+    def lowered(*inputs, function, **static):
+        programs[function] = shared.each.lower(*inputs, function=function, **static).compile().as_text()
+        return shared.each(*inputs, function=function, **static)
+
+    monkeypatch.setattr("sinkjax.sweeps.job.each", lowered)
+    sinkjax.sweep(on(model_of(tiny_config, tiny_params), 8), prompts(tiny_config), EDITS, probe=PROBE, lengths=LENGTHS)
+    assert " conditional(" in programs[shared.edited]
+    assert not any(word in text for text in programs.values() for word in ("all-reduce", "all-gather", "all-to-all", "permute("))
+
+
+def test_a_plan_for_another_machine_takes_its_memory_and_devices(tiny_config):
+    planned = plan(tiny_config, EDITS, LENGTHS, 12, PROBE, hardware=Hardware(devices=4, platform="h200"))
+    assert (planned.devices, Hardware(platform="h200").kind) == (4, "gpu")
+    assert Hardware(platform="h200").memory_bytes() == int(0.9 * PLATFORMS["h200"].memory)
+    assert Hardware(10**9, platform="h200").memory_bytes() == 10**9
+
+
+def test_a_mesh_is_what_options_say():
+    assert axes_of(None, None) is None
+    assert axes_of(None, 4) == {"data": 4, "model": 1}
+    assert axes_of("model=2", None) == {"data": 1, "model": 2}
+    assert axes_of("data=2,model=4", 8) == {"data": 2, "model": 4}
+    assert make_mesh({"data": 1, "model": 1}).shape == {"data": 1, "model": 1}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "devices", "sentence"),
+    [
+        (None, 0, "--devices must be at least 1, not 0"),
+        ("data", None, "--mesh is written like data=4,model=2"),
+        ("data=0", None, "at least 1, not 'data=0'"),
+        ("data=2,width=4", None, "unknown axis of a mesh 'width'"),
+        ("data=2,model=4", 4, "--mesh data=2,model=4 takes 8 devices, and --devices says 4"),
+    ],
+)
+def test_a_mesh_that_cannot_be_is_one_sentence(mesh, devices, sentence):
+    with pytest.raises(SinkjaxError) as refused:
+        axes_of(mesh, devices)
+    assert sentence in str(refused.value)
+
+
+def test_more_devices_than_there_are_is_one_sentence():
+    with pytest.raises(SinkjaxError, match=r"1000 devices were asked for, and JAX has \d+ here; JAX_NUM_CPU_DEVICES=1000"):
+        make_mesh({"data": 1000})
