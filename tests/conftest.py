@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+MOST_MAPS = 16_000  # of the 65,530 that Linux allows by default; a test file adds up to 5,000
 CACHE = Path(__file__).parents[1] / ".cache" / "jax-tests"
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing may wait for a network
@@ -60,6 +61,16 @@ def pytest_collection_finish() -> None:
     """What the imports made stays to the end: the collector need not walk through it again while programs are traced."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs() -> Iterator[None]:
+    """Compiled programs are dropped before they fill what Linux lets a process map: beyond that, the next one is a crash."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

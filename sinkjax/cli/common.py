@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.resources import configs
-from sinkjax.studies.registry import Chosen, choose, config_type
+from sinkjax.studies.registry import Chosen, choose, config_type, trains
 
 GIGABYTE = 10**9
 
@@ -28,10 +28,16 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedOptions:
-    """For which devices a command plans its sweeps."""
+    """What a command plans its sweeps with."""
 
     memory: float | None = None
     """gigabytes of a device's memory that a sweep may plan with; by default what it has"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Where sweeps of a given model run. A study that trains its own models states its devices in its config."""
+
     devices: int | None = None
     """how many devices to take; by default all"""
     mesh: str | None = None
@@ -72,20 +78,21 @@ def studies(only: str | None = None) -> dict[str, str]:
     }
 
 
-def over(options: Any, chosen: Chosen) -> Any:
-    """The type of a command's options together with the fields of the chosen config."""
-    return options[config_type(chosen.experiment)]
+def over(options: Any, with_devices: Any, chosen: Chosen) -> Any:
+    """A command's options, `with_devices` if the study is given a model, with the fields of the chosen config, as one type."""
+    return (options if trains(chosen.experiment) else with_devices)[config_type(chosen.experiment)]
+
+
+def asked_axes(options: PlannedOptions) -> dict[str, int] | None:
+    """The axes of the mesh that `--mesh` and `--devices` ask for. Errors: they contradict each other or the machine."""
+    from sinkjax.sweeps.hardware import axes_of
+
+    return axes_of(options.mesh, options.devices) if isinstance(options, DeviceOptions) else None
 
 
 def default_folder(name: str) -> Path:
     """Where the results of a config go."""
     return Path("results") / (name if name in configs() else Path(name).stem)
-
-
-def only_sweeps(options: PlannedOptions, experiment: str) -> None:
-    """Raise for devices or a mesh where a study trains models of its own, whose config says how."""
-    if options.devices is not None or options.mesh is not None:
-        raise SinkjaxError(f"{experiment} trains its own models on all devices; --devices and --mesh are for sweeps")
 
 
 def memory_bytes(gigabytes: float | None) -> int | None:

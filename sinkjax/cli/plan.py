@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax
-from sinkjax.cli.common import PlannedOptions, memory_bytes, only_sweeps, over, split_config, studies
+from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.studies.registry import SERIES, choose, trains
+from sinkjax.studies.registry import SERIES, choose
 
 C = TypeVar("C")
 
@@ -25,6 +25,11 @@ class PlanOptions(PlannedOptions, Generic[C]):
     """what to plan for: auto, cpu, gpu or tpu of this machine, or another one by its name, like h200 or tpu-v5e"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanWithDevicesOptions(DeviceOptions, PlanOptions[C], Generic[C]):
+    __doc__ = PlanOptions.__doc__
+
+
 def plan(arguments: Sequence[str]) -> None:
     """print the edits, compilations, bytes and FLOPs of a study before anything runs"""
     name, rest = split_config(arguments, plan, studies)
@@ -35,19 +40,17 @@ def plan(arguments: Sequence[str]) -> None:
         raise SinkjaxError(
             f"{name} runs one study on many models; plan it on one: sinkjax plan {chosen.config.study} --model NAME"
         )
-    options = read(over(PlanOptions, chosen), rest, f"plan {name}", config=chosen.config)
-    if trains(chosen.experiment):
-        only_sweeps(options, chosen.experiment)
+    options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.studies import run, suite
     from sinkjax.studies.plan import show_calculation, show_plan, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
-    from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of
+    from sinkjax.sweeps.hardware import PLATFORMS, Hardware
 
     if elsewhere and options.platform not in PLATFORMS:
         raise unknown("platform", options.platform, ["auto", "cpu", "gpu", "tpu", *PLATFORMS])
-    axes, memory = axes_of(options.mesh, options.devices), memory_bytes(options.memory)
+    axes, memory = asked_axes(options), memory_bytes(options.memory)
     hardware = Hardware.of(None, memory)
     if axes or elsewhere:
         axes = axes or {"data": 1, "model": 1}

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import Options, PlannedOptions, default_folder, memory_bytes, only_sweeps, over, split_config, studies
+from sinkjax.cli.common import (
+    DeviceOptions,
+    Options,
+    PlannedOptions,
+    asked_axes,
+    default_folder,
+    memory_bytes,
+    over,
+    split_config,
+    studies,
+)
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.progress import say
@@ -35,11 +45,16 @@ class RunOptions(PlannedOptions, Options, Generic[C]):
     """refuse to resume what was begun on other hardware, which gives the same numbers to rounding only"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunWithDevicesOptions(DeviceOptions, RunOptions[C], Generic[C]):
+    __doc__ = RunOptions.__doc__
+
+
 def run(arguments: Sequence[str]) -> None:
     """run a study: NAME, a YAML file, or the folder of a former run, and fields that differ"""
     name, rest = split_config(arguments, run, studies)
     chosen = choose(name)
-    _run(name, chosen, read(over(RunOptions, chosen), rest, f"run {name}", config=chosen.config))
+    _run(name, chosen, read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"run {name}", config=chosen.config))
 
 
 def sweep(arguments: Sequence[str]) -> None:
@@ -48,7 +63,7 @@ def sweep(arguments: Sequence[str]) -> None:
     chosen = choose(name)
     if chosen.experiment != "sweep":
         raise SinkjaxError(f"{name} is a config of {chosen.experiment}, not of a sweep; use: sinkjax run {name}")
-    _run(name, chosen, read(over(RunOptions, chosen), rest, f"sweep {name}", config=chosen.config))
+    _run(name, chosen, read(over(RunOptions, RunWithDevicesOptions, chosen), rest, f"sweep {name}", config=chosen.config))
 
 
 def sweeps() -> dict[str, str]:
@@ -60,7 +75,6 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
     out = options.out or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
-        only_sweeps(options, chosen.experiment)
         use_all_cores()
     chosen = dataclasses.replace(chosen, config=options.config)
     if options.checkpoints or options.models or options.revisions:
@@ -70,9 +84,9 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
-    from sinkjax.sweeps.hardware import axes_of, make_mesh
+    from sinkjax.sweeps.hardware import make_mesh
 
-    axes = axes_of(options.mesh, options.devices)
+    axes = asked_axes(options)
     machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict)
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite

@@ -230,14 +230,13 @@ class Cost:
     def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int) -> Cost:
         """The cost of prompts of T positions, with `streams` shared runs kept."""
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards
-        inner = (
-            max(size, 4) if hardware.kind == "cpu" else size
-        )  # XLA computes in float32 on a CPU, and widens all blocks at once
+        widened = hardware.kind == "cpu" and size < 4  # XLA computes in float32 on a CPU, and converts all blocks at once
+        inner = 4 if widened else size
         record = _record_bytes(config, T, probe, dtype)
         return cls(
             positions=T,
             weights=count(config) * size // shards,
-            block=_block_parameters(config) * (size if inner == size else inner * config.layers) // shards,
+            block=_block_parameters(config) * inner * (config.layers if widened else 1) // shards,
             stream=streams * config.layers * T * config.width * size,
             record=record,
             run=lambda B: _run_bytes(config, B, T, probe.nll, inner) + int(RECORDS * B * record),

@@ -26,15 +26,10 @@ if TYPE_CHECKING:
     import xarray
 
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
-HARDWARE = (
-    "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in a folder of this name
-)
+HARDWARE = "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in HARDWARE_FOLDER
 DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
 HARDWARE_FOLDER = ".hardware"
-OF_EARLIER = (
-    "devices",
-    "mesh",
-)  # what earlier versions kept of a machine, in the identity: with a mesh, calls of all its devices
+OF_EARLIER = ("devices", "mesh")  # kept in the identity by earlier versions; with a mesh, calls were those of all its devices
 DONE = "done"  # [edit, prompt_block, variable]: the checksum of each chunk, 0 where it is not written
 
 

@@ -75,7 +75,7 @@ def test_its_weights_are_looked_for_on_the_hub(name):
 def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
     from sinkjax.studies.papers.kiya.mask import Mask
 
-    planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), hardware=Hardware(DEVICE)))
+    planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), hardware=Hardware(DEVICE, platform="tpu")))
     assert {job.name for job, _, _ in planned} >= {"sweep", "controls", "maps"}
     for _, architecture, plan in planned:
         assert 2 * params.count(architecture) < plan.peak_bytes < DEVICE
@@ -84,14 +84,17 @@ def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
 def test_a_device_that_is_too_small_is_refused():
     from sinkjax.studies.papers.kiya.mask import Mask
 
+    chosen = Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16"))
     with pytest.raises(SinkjaxError, match="needs about 6"):
-        list(run.plans(Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16")), hardware=Hardware(4 * 10**9)))
+        list(run.plans(chosen, hardware=Hardware(4 * 10**9, platform="tpu")))
+    with pytest.raises(SinkjaxError, match=r"needs about 17\.79"):  # a CPU converts the blocks to float32
+        list(run.plans(chosen, hardware=Hardware(DEVICE, platform="cpu")))
 
 
 def test_the_command_line_plans_and_lists_them(capsys, monkeypatch):
     monkeypatch.setattr("sinkjax.studies.plan.matrix_rate", lambda *args: 1e12)
     monkeypatch.setenv("COLUMNS", "160")
-    assert cli.main(["plan", "kiya/mask", "--model", "llama-3.2-3b", "--dtype", "bfloat16", "--memory", "16"]) == 0
+    assert cli.main(["plan", "kiya/mask", "--model", "llama-3.2-3b", "--dtype", "bfloat16", "--platform", "tpu-v5e"]) == 0
     shown = capsys.readouterr().out
     assert "memory: peak" in shown
     assert "6.4 GB" in shown  # two bytes for each parameter

@@ -224,7 +224,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "kiya/mask", "--mesh", "data=2,width=4"], "unknown axis of a mesh 'width'; allowed: data, model"),
         (["plan", "kiya/mask", "--mesh", "data=2,model=4", "--devices", "4"], "takes 8 devices, and --devices says 4"),
         (["plan", "kiya/mask", "--platform", "h20"], "unknown platform 'h20' (did you mean 'h200'?)"),
-        (["run", "trigger/one-layer", "--devices", "1"], "trains its own models"),
+        (["run", "trigger/one-layer", "--devices", "1"], "unknown option '--devices'"),
         (["run", "kiya/mask", "--map-layers", "99"], "map_layers has layer 99, but the model has 30"),
         (["run", "kiya/mask", "--length", "9000"], "length 9000 is beyond the context"),
         (["sweep", "kiya/mask"], "is a config of kiya/mask, not of a sweep"),

@@ -135,13 +135,15 @@ def shown(results: st.Results) -> tuple[str, ...]:
 
 def provenance(results: st.Results) -> dict[str, Any]:
     """How the numbers were made."""
+    from sinkjax.sweeps.store import devices_in_words
+
     made = results[ROW].attrs["sweep"]
     return {
         "size": results.config.size,
         "steps": made["training"]["steps"],
         "seeds": ", ".join(str(seed) for seed in results[ROW]["run"].values),
         "dtype": made["dtype"],
-        "device": made["devices"],
+        "device": devices_in_words(results[ROW].attrs),
         "versions": ", ".join(f"{name} {version}" for name, version in made["versions"].items()),
     }
 
