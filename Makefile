@@ -20,7 +20,8 @@ plain   = $$(XLA_FLAGS=$(PLAIN) JAX_PLATFORMS=cpu $(1)/python -c "import jax; ja
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
 HOSTS  := $(wildcard tests/studies/test_*.py) tests/cli tests/explorer tests/report
 AS_IS  := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+# A worker that crashes ends the run: xdist would begin another one, and has been seen to wait for ever.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --max-worker-restart 0
 
 # The tests of FAST and of the probes that compare with no other library, so that they need no torch.
 ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.forward import forward as forward
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),

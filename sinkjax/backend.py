@@ -32,7 +32,7 @@ def start_jax(platform: str, dtype: str) -> None:
             f"platform {platform!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda12], sinkjax[cuda13] and"
             " sinkjax[tpu] bring others"
         )
-    print(f"platform: {found} ({jax.device_count()} x {jax.devices()[0].device_kind})", file=sys.stderr)
+    print(f"platform: {found} ({jax.local_device_count()} x {jax.local_devices()[0].device_kind})", file=sys.stderr)
 
 
 def use_all_cores() -> None:

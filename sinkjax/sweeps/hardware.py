@@ -70,7 +70,7 @@ class Hardware:
     def of(cls, mesh: Mesh | None, memory: int | None = None) -> Hardware:
         """That of a model on this mesh; None: all devices of this process, with a copy of the parameters on each."""
         if mesh is None:
-            return cls(memory, jax.device_count())
+            return cls(memory, jax.local_device_count())
         devices = math.prod(mesh.shape[axis] for axis in spread_axes(mesh))
         return cls(memory, devices, mesh.size // devices)
 
@@ -134,16 +134,16 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
 
 def make_mesh(axes: Mapping[str, int]) -> Mesh:
     """The first devices of this process as a mesh. Errors: there are not so many."""
-    wanted, found = math.prod(axes.values()), jax.device_count()
+    wanted, found = math.prod(axes.values()), jax.local_device_count()
     if wanted > found:
         hint = f"; JAX_NUM_CPU_DEVICES={wanted} makes so many of a CPU" if jax.default_backend() == "cpu" else ""
         raise SinkjaxError(f"{wanted} devices were asked for, and JAX has {found} here{hint}")
-    return Mesh(np.array(jax.devices()[:wanted]).reshape(*axes.values()), tuple(axes))
+    return Mesh(np.array(jax.local_devices()[:wanted]).reshape(*axes.values()), tuple(axes))
 
 
 def facts(mesh: Mesh | None = None) -> dict[str, Any]:
     """What is kept with the numbers of a computation about its machine, as JSON. mesh: None for all devices of this process."""
-    devices = jax.devices() if mesh is None else list(mesh.devices.flat)
+    devices = jax.local_devices() if mesh is None else list(mesh.devices.flat)
     return {
         "devices": f"{len(devices)} x {devices[0].device_kind}",
         "shards": Hardware.of(mesh).shards,

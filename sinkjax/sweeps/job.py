@@ -58,12 +58,20 @@ class SweepJob:
 
     @functools.cached_property
     def mesh(self) -> Mesh | None:
-        """Where the sweep runs: the mesh on which the model was placed, else all devices; None for a single one."""
+        """Where the sweep runs: the mesh on which the model was placed, else all devices of this process; None for a single one.
+
+        Errors: a mesh with devices of other processes.
+        """
         placed = jax.tree.leaves(self.model.params)[0].sharding
         if isinstance(placed, NamedSharding):  # an explicit mesh would want a sharding for every intermediate
             mesh = Mesh(placed.mesh.devices, placed.mesh.axis_names)
         else:
-            mesh = Mesh(np.array(jax.devices()), (DATA,))
+            mesh = Mesh(np.array(jax.local_devices()), (DATA,))
+        if not set(mesh.devices.flat) <= set(jax.local_devices()):
+            raise SinkjaxError(
+                "the model lies on devices of several processes, and a sweep computes on those of one;"
+                " load it in each process, which then share the calls of one `out`"
+            )
         return mesh if mesh.size > 1 else None
 
     @functools.cached_property

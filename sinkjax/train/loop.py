@@ -67,6 +67,8 @@ def train(
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
     folder, config = Path(folder), task.config
     check_dtype(config.dtype)
+    if jax.process_count() > 1:
+        raise SinkjaxError(f"a training runs in one process, and this is one of {jax.process_count()} of jax.distributed")
     extras.require("training", "train")  # refused before there is a folder
     if tensorboard:
         event_writer()

@@ -20,6 +20,7 @@ WRONG = {
     "background/patch": ({"key": -1}, {"key": 62}, {"control_prompts": 0}),
     "background/quantise": ({"position": 60}, {"controls": 0}, {"length": 4}),
     "background/streaming": ({"first": [1, 2]}, {"cache": 1}, {"other_caches": [32]}),
+    "emergence/causal": ({"steps": 0}, {"seeds": 0}, {"length": 2}),
     "gu/angles": ({"rank": 0}, {"rank": 40}, {"eps": 0.0}),
     "gu/norms": ({"controls": 0}, {"length": 4}, {"prompts": 0}),
     "gu/repeat-bound": ({"longest": 8}, {"tolerance": 2.0}, {"eps": 0.0}),
