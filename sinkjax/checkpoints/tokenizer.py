@@ -47,6 +47,15 @@ class Tokenizer:
         with refusing("the tokenizer cannot encode the text"):
             return self.backend.encode(text, add_special_tokens=False).ids
 
+    @cached_property
+    def prefix(self) -> list[int]:
+        """The ids that the tokenizer's own call puts before a text: its BOS, or nothing."""
+        text = "a"
+        with refusing("the tokenizer cannot encode a text with its special tokens"):
+            ids = self.backend.encode(text, add_special_tokens=True).ids
+        plain = self.encode(text)
+        return next((ids[:start] for start in range(len(ids)) if ids[start : start + len(plain)] == plain), [])
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens written out."""
         with refusing("the tokenizer cannot decode the tokens"):

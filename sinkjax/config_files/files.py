@@ -20,6 +20,12 @@ CONFIG_FILE = "config.yaml"  # in the folder of a run
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
 
+def disk_refuses(error: BaseException) -> bool:
+    """Whether an error was raised from one of a disk that will take nothing else either."""
+    cause = error.__context__
+    return isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS)
+
+
 def write(path: Path, content: str | bytes) -> None:
     """Write a file under another name first, then rename it. Errors: no permission, no room."""
     scratch = path.with_name(f".{path.name}.new")

@@ -23,7 +23,8 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
         model: Whose tokenizer, vocabulary and context count.
         texts: One for each prompt.
         bos: What stands before each text. "model": the BOS token that the model's files name (`model.tokenizer.bos`), whether or
-            not its own tokenizer would add it; "none": nothing; an int: that token id.
+            not its own tokenizer would add it; "tokenizer": what its own tokenizer adds, if anything; "none": nothing; an int:
+            that token id.
         length: Tokens of a row, BOS included; a longer text is cut to its first tokens.
 
     Returns:
@@ -57,23 +58,25 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
 
 
 def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
-    """The ids that a BOS policy puts before each text: one or none. Errors: as for `encode`."""
+    """The ids that a BOS policy puts before each text. Errors: as for `encode`."""
     if bos == "none":
         return []
     if bos == "model":
         if tokenizer.bos is None:
             raise SinkjaxError('the model\'s files name no BOS token; choose bos="none" or give a token id')
         return [tokenizer.bos]
+    if bos == "tokenizer":
+        return tokenizer.prefix
     if is_integer(bos):
         return [int(bos)]
-    raise unknown("bos", bos, ("model", "none"), ", or a token id")
+    raise unknown("bos", bos, ("model", "tokenizer", "none"), ", or a token id")
 
 
 def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) -> list[int]:
     """The whole prompt of one text: its ids after the prefix, all of them in a vocabulary of `size` tokens."""
     if not ids:
         raise SinkjaxError(f"{what} is empty: {text!r} has no tokens")
-    if ids[:1] == prefix:
+    if prefix and ids[: len(prefix)] == prefix:
         raise SinkjaxError(f'{what} already begins with the BOS token {ids[0]} ({text[:20]!r}...); encode it with bos="none"')
     outside = [token for token in (*prefix, *ids) if not 0 <= token < size]
     if outside:

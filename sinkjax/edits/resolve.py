@@ -142,7 +142,8 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
     value = as_array("the value of an edit", term.value)
     if value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
         raise SinkjaxError(f"the value of an edit is a number, not {value.dtype}")
-    value = value.astype(jnp.result_type(float))  # float64 where the caller enabled it, else float32
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
+        value = value.astype(jnp.result_type(float))  # float64 where the caller enabled it, else float32
     if not isinstance(value, jax.core.Tracer):
         _refuse_non_finite(term, np.asarray(value))
     tail = ["heads"] * (spec.heads is not None) + ["dims"] * (spec.dims is not None)

@@ -11,7 +11,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
-from sinkjax.sweeps.chunks import codecs, seal
+from sinkjax.sweeps.chunks import codecs, seal, storable
 from sinkjax.sweeps.claims import making
 from sinkjax.sweeps.hardware import facts
 from sinkjax.sweeps.job import description, digest
@@ -59,6 +59,7 @@ def write_whole(dataset: xarray.Dataset, path: Path, identity: Mapping[str, Any]
     A sound store that another process was faster to write stays. Errors: it holds other numbers; no permission or no room.
     """
     dataset = dataset.assign_attrs(json.loads(json.dumps({IDENTITY: identity, HARDWARE: [facts()], "study": study})))
+    dataset = dataset.map(lambda array: array.astype(storable(array.dtype)), keep_attrs=True)
     encoding = {name: codecs() for name in dataset.variables}
     with making(path, replace=True) as scratch:
         if scratch is None:

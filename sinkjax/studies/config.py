@@ -36,8 +36,8 @@ class StudyConfig:
     """passages of text"""
     length: int = 64
     """tokens of each passage, BOS included"""
-    bos: Literal["model", "none"] | int = "none"
-    """what stands before each passage: the model's own BOS, nothing, or a token id"""
+    bos: Literal["model", "tokenizer", "none"] | int = "none"
+    """what stands before each passage: the model's own BOS, what its tokenizer adds, nothing, or a token id"""
     seed: int = 0
     """of the choice of passages, the random controls and the bootstrap"""
 
@@ -130,7 +130,7 @@ class All:
     """passages of text"""
     length: int | None = None
     """tokens of each passage"""
-    bos: Literal["model", "none"] | int | None = None
+    bos: Literal["model", "tokenizer", "none"] | int | None = None
     """what stands before each passage: "model" for one that learned with its BOS there"""
     seed: int | None = None
     """of the choice of passages, the random controls and the bootstrap"""
@@ -156,6 +156,11 @@ class Series:
     """of the parameters and activations"""
     settings: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
     """fields of the study that differ from its shipped config"""
+
+    @property
+    def summary(self) -> str:
+        """What the series is, in a line."""
+        return f"{self.study} on {f'{len(self.models)} models' if self.checkpoints is None else self.checkpoints}"
 
     def __post_init__(self) -> None:
         typed(self)

@@ -26,6 +26,8 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
     if tokenizer is None:
         raise SinkjaxError(f"{config.model} has no tokenizer, so it cannot read text")
     bos = config.bos if inputs.bos is None else inputs.bos
+    if bos == "tokenizer":  # kept as what it came to
+        bos = tokenizer.prefix[0] if tokenizer.prefix else "none"
     if inputs.kind == "text":
         found = passages(
             config.text,

@@ -69,6 +69,14 @@ class Results:
         """The store of the main sweep."""
         return self[SWEEP]
 
+    @property
+    def bos(self) -> str | int:
+        """What stood before each prompt: "model" for the model's BOS, "none", or a token id."""
+        stated: str | int = self.config.bos
+        if stated == "tokenizer":  # the store has what that came to
+            stated = next(iter(self.stores.values())).attrs["study"]["bos"]
+        return stated
+
     def size(self, axis: str, store: str = SWEEP) -> int:
         """How many prompts, layers, ... a store has."""
         return int(self[store].sizes[axis])

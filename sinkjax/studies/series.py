@@ -16,7 +16,7 @@ from sinkjax.analysis.summary import COLUMNS, summary_csv
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import read_text, write
+from sinkjax.config_files.files import disk_refuses, read_text, write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
@@ -75,7 +75,7 @@ def carry_out(
             found = run.carry_out(study_on(config, member), place(member, out), machine, log, _once(member, seen))
             sections[member.label] = found
         except SinkjaxError as error:
-            if isinstance(error.__context__, OSError):  # a full disk refuses every model
+            if disk_refuses(error):
                 raise
             refused[member.label] = str(error)
             log(f"{member.label} does not run: {error}")

@@ -10,7 +10,7 @@ from typing import Any
 import sinkjax
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import read_text, write
+from sinkjax.config_files.files import disk_refuses, read_text, write
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
@@ -74,7 +74,7 @@ def carry_out(
         try:
             sections.append(run.carry_out(member(config, name, layers), place(config, name, out), machine, log, load))
         except SinkjaxError as error:
-            if isinstance(error.__context__, OSError):  # a full disk refuses every model
+            if disk_refuses(error):
                 raise
             refused[name] = str(error)
             log(f"{name} does not run: {error}")

@@ -99,6 +99,11 @@ class Chunks:
             raise ValueError(str(error)) from None
 
 
+def storable(dtype: np.dtype) -> np.dtype:
+    """The dtype in which values are stored: zarr has no bfloat16, and float32 holds its values exactly."""
+    return np.dtype("float32") if dtype == "bfloat16" else dtype
+
+
 def put(file: Path, content: Any) -> None:
     """Write a file whole or not at all."""
     scratch = file.with_name(f".{secrets.token_hex(8)}")

@@ -21,6 +21,7 @@ from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
+from sinkjax.sweeps.chunks import storable
 from sinkjax.sweeps.hardware import DATA, Hardware, facts, spread_axes
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
@@ -134,7 +135,7 @@ class SweepJob:
         B, T = self.tokens.shape[:2]
         record = jax.eval_shape(lambda *args: baseline(*args, spec=self.spec)[1], self.params, self.tokens, self.lengths)
         variables = {
-            name: (("edit", *record.dims[name]), (len(self.resolved), *array.shape), array.dtype)
+            name: (("edit", *record.dims[name]), (len(self.resolved), *array.shape), storable(array.dtype))
             for name, array in record.items()
         }
         variables |= {name: (("edit", "prompt"), (len(self.resolved), B), np.dtype("float32")) for name in CELLS}

@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tokenizers
+import tokenizers.processors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +60,16 @@ def test_a_bos_inside_a_text_is_not_a_double_one(smollm2_unread):
     assert sinkjax.encode(smollm2_unread, ["a<|im_start|>"])[1].tolist() == [3]
 
 
+def test_the_tokenizers_own_call_says_what_stands_before_a_text(smollm2_unread):
+    assert sinkjax.encode(smollm2_unread, ["Hello there"], bos="tokenizer")[0][0, 0] != smollm2_unread.tokenizer.bos
+    backend = tokenizers.Tokenizer.from_str(smollm2_unread.tokenizer.backend.to_str())
+    backend.post_processor = tokenizers.processors.TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
+    adding = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, backend=backend))
+    plain, own = (sinkjax.encode(adding, ["Hello there"], bos=bos, length=8)[0][0] for bos in ("none", "tokenizer"))
+    assert own.tolist() == [0, *plain[:-1]]
+    refused("already begins with the BOS token 0", adding, ["<|endoftext|>Hello"], bos="tokenizer")
+
+
 def test_a_model_without_bos_says_so(smollm2_unread):
     bare = dataclasses.replace(smollm2_unread, tokenizer=dataclasses.replace(smollm2_unread.tokenizer, bos=None))
     refused('name no BOS token; choose bos="none" or give a token id', bare, ["a"])
@@ -66,7 +78,7 @@ def test_a_model_without_bos_says_so(smollm2_unread):
 
 @pytest.mark.parametrize("bos", ["modle", None, True, 1.0])
 def test_an_unknown_bos_is_refused(smollm2_unread, bos):
-    refused("unknown bos .*allowed: model, none, or a token id", smollm2_unread, ["a"], bos=bos)
+    refused("unknown bos .*allowed: model, none, tokenizer, or a token id", smollm2_unread, ["a"], bos=bos)
 
 
 @pytest.mark.parametrize("bos", ["model", "none"])

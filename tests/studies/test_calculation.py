@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -50,6 +52,20 @@ def declare(monkeypatch: pytest.MonkeyPatch, *variables: str) -> None:
 
 def test_what_is_declared_is_stored_and_read(chosen: Chosen, tmp_path: Path):
     assert run.carry_out(chosen, tmp_path / "out").findings == ("The largest is 4.",)
+
+
+def test_values_in_bfloat16_are_stored_as_they_are(chosen: Chosen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def halves(model: Any, batch: Batch) -> xarray.Dataset:
+        return squares(model, batch).astype("float32").astype(jax.numpy.bfloat16)
+
+    made_up = dataclasses.replace(
+        study("squares"), more=lambda config, architecture: [Calculation("squares", halves, ("squares",), 3)]
+    )
+    monkeypatch.setattr(registry, "_registered", {made_up.name: made_up})
+    run.carry_out(chosen, tmp_path / "out")
+    found = xarray.open_zarr(tmp_path / "out" / "squares.zarr", chunks=None)["squares"]
+    assert found.dtype == np.float32
+    assert found.values.tolist() == [0, 1, 4]
 
 
 def test_a_calculation_that_gives_other_variables_is_refused_and_nothing_is_stored(chosen, tmp_path, monkeypatch):

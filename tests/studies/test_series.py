@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+import xarray
 
 import sinkjax
 from sinkjax.analysis import intervals
@@ -95,6 +97,24 @@ def test_models_and_revisions_are_named_one_by_one(files):
 def test_a_series_that_makes_no_sense_is_refused(fields, sentence):
     with pytest.raises(SinkjaxError, match=sentence):
         Series(**{"study": "gu/norms", "checkpoints": "somewhere", **fields})
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "fields"),
+    [("tables/gu-open-models", 30, {}), ("tables/sun-models", 27, {"control_prompts": 2, "layer_prompts": 2})],
+)
+def test_a_papers_table_runs_on_other_models_and_passes_over_those_it_cannot_get(name, count, fields, files, tmp_path):
+    shipped = choose(name).config
+    assert len(set(shipped.models)) == count
+    small = {**shipped.settings, **SMALL, **fields, "text": str(files / "text.txt")}
+    models = (str(files / "model"), "EleutherAI/pythia-70m", "mini-nosink")
+    config = dataclasses.replace(shipped, models=models, settings=small)
+    report = series.carry_out(Chosen("series", config), tmp_path / "out")
+    assert list(report.skipped) == ["EleutherAI/pythia-70m"]
+    assert "hub cannot be reached" in report.skipped["EleutherAI/pythia-70m"]
+    assert len(report.sections) == 2
+    stores = [*(tmp_path / "out").rglob("*.zarr")]
+    assert {xarray.open_zarr(store, chunks=None).attrs["study"]["bos"] for store in stores} <= {"none", 0}
 
 
 def test_a_study_that_trains_its_own_models_has_no_series(files, tmp_path):

@@ -46,6 +46,18 @@ def run(model, tokens, tmp_path):
     )
 
 
+def test_raw_values_in_bfloat16_are_stored_as_they_are(run, model, tokens, tmp_path):
+    half = model_of(model.config, model.params, "bfloat16")
+    probe = Probe(capture=(sinkjax.Capture(Site.ATTN_OUT, layers=(1,), name="written"),))
+    run(model=half, probe=probe)
+    stored = xarray.open_zarr(tmp_path / "x.zarr", chunks=None)["written"].values[0]
+    captured = sinkjax.forward(half, tokens, probe=probe, lengths=LENGTHS)["written"]
+    assert captured.dtype == jnp.bfloat16
+    assert stored.dtype == np.float32
+    np.testing.assert_array_equal(stored, stored.astype(jnp.bfloat16).astype(np.float32))
+    np.testing.assert_allclose(stored, captured.astype(np.float32), rtol=0.05, atol=0.01)
+
+
 def unmark(path: Path, *marks: tuple[int, int]) -> None:
     """Make a store look as if a run had been killed: no marks, and rubbish where their values were."""
     group = zarr.open_group(path, mode="r+", zarr_format=2)

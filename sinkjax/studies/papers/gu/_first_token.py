@@ -34,20 +34,21 @@ NOTHING = 1.0  # per cent of heads: below this a model has no sink
 ABSOLUTE = "Learned(", "Sinusoidal("  # positions added to the embedding, as stored
 
 
-def alike(config: st.StudyConfig) -> st.Rule:
-    """The premise of Propositions 1 to 4: at all positions of one token repeated the model starts from the same vector."""
+def _alike(results: st.Results) -> st.Outcome:
+    absolute = str(getattr(results.architecture, "position", "")).startswith(ABSOLUTE)
+    return fact(results.bos == "none" and not absolute)
 
-    def test(results: st.Results) -> st.Outcome:
-        absolute = str(getattr(results.architecture, "position", "")).startswith(ABSOLUTE)
-        return fact(config.bos == "none" and not absolute)
 
-    return st.Rule("nothing stands before the repeated token, no BOS either, and no position is added to the embedding", test)
+# The premise of Propositions 1 to 4: at all positions of one token repeated the model starts from the same vector.
+ALIKE = st.Rule("nothing stands before the repeated token, no BOS either, and no position is added to the embedding", _alike)
 
 
 def own_first_tokens(config: st.StudyConfig, given: st.Rule) -> st.Rule:
     """The premise of what is said of different first tokens: `given`, and no BOS in front, the same first token everywhere."""
     same = "the first tokens of the prompts are drawn from text or at random; here each of them is the BOS"
-    return given if config.bos == "none" else st.never(same)
+    if config.bos != "tokenizer":
+        return given if config.bos == "none" else st.never(same)
+    return st.Rule(f"{given.words}, and no BOS is in front", lambda got: given.test(got) if got.bos == "none" else fact(False))
 
 
 def largest_rate(received: NDArray, eps: float) -> NDArray:

@@ -16,7 +16,7 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.papers.gu._first_token import NOTHING, alike, largest_rate
+from sinkjax.studies.papers.gu._first_token import ALIKE, NOTHING, largest_rate
 
 TEXT, REPEAT = st.Inputs("text"), st.Inputs("repeat")
 SAME, ZERO, REVERSED = "all indices as they are", "all indices 0", "indices in reverse"
@@ -163,7 +163,7 @@ def claims(config: RopePositions, architecture: Any) -> Iterator[st.Claim]:
             "choices of indices",
             f"the interval of the largest share of heads that sink on one key, in each prompt, lies below {NOTHING:g} %",
         ),
-        given=alike(config),
+        given=ALIKE,
         also=(st.largest_of(every, "the largest of them"),),
         source="Gu et al. 2025, Propositions 1 to 4",
         paper="Mistral-7B, LLaMA2-7B, LLaMA3-8B: 0.00 % (secondary)",

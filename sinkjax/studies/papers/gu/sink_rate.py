@@ -16,7 +16,7 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import metrics
 from sinkjax.config_files.checks import refuse
-from sinkjax.studies.papers.gu._first_token import NOTHING, FirstTokenSinks, alike, note, own_first_tokens, positions
+from sinkjax.studies.papers.gu._first_token import ALIKE, NOTHING, FirstTokenSinks, note, own_first_tokens, positions
 
 INPUTS = {kind: st.Inputs(kind) for kind in ("text", "random", "repeat")}  # by the names of their stores
 KINDS = {store: inputs.name for store, inputs in INPUTS.items()}
@@ -110,7 +110,7 @@ def claims(config: SinkRate, architecture: Any) -> Iterator[st.Claim]:
         "repeat",
         "With one token repeated, a model without absolute positions does not sink on the first of them.",
         st.below(repeat, NOTHING),
-        alike(config),
+        ALIKE,
     )
 
 
