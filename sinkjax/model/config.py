@@ -23,7 +23,7 @@ from sinkjax.model.positions import AddedPosition, ScorePosition, Sinusoidal
 from sinkjax.model.rotary import LayerRopes, Rope
 
 NORM_PLACES = tuple(LAYOUTS)
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "gelu_bloom", "relu")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "gelu_bloom", "relu", "relu2")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Norms: each a frozen record that says what it learns and computes it, of the residual stream or of queries and keys.
 
 A norm at the leaf NAME reads its gain there and its bias at NAME_bias. Sources. RMSNorm: Zhang & Sennrich 2019; with a gain
-around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo.
+around 1: Gemma; LayerNorm: Ba et al. 2016, without a bias in MPT, without either in OLMo, with a gain around 1 in Nemotron.
 """
 
 from __future__ import annotations
@@ -79,6 +79,17 @@ class LayerNorm(Norm):
         normed = centred * jax.lax.rsqrt(jnp.square(centred).mean(axis=-1, keepdims=True) + self.eps)
         normed = normed * w[name] if self.gain else normed
         return (normed + w[f"{name}_bias"] if self.bias else normed).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class OffsetLayerNorm(Norm):
+    """(x - mean) * (1 + gain) / sqrt(variance + eps) + bias."""
+
+    def learned(self) -> Mapping[str, str]:
+        return {"": "zeros", "_bias": "zeros"}
+
+    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
+        return LayerNorm(self.eps)(x, {name: 1 + w[name], f"{name}_bias": w[f"{name}_bias"]}, name)
 
 
 @dataclass(frozen=True)

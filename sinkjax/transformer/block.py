@@ -35,6 +35,7 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
     "gelu_bloom": lambda x: 0.5 * x * (1 + jnp.tanh(0.79788456 * x * (1 + 0.044715 * x * x))),  # sqrt(2 / pi), cut off
     "relu": jax.nn.relu,
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
 }
 
 

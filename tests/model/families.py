@@ -214,6 +214,9 @@ DRAWS: dict[str, Draw] = {
     "mistral": lambda turn: hf.MistralConfig(**free_width(common(turn, sliding_window=turn.one(None, WINDOW)), turn)),
     "mixtral": lambda turn: hf.MixtralConfig(**free_width(mixture(turn), turn)),
     "mpt": mpt,
+    "nemotron": lambda turn: hf.NemotronConfig(
+        **partial(common(turn, hidden_act=turn.one("relu2", "silu"), attention_bias=turn.flag(), mlp_bias=turn.flag()), turn)
+    ),
     "olmo": lambda turn: hf.OlmoConfig(**common(turn, attention_bias=turn.flag(), clip_qkv=turn.one(None, 0.5))),
     "olmo2": lambda turn: hf.Olmo2Config(**common(turn, attention_bias=turn.flag())),
     "opt": opt,

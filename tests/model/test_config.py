@@ -28,7 +28,9 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
         "head_dim": 2,
         "position": Rope(10_000.0, DynamicScaling(2.0, 32)),
     },
-    "unknown activation 'silo' .*did you mean 'silu'.*allowed: gelu, gelu_bloom, gelu_tanh, relu, silu": {"activation": "silo"},
+    "unknown activation 'silo' .*did you mean 'silu'.*allowed: gelu, gelu_bloom, gelu_tanh, relu, relu2, silu": {
+        "activation": "silo"
+    },
 }
 
 

@@ -1,0 +1,37 @@
+"""Nemotron (NVIDIA 2024, Minitron its pruned sizes): LayerNorm with a gain around 1, squared ReLU, half of each head rotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, Published, biases, decoder, rotary, sizes
+from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.model.norms import OffsetLayerNorm
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The config."""
+    found, attention = sizes(fields), fields.flag("attention_bias")
+    layout = {"gated_mlp": False, "norm": OffsetLayerNorm(fields.number("norm_eps"))}
+    return found | layout | rotary(fields, found["head_dim"], partial=0.5) | biases(attention, attention, fields.flag("mlp_bias"))
+
+
+VALUES = {"hidden_act": "relu2", "norm_eps": 1e-5, "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "head_dim": 128}
+VALUES |= {"tie_word_embeddings": False, "initializer_range": 0.0134}
+
+FAMILY = Family(
+    "nemotron",
+    read,
+    names.LLAMA,
+    defaults={
+        "attention_bias": always(False),
+        "mlp_bias": always(False),
+        "rope_theta": always(10000.0),
+        "tie_word_embeddings": always(False),
+    },
+    published={
+        "minitron-4b": Published("nvidia/Minitron-4B-Base", VALUES | decoder(3072, 9216, 32, 24, 8, 256000, 4096)),
+        "minitron-8b": Published("nvidia/Minitron-8B-Base", VALUES | decoder(4096, 16384, 32, 48, 8, 256000, 4096)),
+    },
+)
