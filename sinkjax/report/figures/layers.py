@@ -82,6 +82,7 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
             axes[row, 0].set_ylim(bottom=0, top=max(axes[row, 0].get_ylim()[1], *(panel.least for panel in entries)))
             axes[row, 0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))  # no halves of things that are counted
         if entries[0].log:
+            _near_the_means(axes[row, 0], entries)
             _whole_decade(axes[row, 0])
         axes[row, 0].set_ylabel(entries[0].ylabel)
         if not legend_above:
@@ -89,6 +90,15 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
     if legend_above:
         style.legend_above(figure, axes[0, 0])
     return figure
+
+
+def _near_the_means(axes: Axes, entries: Sequence[Panel]) -> None:
+    """End a logarithmic y axis at half of the smallest mean: an interval that reaches to 0 would fill it with decades."""
+    drawn = [
+        number for panel in entries for line in panel.lines for number in (line.reference, *(one.mean for one in line.values))
+    ]
+    bottom = min((number for number in drawn if number is not None and number > 0), default=0.0) / 2
+    axes.set_ylim(bottom=max(bottom, axes.get_ylim()[0]))
 
 
 def _whole_decade(axes: Axes) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+import numpy as np
+
 from sinkjax import extras
 
 if TYPE_CHECKING:
@@ -83,10 +85,15 @@ def leave_empty(axes: Any, used: int) -> None:
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """One legend over all panels, of what one of them names: in one line if that is wide enough."""
+    """One legend over all panels, of what one of them names, in as many columns as the figure is wide enough for."""
     handles, names = axes.get_legend_handles_labels()
-    letters = sum(len(name) + MARK for name in names)
-    figure.legend(handles, names, loc="outside upper center", ncols=len(names) if letters <= LETTERS else MOST_COLUMNS)
+
+    def letters(columns: int) -> int:
+        widest = (max(len(name) + MARK for name in column) for column in np.array_split(names, columns))  # as matplotlib does it
+        return sum(widest)
+
+    columns = next((count for count in range(len(names), 1, -1) if letters(count) <= LETTERS), 1)
+    figure.legend(handles, names, loc="outside upper center", ncols=columns)
 
 
 def logarithmic(axes: Axes, name: str) -> None:

@@ -200,11 +200,27 @@ def test_next_to_no_difference_looks_like_it():
     assert limits("loss (nats)", False)[1] < 7
 
 
-def test_a_legend_above_takes_one_line_if_that_is_wide_enough():
-    def columns(names: list[str]) -> int:
-        lines = [layers.Line(name, [0, 1], [point(2), point(3)]) for name in names]
-        (legend,) = layers.lines([[layers.Panel("", "", lines)]], "layer", legend_above=True).legends
-        return legend._ncols
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (["key 0", "key t", "GPT2-XL, key 0", "GPT2-XL, key t"], 4),
+        ([f"without neuron {number} of it" for number in range(5)], 3),
+        ([f"away from the mean over prompts and positions {number}" for number in range(5)], 2),
+        (["one line " * 10], 1),
+    ],
+)
+def test_a_legend_above_has_as_many_columns_as_the_figure_is_wide(names, columns):
+    lines = [layers.Line(name, [0, 1], [point(2), point(3)]) for name in names]
+    figure = layers.lines([[layers.Panel("", "", lines)]], "layer", legend_above=True)
+    (legend,) = figure.legends
+    assert legend._ncols == columns
+    render(figure, "png")
+    drawn = legend.get_window_extent()
+    assert figure.bbox.x0 <= drawn.x0 <= drawn.x1 <= figure.bbox.x1
 
-    assert columns(["key 0", "key t", "GPT2-XL, key 0", "GPT2-XL, key t"]) == 4
-    assert columns([f"without the neuron {number} of that layer" for number in range(5)]) == 3
+
+def test_an_interval_that_reaches_to_zero_does_not_fill_a_logarithmic_axis():
+    wide = Interval(500, 1e-3, 2000, 8, 0, 0.95, "BCa")
+    panel = layers.Panel("", "largest |h|", [layers.Line("key 0", [0, 1], [wide, point(9000)])], log=True)
+    figure = layers.lines([[panel]], "layer")
+    assert figure.axes[0].get_ylim()[0] == pytest.approx(250)
