@@ -2,6 +2,7 @@
 
     sinkjax run pretrain/mini --text FOLDER_OF_BOOKS
     python scripts/pretrain_tables.py results/pretrain/mini
+    python scripts/pretrain_tables.py results/emergence/causal    # its training is the first row of pretrain/mini
 
 The folders are those of studies, finished or not. Of a study at the size of its file, the logs of finished runs are kept in
 docs/pretraining-logs, and its table is made of all that is kept, so that its seeds can be trained a few at a time, on several
@@ -40,7 +41,9 @@ HEAD = "# The pretraining lab"
 NONE = ("", "-")  # cells that hold nothing
 NOT_RUN = "Not run."
 WIDTH = 130
-FREE = {"seed", "seeds", "text", "mesh", "micro_batch", "together"}  # fields of a training that may differ between its seeds
+SAME = {"emergence/causal": "pretrain/mini"}  # a study whose training, but for the models that it keeps, is a row of another
+# Fields of a training that may differ between its seeds.
+FREE = {"seed", "seeds", "text", "mesh", "micro_batch", "together", "checkpoints"}
 
 
 def main() -> None:
@@ -83,9 +86,9 @@ def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
     Errors: a folder of something else; runs of other settings, or on another text, than those that are kept.
     """
     chosen = choose(str(folder))
-    if chosen.experiment != "pretrain":
+    if chosen.experiment != "pretrain" and chosen.experiment not in SAME:
         raise SinkjaxError(f"{folder} is no study of pretraining, but of {chosen.experiment}")
-    name = f"pretrain/{chosen.config.name}"
+    name = SAME.get(chosen.experiment) or f"pretrain/{chosen.config.name}"
     own = studies().get(name)
     if own is None or chosen.config.size != own.size:
         section = section_of(chosen, folder)

@@ -69,6 +69,14 @@ def test_seeds_that_are_trained_later_join_those_that_are_kept(script, folder, t
     ]
 
 
+def test_the_training_of_the_study_of_emergence_is_a_row_of_the_core_table(script, tmp_path, monkeypatch):
+    out, page = tmp_path / "out", tmp_path / "page.md"
+    log(out / "softmax", [*curve(3, [5.0, 4.0], 0.2, STEPS), *curve(4, [5.0, 4.2], 0.4, STEPS)], STEPS)
+    (out / "config.yaml").write_text(documents.write("emergence/causal", choose("emergence/causal").config))
+    core = run(script, monkeypatch, page, str(out)).partition("<!-- begin pretrain/mini -->")[2]
+    assert "| softmax | 2 of 2 |" in core.partition("<!-- end pretrain/mini -->")[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
