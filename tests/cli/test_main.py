@@ -213,7 +213,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares takes a list, each entry a number, not 'x'"),
         (["run", "kiya/mask", "--prompts", "0"], "prompts must be at least 1, not 0"),
         (["run", "kiya/mask", "--prompts"], "--prompts needs a value: a whole number"),
-        (["run", "kiya/mask", "--bos", "auto"], "--bos must be 'model' or 'none' or a whole number, not 'auto'"),
+        (["run", "kiya/mask", "--bos", "auto"], "--bos must be 'model' or 'tokenizer' or 'none' or a whole number, not 'auto'"),
         (["run", "kiya/mask", "--dtype", "float8"], "--dtype must be 'float32' or 'bfloat16'"),
         (["run", "kiya/mask", "more"], "unexpected 'more': options are written --NAME VALUE"),
         (["run", "kiya/mask", "--model", "nowhere"], "unknown model 'nowhere'"),

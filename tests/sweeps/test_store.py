@@ -51,7 +51,7 @@ def test_raw_values_in_bfloat16_are_stored_as_they_are(run, model, tokens, tmp_p
     probe = Probe(capture=(sinkjax.Capture(Site.ATTN_OUT, layers=(1,), name="written"),))
     run(model=half, probe=probe)
     stored = xarray.open_zarr(tmp_path / "x.zarr", chunks=None)["written"].values[0]
-    captured = sinkjax.forward(half, tokens, probe=probe, lengths=LENGTHS)["written"]
+    captured = sinkjax.forward(half.params, tokens, half.config, probe=probe, lengths=LENGTHS).record["written"]
     assert captured.dtype == jnp.bfloat16
     assert stored.dtype == np.float32
     np.testing.assert_array_equal(stored, stored.astype(jnp.bfloat16).astype(np.float32))
