@@ -84,13 +84,15 @@ class Explorer:
         )
         server = uvicorn.Server(config)
         self._server = weakref.ref(server)  # once the thread has ended, nothing holds the model here
-        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=_serve, args=(server, listening, self._ended), daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
         """Return when the server has ended: no page has been open for a while, or `end` was called."""
-        while self._thread.is_alive():
-            self._thread.join(0.2)  # in short turns, so that a signal is heard
+        # Not `join`: in Python 3.11 a signal that interrupts it marks the thread as ended, while it goes on.
+        while not self._ended.wait(0.2):  # in short turns, so that a signal is heard
+            pass
 
     def end(self) -> None:
         """Ask the server to end."""
@@ -100,10 +102,18 @@ class Explorer:
     def close(self) -> None:
         """End the server, which then lets go of the model."""
         self.end()
+        self.wait()
         self._thread.join()
 
     def _repr_html_(self) -> str:
         return f'<iframe src="{self.address}" width="100%" height="900" style="border: 1px solid #d8dee4"></iframe>'
+
+
+def _serve(server: Any, listening: socket.socket, ended: threading.Event) -> None:
+    try:
+        server.run(sockets=[listening])
+    finally:
+        ended.set()
 
 
 def packages() -> Any:
