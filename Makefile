@@ -79,7 +79,7 @@ sizes:  ## lines of the library by folder, and of each study
 	@for folder in sinkjax sinkjax/*/; do printf '%7d  %s\n' "$$(find $$folder -name '*.py' -exec cat {} + | wc -l)" "$$folder"; done
 	@wc -l sinkjax/studies/papers/*.py sinkjax/studies/papers/*/*.py
 
-check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, killed runs
+check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, kills, mutated files, rows
 	$(PYTEST) -m "($(CHECKS)) and not battery"
 
 battery: $(DONE)/test $(DONE)/model  ## what a signal, a kill, a full disk or a broken input may do, many times over
