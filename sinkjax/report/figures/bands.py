@@ -1,4 +1,4 @@
-"""Means over runs with bands, along a training: rows of panels, a legend beside each row."""
+"""Means over runs with bands, along a training: rows of panels, a legend beside each row, or above a single one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 
-from sinkjax.report.figures.style import COLOURS, logarithmic, panels, reach, styled
+from sinkjax.report.figures.style import COLOURS, legend_above, logarithmic, panels, reach, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,10 @@ def bands(columns: Sequence[Column], grid: Sequence[Sequence[Sequence[Band]]], x
                 colour = "black" if number == 0 else COLOURS[(number - 1) % (len(COLOURS) - 1)]
                 panel.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
                 panel.plot(band.x, band.middle, color=colour, linestyle=DASHES[number % len(DASHES)], label=band.name)
-        axes[row, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
+        if len(grid) > 1:
+            axes[row, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
+    if len(grid) == 1:
+        legend_above(figure, axes[0, 0])
     for number, column in enumerate(columns):
         axes[-1, number].set_xlabel(xlabel)
         for panel in axes[:, number]:
@@ -61,5 +64,6 @@ def bands(columns: Sequence[Column], grid: Sequence[Sequence[Sequence[Band]]], x
             axes[0, number].set_ylim(*column.limits)
         else:
             low, high = axes[0, number].get_ylim()
-            axes[0, number].set_ylim(low, max(high, reach(column.ylabel)))
+            high = max(high, least := reach(column.ylabel))
+            axes[0, number].set_ylim(max(low, -high / 30) if least else low, high)  # no room for a share below 0
     return figure

@@ -65,8 +65,13 @@ def rows(results: st.Results) -> list[st.Row]:
 
 
 def first_step(results: st.Results, reached: Callable[[st.Results], NDArray]) -> NDArray:
-    """The first kept step at which something is so, for each run, NaN if it never is: float[run] from bool[run, step]."""
+    """The first kept step at which something is so, for each run, NaN if it never is: float[run] from bool[run, step].
+
+    Raises `Absent` if it is so in no run.
+    """
     there = reached(results)
+    if not there.any():
+        raise st.Absent("it is so at no kept step of any run")
     return np.where(there.any(axis=1), np.array(steps(results))[there.argmax(axis=1)], np.nan)
 
 

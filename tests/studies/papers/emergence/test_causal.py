@@ -109,7 +109,8 @@ def test_an_onset_is_the_first_step_beyond_its_bound(number, values):
     results = planted(**values)
     reached = [*causal.ONSETS.values()][number]
     np.testing.assert_array_equal(causal.first_step(results, reached), [20, np.nan])
-    assert np.isnan(causal.first_step(planted(), reached)).all()
+    with pytest.raises(st.Absent, match="at no kept step of any run"):
+        causal.first_step(planted(), reached)
     assert len(causal.ONSETS) == 6
 
 
