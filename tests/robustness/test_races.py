@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 # For every line on its input, the sweep into the store that the line names; it answers with the calls that it computed.
 COMMAND = """
 import sys
+import time
 import numpy as np
 import sinkjax
 from sinkjax.checkpoints.model import Model
@@ -35,6 +36,7 @@ computed, compute = [], run.compute
 def counted(job, schedule, todo):
     for block, chunk, record in compute(job, schedule, todo):
         computed.append(run.name_of(block, chunk))
+        time.sleep(0.05)  # so long that the other one is there before all is done
         yield block, chunk, record
 
 run.compute = counted
