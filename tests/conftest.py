@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,14 @@ def few_programs() -> Iterator[None]:
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture
+def as_in_a_terminal() -> Iterator[None]:
+    """A shell starts its background jobs with SIGINT ignored; Python leaves it so, and every process that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

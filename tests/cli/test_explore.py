@@ -14,6 +14,7 @@ from sinkjax.cli import main as cli
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("as_in_a_terminal")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_serves_its_page_until_a_signal_ends_it(sent, code, tmp_path: Path):
     command = [sys.executable, "-m", "sinkjax", "explore", "mini-sink", "--no-browser", "--out", str(tmp_path / "kept")]

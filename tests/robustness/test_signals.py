@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 PATIENCE = 60  # seconds for the call under way, which may be a compilation on a machine with other work
 
 
-@pytest.fixture(autouse=True)
-def as_in_a_terminal() -> Iterator[None]:
-    """A shell starts its background jobs with SIGINT ignored, and Python then leaves it so."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("as_in_a_terminal")
 
 
 def wait(seconds: float = 60) -> None:
