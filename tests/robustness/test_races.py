@@ -16,21 +16,10 @@ ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys
 import time
-import numpy as np
 import sinkjax
-from sinkjax.checkpoints.model import Model
-from sinkjax.model import params
-from sinkjax.model.config import Config, RMSNorm
-from sinkjax.model.rotary import Rope
-from sinkjax.sweeps import plan, run
+from sinkjax.sweeps import run
+from tests.sweeps.small import EDITS, MODEL, PROBE, TOKENS
 
-plan.TOKENS_PER_CALL = {"cpu": 1}
-config = Config(layers=2, width=16, heads=2, kv_heads=2, head_dim=8, mlp_width=24, vocab_size=61, context=64,
-                norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
-model = Model(config, params.init(config, seed=0), None, {})
-tokens = np.random.default_rng(0).integers(0, 61, (4, 16))
-edits = [sinkjax.compose()] + [sinkjax.mask_key(key, layers=range(last)) for key in range(6) for last in (1, 2)]
-probe = sinkjax.Probe(attention_received=True, nll=True)
 computed, compute = [], run.compute
 
 def counted(job, schedule, todo):
@@ -40,14 +29,14 @@ def counted(job, schedule, todo):
         yield block, chunk, record
 
 run.compute = counted
-sinkjax.sweep(model, tokens, edits, probe=probe, progress=False)
+sinkjax.sweep(MODEL, TOKENS, EDITS, probe=PROBE, progress=False)
 print("ready", flush=True)
 for line in sys.stdin:
     out, labels = line.split()
     named = [f"{labels} {number}" for number in range(4)]
     computed.clear()
     try:
-        sinkjax.sweep(model, tokens, edits, probe=probe, out=out, labels={"prompt": named}, progress=False)
+        sinkjax.sweep(MODEL, TOKENS, EDITS, probe=PROBE, out=out, labels={"prompt": named}, progress=False)
         print(*computed, flush=True)
     except sinkjax.SinkjaxError as error:
         print("refused:", error, flush=True)

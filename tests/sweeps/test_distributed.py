@@ -23,20 +23,10 @@ address, count, number, stop, out = sys.argv[1], *map(int, sys.argv[2:5]), sys.a
 if count > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, count, number)
-import numpy as np
 import sinkjax
-from sinkjax.checkpoints.model import Model
-from sinkjax.model import params
-from sinkjax.model.config import Config, RMSNorm
-from sinkjax.model.rotary import Rope
-from sinkjax.sweeps import plan, run
+from sinkjax.sweeps import run
+from tests.sweeps.small import CONFIG, EDITS, MODEL, PROBE, TOKENS
 
-plan.TOKENS_PER_CALL = {"cpu": 1}
-config = Config(layers=2, width=16, heads=2, kv_heads=2, head_dim=8, mlp_width=24, vocab_size=61, context=64,
-                norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
-model = Model(config, params.init(config, seed=0), None, {})
-tokens = np.random.default_rng(0).integers(0, 61, (4, 16))
-edits = [sinkjax.compose()] + [sinkjax.mask_key(key, layers=range(last)) for key in range(6) for last in (1, 2)]
 computed, compute = 0, run.compute
 
 def counted(job, schedule, todo):
@@ -51,16 +41,16 @@ def counted(job, schedule, todo):
 run.compute = counted
 if count > 1:
     from jax.sharding import NamedSharding, PartitionSpec
-    everywhere = jax.device_put(model.params, NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec()))
+    everywhere = jax.device_put(MODEL.params, NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec()))
     try:
-        sinkjax.sweep(Model(config, everywhere, None, {}), tokens, edits, progress=False)
+        sinkjax.sweep(sinkjax.Model(CONFIG, everywhere, None, {}), TOKENS, EDITS, progress=False)
     except sinkjax.SinkjaxError as error:
         print("refused:", error, flush=True)
 print("devices", jax.local_device_count(), "of", jax.device_count(), flush=True)
 if count > 1:  # all begin together
     from jax.experimental.multihost_utils import sync_global_devices
     sync_global_devices("begin")
-sinkjax.sweep(model, tokens, edits, probe=sinkjax.Probe(attention_received=True, nll=True), out=out, progress=False)
+sinkjax.sweep(MODEL, TOKENS, EDITS, probe=PROBE, out=out, progress=False)
 print("computed", computed, flush=True)
 import os
 os._exit(0)  # a process that is joined to a dead one would be ended by it
