@@ -51,7 +51,7 @@ PUBLIC = {
         "drop_mlp",
     ),
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),
-    "In a browser": ("explore",),
+    "With a mouse": ("explore",),
     "Errors": ("SinkjaxError",),
 }
 MODULES = {

@@ -12,7 +12,7 @@ EXTRAS = {
     "report": ("matplotlib", "plotly"),
     "hub": ("huggingface_hub", "transformers"),
     "tensorboard": ("tensorboardX",),
-    "explore": ("starlette", "uvicorn"),
+    "explore": ("anywidget", "starlette", "uvicorn"),
 }
 
 

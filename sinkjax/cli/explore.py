@@ -46,11 +46,11 @@ def explore(arguments: Sequence[str]) -> None:
     user_path(options.out)
     start_jax(options.platform, options.dtype)
     from sinkjax.checkpoints.load import load
-    from sinkjax.explorer.launch import explore as begin
+    from sinkjax.explorer.launch import Served, answers_of
 
     say(f"loading {options.model}")
     model = load(options.model, dtype=options.dtype, revision=options.revision)
-    explorer = begin(model, prompt=options.prompt, out=options.out, port=options.port, framed=False)
+    explorer = Served(answers_of(model, options.prompt, options.out), options.port)
     print(explorer.address, flush=True)
     say("Ctrl-C ends it, and so does closing the page")
     if options.browser:

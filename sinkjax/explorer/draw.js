@@ -139,20 +139,21 @@ export function maps(place, { before, after, scale, rows, columns, rowTitle, col
       }
       tip(inside ? `${say(row, column)}\nbefore ${number(value(before))}` + (after ? `\nafter ${number(value(after))}` : "") : "", event);
     };
-    canvas.onpointerleave = () => { for (const { box } of cells) box.hidden = true; tip("", null); };
+    canvas.onpointerleave = (event) => { for (const { box } of cells) box.hidden = true; tip("", event); };
     return figure;
   };
   place.replaceChildren(draw(before, "before"), after ? draw(after, "after") : element("p", { className: "none", textContent: "Choose an edit to see what it changes." }));
 }
 
-export function tip(text, event) {
-  const box = document.getElementById("tip");
+// Beside the pointer, within the page and the window. Not `fixed`: notebooks move their cells by transforms.
+function tip(text, event) {
+  const box = event.target.getRootNode().getElementById("tip");
   box.hidden = text === "";
   box.textContent = text;
   if (text === "") return;
-  const { width, height } = box.getBoundingClientRect();
-  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, window.innerWidth - width - 8))}px`;
-  box.style.top = `${Math.min(event.clientY + 14, window.innerHeight - height - 8)}px`;
+  const { width, height } = box.getBoundingClientRect(), page = box.parentElement.getBoundingClientRect();
+  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, page.right - width - 8) - page.left)}px`;
+  box.style.top = `${Math.min(event.clientY + 14, window.innerHeight - height - 8) - page.top}px`;
 }
 
 function shape(name, attributes, text) {
@@ -192,7 +193,7 @@ export function lines(place, { before, after, labels, tokens, top, ticks, unit, 
     const inside = index >= 0 && index < count;
     tip(inside ? `${say(index)}\nbefore ${number(before[index])}${suffix}` + (after ? `\nafter ${number(after[index])}${suffix}` : "") : "", event);
   };
-  svg.onpointerleave = () => tip("", null);
+  svg.onpointerleave = (event) => tip("", event);
   place.replaceChildren(svg);
 }
 

@@ -7,20 +7,17 @@ from typing import Any
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none';"
-    " form-action 'none'; frame-ancestors {frames}"
+    " form-action 'none'; frame-ancestors 'none'"
 )
 
 
 class Guard:
-    """Lets through what was asked of the right host, by the page itself, with the token; takes the token off the path.
+    """Lets through what was asked of the right host, by the page itself, with the token; takes the token off the path."""
 
-    framed: whether pages of other addresses, such as a notebook, may show the page within them.
-    """
-
-    def __init__(self, app: Any, token: str, host: str, framed: bool):
+    def __init__(self, app: Any, token: str, host: str):
         self.app, self.prefix, self.host = app, f"/{token}/", host
         self.headers = [
-            (b"content-security-policy", POLICY.format(frames="*" if framed else "'none'").encode()),
+            (b"content-security-policy", POLICY.encode()),
             (b"cache-control", b"no-store"),
             (b"referrer-policy", b"no-referrer"),
             (b"x-content-type-options", b"nosniff"),

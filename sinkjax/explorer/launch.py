@@ -1,4 +1,4 @@
-"""The explorer as a server in a thread, for the command line and for notebooks alike."""
+"""How the explorer begins: as a widget of a notebook, or on a server in a thread, for the command line."""
 
 from __future__ import annotations
 
@@ -7,43 +7,52 @@ import socket
 import threading
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sinkjax import extras
 from sinkjax.checkpoints.load import load
 from sinkjax.checkpoints.model import Model
 from sinkjax.errors import SinkjaxError
+from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.compute import Workbench
 from sinkjax.explorer.server import application
 from sinkjax.explorer.state import State
+
+if TYPE_CHECKING:
+    from sinkjax.explorer.widget import Explorer
 
 HOST = "127.0.0.1"
 ENDING = 5  # seconds that an answer may take while the server ends
 PROMPT = "They sent for Ness at half past two to bring the doctor over."
 
 
-def explore(
-    model: Model | str, prompt: str | None = None, out: str | Path = "results/explore", port: int = 0, framed: bool = True
-) -> Explorer:
-    """Show a model on a page on which one changes it with a mouse; in a notebook the page is what the last line of a cell shows.
+def explore(model: Model | str, prompt: str | None = None, out: str | Path = "results/explore") -> Explorer:
+    """Change a model with a mouse inside a notebook: what this returns is shown as the last line of a cell.
+
+    The command `sinkjax explore` shows the same on a page of its own.
 
     Args:
         model: The model, or what `sinkjax.load` takes.
-        prompt: What the page shows first.
+        prompt: What is shown first.
         out: The folder of what is saved.
-        port: Of the page's address, which nobody but this machine reaches; 0 for any that is free.
-        framed: Whether pages of other addresses, such as a notebook, may show the page within them.
 
     Returns:
-        The server, with the `address` of the page. It ends when the page is closed, or with `close()`.
+        A widget (anywidget), whose `state` and `edits` are those on screen; `close()` ends it.
 
     Raises:
         SinkjaxError: The packages of `sinkjax[explore]` are not installed; the model has no tokenizer; the prompt is no single
-            line; the port is taken.
+            line.
     """
-    packages()
-    bench = Workbench(load(model) if isinstance(model, str) else model)
-    return Explorer(bench, first_state(bench, PROMPT if prompt is None else prompt), Path(out), port, framed)
+    extras.require("the explorer in a notebook", "explore", "anywidget")
+    from sinkjax.explorer.widget import Explorer
+
+    return Explorer(answers_of(load(model) if isinstance(model, str) else model, prompt, out))
+
+
+def answers_of(model: Model, prompt: str | None, out: str | Path) -> Answers:
+    """The answers for a model. Errors: it has no tokenizer; the prompt is no single line, or does not fit the model."""
+    bench = Workbench(model)
+    return Answers(bench, first_state(bench, PROMPT if prompt is None else prompt), Path(out))
 
 
 def first_state(bench: Workbench, prompt: str) -> State:
@@ -54,22 +63,19 @@ def first_state(bench: Workbench, prompt: str) -> State:
     return state
 
 
-class Explorer:
-    """The server of one model, in a thread.
+class Served:
+    """The explorer of one model on a server in a thread.
 
     Attributes:
         address: Of the page, with the token without which nothing is answered.
     """
 
-    def __init__(self, bench: Workbench, start: State, out: Path, port: int = 0, framed: bool = False):
+    def __init__(self, answers: Answers, port: int = 0):
         """Begin to serve.
 
         Args:
-            bench: The model.
-            start: What the page shows first.
-            out: The folder of what is saved.
-            port: 0 for any that is free.
-            framed: Whether pages of other addresses, such as a notebook, may show the page within them.
+            answers: Of the model.
+            port: Of the page's address, which nobody but this machine reaches; 0 for any that is free.
 
         Raises:
             SinkjaxError: The packages are not installed; the port is taken.
@@ -78,7 +84,7 @@ class Explorer:
         token, listening = secrets.token_urlsafe(16), _listening(port)
         host = f"{HOST}:{listening.getsockname()[1]}"
         self.address = f"http://{host}/{token}/"
-        app = application(bench, start, out, token, host, framed=framed, end=self.end)
+        app = application(answers, token, host, self.end)
         config = uvicorn.Config(
             app, access_log=False, log_config=None, lifespan="on", timeout_graceful_shutdown=ENDING, ws="none"
         )
@@ -105,9 +111,6 @@ class Explorer:
         self.wait()
         self._thread.join()
 
-    def _repr_html_(self) -> str:
-        return f'<iframe src="{self.address}" width="100%" height="900" style="border: 1px solid #d8dee4"></iframe>'
-
 
 def _serve(server: Any, listening: socket.socket, ended: threading.Event) -> None:
     try:
@@ -118,7 +121,7 @@ def _serve(server: Any, listening: socket.socket, ended: threading.Event) -> Non
 
 def packages() -> Any:
     """The package uvicorn. Errors: it or starlette is not installed."""
-    extras.require("the explorer", "explore")
+    extras.require("the explorer", "explore", "starlette", "uvicorn")
     import uvicorn
 
     return uvicorn

@@ -1,7 +1,6 @@
-// The page of the explorer: its state goes to the server after every change, and what comes back is drawn.
+// The explorer: its state is sent after every change, and what comes back is drawn. `start` makes it live, wherever it stands.
 import { bars, element, legend, lines, maps, number, scaleOf, visible } from "./draw.js";
 
-const $ = (id) => document.getElementById(id);
 const KINDS = {
   none: { says: "no edit", uses: [] },
   mask_key: { says: "mask its key", uses: ["layers", "heads"] },
@@ -9,14 +8,11 @@ const KINDS = {
   add_logit: { says: "add to its logits", uses: ["value", "layers", "heads"], name: "added", value: -8, range: () => [-20, 20, 0.5] },
   swap_embeddings: { says: "swap embeddings", uses: ["other"] },
   scale_head_output: { says: "scale head output", uses: ["value", "layers", "heads"], name: "factor", value: 0, range: () => [-4, 8, 0.1] },
-  set_residual: { says: "set a residual dim", uses: ["value", "dim", "layers"], name: "set to", value: 0, range: () => round(largest()) },
+  set_residual: { says: "set a residual dim", uses: ["value", "dim", "layers"], name: "set to", value: 0, range: (largest) => round(largest) },
   drop_mlp: { says: "drop its MLP", uses: ["layers"] },
 };
-const HEARTBEAT = 20_000; // milliseconds
 const TYPING = 350; // milliseconds of rest after which a prompt counts as typed
-const me = `${Date.now().toString(36)}${Math.random().toString(36).slice(2)}`;
-
-let model, state, shown = null, slot = "token", busy = false, dirty = false, fresh = false, failed = false;
+const NARROW = 700; // pixels, below which what stands side by side is stacked
 
 function unpack({ shape, data }) {
   const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
@@ -28,283 +24,294 @@ function unpacked(side) {
   return { ...side, ...Object.fromEntries(arrays.map(([name, value]) => [name, unpack(value)])) };
 }
 
-const uses = (what) => KINDS[state.kind].uses.includes(what);
-const largest = () => (shown ? Math.max(...shown.before.largest.data) : 100);
 function round(value) {
   const power = 10 ** Math.floor(Math.log10(value)), most = Math.ceil(value / power) * power;
   return [-most, most, most / 200];
 }
 
-function tell(text, wrong = false) {
-  $("status").textContent = text;
-  $("status").classList.toggle("wrong", wrong);
-}
+// Makes the explorer live.
+//   root   the document or shadow root that holds it
+//   page   its outermost element
+//   ask    (path, body) to a promise of { ok, status, said }
+//   link   where the state on screen is kept: read() it, write(state), listen(changed); an address() that can be copied, or none
+// Returns a promise of the model's facts, when the first state is drawn.
+export async function start({ root, page, ask, link }) {
+  const $ = (id) => root.getElementById(id);
+  let model, state, shown = null, slot = "token", busy = false, dirty = false, fresh = false, failed = false;
 
-async function ask(path, body) {
-  const answer = await fetch(path, body && { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
-  const said = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
-  return { ok: answer.ok, status: answer.status, said };
-}
+  const uses = (what) => KINDS[state.kind].uses.includes(what);
+  const largest = () => (shown ? Math.max(...shown.before.largest.data) : 100);
 
-// One request at a time; what changes meanwhile goes with the next one, in its last state.
-async function refresh() {
-  if (busy) { dirty = true; return; }
-  busy = true;
-  document.body.classList.add("busy");
-  do {
-    dirty = false;
-    const begun = performance.now(), slow = setTimeout(() => tell("computing … (the first change of a kind is compiled)"), 700);
-    try {
-      const { ok, status, said } = await ask("measure", state);
-      clearTimeout(slow);
-      if (status === 409) dirty = true;
-      else if (ok) {
-        fresh = failed = false;
-        shown = { ...said, before: unpacked(said.before), after: said.after && unpacked(said.after) };
-        draw();
-        const cells = said.after ? `${said.changed.toLocaleString("en-US")} of ${said.addressed.toLocaleString("en-US")} cells changed · ` : "";
-        tell(`${cells}computed in ${number(said.milliseconds)} ms, shown after ${Math.round(performance.now() - begun)} ms`);
-        history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(state))}`);
-        document.body.dataset.shown = JSON.stringify(state);
-      } else if (fresh && (state.token || state.other !== 1 || state.key)) {
-        Object.assign(state, { token: 0, other: 1, key: 0 }); // positions of the prompt before this one
-        fresh = false;
-        dirty = true;
-      } else if (!dirty) {
-        failed = true;
-        tell(said.error, true);
-        document.body.dataset.shown = JSON.stringify(state);
+  function tell(text, wrong = false) {
+    $("status").textContent = text;
+    $("status").classList.toggle("wrong", wrong);
+  }
+
+  // One request at a time; what changes meanwhile goes with the next one, in its last state.
+  async function refresh() {
+    if (busy) { dirty = true; return; }
+    busy = true;
+    page.classList.add("busy");
+    do {
+      dirty = false;
+      const begun = performance.now(), slow = setTimeout(() => tell("computing … (the first change of a kind is compiled)"), 700);
+      try {
+        const { ok, status, said } = await ask("measure", state);
+        clearTimeout(slow);
+        if (status === 409) dirty = true;
+        else if (ok) {
+          fresh = failed = false;
+          shown = { ...said, before: unpacked(said.before), after: said.after && unpacked(said.after) };
+          draw();
+          const cells = said.after ? `${said.changed.toLocaleString("en-US")} of ${said.addressed.toLocaleString("en-US")} cells changed · ` : "";
+          tell(`${cells}computed in ${number(said.milliseconds)} ms, shown after ${Math.round(performance.now() - begun)} ms`);
+          link.write(state);
+          page.dataset.shown = JSON.stringify(state);
+        } else if (fresh && (state.token || state.other !== 1 || state.key)) {
+          Object.assign(state, { token: 0, other: 1, key: 0 }); // positions of the prompt before this one
+          fresh = false;
+          dirty = true;
+        } else if (!dirty) {
+          failed = true;
+          tell(said.error, true);
+          page.dataset.shown = JSON.stringify(state);
+        }
+      } catch (error) {
+        clearTimeout(slow);
+        tell(String(error), true);
       }
-    } catch (error) {
-      clearTimeout(slow);
-      if (error instanceof TypeError && !navigator.onLine) throw error;
-      tell(error instanceof TypeError ? "The server has ended, or does not answer: start sinkjax explore again." : String(error), true);
+    } while (dirty);
+    busy = false;
+    page.classList.remove("busy");
+  }
+
+  function change(values) {
+    Object.assign(state, values);
+    controls();
+    refresh();
+  }
+
+  // What the controls show, from the state alone.
+  function controls() {
+    if (root.activeElement !== $("prompt")) $("prompt").value = state.prompt;
+    $("bos").value = state.bos;
+    for (const button of $("kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === state.kind);
+    for (const row of ["value", "dim", "layers", "heads"]) $(`${row}-row`).hidden = !uses(row);
+    const kind = KINDS[state.kind];
+    if (uses("value")) {
+      const [min, max, step] = kind.range(largest());
+      $("value-name").textContent = kind.name;
+      Object.assign($("value"), { min, max, step });
+      $("value").value = state.value;
+      if (root.activeElement !== $("value-number")) $("value-number").value = state.value;
     }
-  } while (dirty);
-  busy = false;
-  document.body.classList.remove("busy");
-}
-
-function change(values) {
-  Object.assign(state, values);
-  controls();
-  refresh();
-}
-
-// What the controls show, from the state alone.
-function controls() {
-  if (document.activeElement !== $("prompt")) $("prompt").value = state.prompt;
-  $("bos").value = state.bos;
-  for (const button of $("kinds").children) button.setAttribute("aria-pressed", button.dataset.kind === state.kind);
-  for (const row of ["value", "dim", "layers", "heads"]) $(`${row}-row`).hidden = !uses(row);
-  const kind = KINDS[state.kind];
-  if (uses("value")) {
-    const [min, max, step] = kind.range();
-    $("value-name").textContent = kind.name;
-    Object.assign($("value"), { min, max, step });
-    $("value").value = state.value;
-    if (document.activeElement !== $("value-number")) $("value-number").value = state.value;
+    Object.assign($("dim"), { max: model.width - 1 });
+    if (root.activeElement !== $("dim")) $("dim").value = state.dim;
+    const [first, last] = state.layers ?? [0, model.layers - 1], most = Math.max(model.layers - 1, 1);
+    for (const id of ["first", "last", "layer"]) $(id).max = model.layers - 1;
+    $("first").value = first;
+    $("last").value = last;
+    $("fill").style.left = `calc(.5rem + (100% - 1rem) * ${first / most})`;
+    $("fill").style.width = `calc((100% - 1rem) * ${(last - first) / most})`;
+    const all = state.layers === null ? `all ${model.layers}` : first === last ? `layer ${first}` : `${first} to ${last} of 0 to ${model.layers - 1}`;
+    $("layers-words").textContent = all;
+    for (const box of $("heads").querySelectorAll("input")) box.checked = state.heads === null || state.heads.includes(Number(box.value));
+    $("layer").value = state.layer;
+    $("layer-words").textContent = state.layer;
+    $("head").value = state.head ?? "mean";
+    slots();
+    marks();
   }
-  Object.assign($("dim"), { max: model.width - 1 });
-  if (document.activeElement !== $("dim")) $("dim").value = state.dim;
-  const [first, last] = state.layers ?? [0, model.layers - 1], most = Math.max(model.layers - 1, 1);
-  for (const id of ["first", "last", "layer"]) $(id).max = model.layers - 1;
-  $("first").value = first;
-  $("last").value = last;
-  $("fill").style.left = `calc(.5rem + (100% - 1rem) * ${first / most})`;
-  $("fill").style.width = `calc((100% - 1rem) * ${(last - first) / most})`;
-  const all = state.layers === null ? `all ${model.layers}` : first === last ? `layer ${first}` : `${first} to ${last} of 0 to ${model.layers - 1}`;
-  $("layers-words").textContent = all;
-  for (const box of $("heads").querySelectorAll("input")) box.checked = state.heads === null || state.heads.includes(Number(box.value));
-  $("layer").value = state.layer;
-  $("layer-words").textContent = state.layer;
-  $("head").value = state.head ?? "mean";
-  slots();
-  marks();
-}
 
-const named = (position) => `${position} “${visible(shown.tokens[position] ?? "")}”`;
+  const named = (position) => `${position} “${visible(shown.tokens[position] ?? "")}”`;
 
-function slots() {
-  $("slots").hidden = !uses("other");
-  for (const name of ["token", "other"]) {
-    $(`slot-${name}`).textContent = shown ? named(state[name]) : state[name];
-    $(`slot-${name}`).setAttribute("aria-pressed", slot === name);
+  function slots() {
+    $("slots").hidden = !uses("other");
+    for (const name of ["token", "other"]) {
+      $(`slot-${name}`).textContent = shown ? named(state[name]) : state[name];
+      $(`slot-${name}`).setAttribute("aria-pressed", slot === name);
+    }
   }
-}
 
-function marks() {
-  [...$("tokens").children].forEach((button, index) => {
-    button.classList.toggle("token", state.kind !== "none" && index === state.token);
-    button.classList.toggle("other", uses("other") && index === state.other && index !== state.token);
-    button.setAttribute("aria-label", `token ${index}`);
-  });
-}
-
-function tokens() {
-  const buttons = shown.tokens.map((text, index) => element("button", {
-    type: "button", title: `token ${index}: ${JSON.stringify(text)}`,
-    onclick: () => (uses("other") ? change({ [slot]: index }) : change({ token: index, ...(state.kind === "none" ? { kind: "mask_key" } : {}) })),
-  }, element("small", { textContent: index }), visible(text)));
-  $("tokens").replaceChildren(...buttons);
-  $("key").replaceChildren(...shown.tokens.map((_, index) => element("option", { value: index, textContent: named(index) })));
-}
-
-function edited() {
-  const [first, last] = state.layers ?? [0, model.layers - 1];
-  const layers = uses("layers") ? Array.from({ length: last - first + 1 }, (_, index) => first + index) : [];
-  const positions = state.kind === "none" ? [] : uses("other") ? [state.token, state.other] : [state.token];
-  return { layers: new Set(layers), depths: new Set(uses("layers") ? layers.map((layer) => layer + 1) : []), positions: new Set(positions) };
-}
-
-function key(section) {
-  const place = $(section).querySelector(".key");
-  place.replaceChildren(element("span", { textContent: "before" }), ...(shown.after ? [element("span", { className: "after", textContent: "after" })] : []));
-}
-
-function draw() {
-  const { before, after } = shown, sides = (name) => [before[name], ...(after ? [after[name]] : [])];
-  const both = (name) => ({ before: before[name], after: after && after[name] });
-  tokens();
-  const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index));
-  const mark = edited(), place = (section) => $(section).querySelector(".pair");
-  const weights = scaleOf([...sides("attention"), ...sides("received")], false, 1);
-  const activations = scaleOf(sides("largest"), true);
-  for (const [section, scale, quantity] of [["attention", weights, "attention weight"], ["received", weights, "attention weight"], ["activation", activations, "max |h|"]]) {
-    legend($(section).querySelector(".legend"), scale, quantity);
+  function marks() {
+    [...$("tokens").children].forEach((button, index) => {
+      button.classList.toggle("token", state.kind !== "none" && index === state.token);
+      button.classList.toggle("other", uses("other") && index === state.other && index !== state.token);
+      button.setAttribute("aria-label", `token ${index}`);
+    });
   }
-  maps(place("attention"), { ...both("attention"), scale: weights, rows: texts, columns: texts, rowTitle: "query", columnTitle: "key", square: true,
-    editedRows: mark.positions, editedColumns: mark.positions,
-    say: (row, column) => `query ${named(row)}\nkey ${named(column)}` });
-  maps(place("received"), { ...both("received"), scale: weights, rows: numbered(model.layers), columns: texts, rowTitle: "layer", columnTitle: "key",
-    editedRows: mark.layers, editedColumns: mark.positions, say: (row, column) => `layer ${row}\nkey ${named(column)}` });
-  maps(place("activation"), { ...both("largest"), scale: activations, rows: numbered(model.layers + 1), columns: texts, rowTitle: "depth", columnTitle: "token",
-    editedRows: mark.depths, editedColumns: mark.positions,
-    say: (row, column) => `depth ${row}\ntoken ${named(column)}\ndim ${before.dim[row][column]}` + (after ? `, after the edit ${after.dim[row][column]}` : "") });
-  const percent = (side) => side && side.sink.data.map((value) => 100 * value);
-  lines($("sink").querySelector(".chart"), { before: percent(before), after: percent(after), labels: numbered(model.layers), top: 100,
-    ticks: [0, 25, 50, 75, 100], unit: "% of heads, attention above 0.3", suffix: " %", title: "share of heads that sink, by layer", say: (index) => `layer ${index}` });
-  const losses = sides("loss").flatMap(({ data }) => [...data]).filter((value) => !Number.isNaN(value));
-  const top = Math.max(4, 4 * Math.ceil(Math.max(...losses) / 4)), ahead = (side) => side && side.loss.data.slice(0, -1);
-  lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
-    ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", suffix: " nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
-  bars($("words").querySelector(".pair"), before, after);
-  $("continued").replaceChildren();
-  key("sink");
-  key("loss");
-  $("key").value = state.key;
-  $("python").textContent = shown.python;
-  $("yaml").textContent = shown.yaml;
-  controls();
-}
 
-function choose(kind) {
-  const values = { kind };
-  if (KINDS[kind].value !== undefined) values.value = KINDS[kind].value;
-  if (kind === "set_residual") values.dim = largestDim();
-  if (kind === "swap_embeddings" && state.other === state.token) values.other = state.token === 0 ? 1 : 0;
-  slot = kind === "swap_embeddings" ? "other" : "token";
-  change(values);
-}
-
-// The dim in which the token is largest, at any depth, before the edit.
-function largestDim() {
-  const { largest, dim } = shown.before, width = largest.shape[1];
-  const depths = dim.map((_, depth) => depth).sort((one, two) => largest.data[two * width + state.token] - largest.data[one * width + state.token]);
-  return dim[depths[0]][state.token];
-}
-
-async function copy(text, button) {
-  const before = button.textContent;
-  button.textContent = await navigator.clipboard.writeText(text).then(() => "Copied", () => "The browser does not allow it");
-  setTimeout(() => (button.textContent = before), 1200);
-}
-
-function connect() {
-  $("kinds").replaceChildren(...model.kinds.map((kind) => element("button", { type: "button", textContent: KINDS[kind].says, "data-kind": kind, onclick: () => choose(kind) })));
-  const heads = Array.from({ length: model.heads }, (_, head) => head);
-  $("heads").replaceChildren(...heads.map((head) => element("label", {}, element("input", { type: "checkbox", value: head, onchange: ticked }), ` ${head}`)));
-  $("head").replaceChildren(element("option", { value: "mean", textContent: "mean of all" }), ...heads.map((head) => element("option", { value: head, textContent: head })));
-  $("bos").querySelector('[value="model"]').disabled = !model.bos;
-  let typing;
-  $("prompt").oninput = () => {
-    clearTimeout(typing);
-    typing = setTimeout(() => { fresh = true; change({ prompt: $("prompt").value.replace(/\s+/g, " ").trim() }); }, TYPING);
-  };
-  $("bos").onchange = () => { fresh = true; change({ bos: $("bos").value }); };
-  for (const name of ["token", "other"]) $(`slot-${name}`).onclick = () => { slot = name; slots(); };
-  $("value").oninput = () => change({ value: Number($("value").value) });
-  $("value-number").oninput = () => $("value-number").value !== "" && change({ value: Number($("value-number").value) });
-  $("dim").oninput = () => $("dim").value !== "" && change({ dim: Number($("dim").value) });
-  $("largest").onclick = () => change({ dim: largestDim() });
-  const span = (moved) => {
-    let [first, last] = [Number($("first").value), Number($("last").value)];
-    if (first > last) moved === "first" ? (last = first) : (first = last);
-    change({ layers: first === 0 && last === model.layers - 1 ? null : [first, last] });
-  };
-  for (const id of ["first", "last"]) $(id).oninput = () => span(id);
-  function ticked() {
-    const chosen = [...$("heads").querySelectorAll("input:checked")].map((box) => Number(box.value));
-    change({ heads: chosen.length === model.heads ? null : chosen });
+  function tokens() {
+    const buttons = shown.tokens.map((text, index) => element("button", {
+      type: "button", title: `token ${index}: ${JSON.stringify(text)}`,
+      onclick: () => (uses("other") ? change({ [slot]: index }) : change({ token: index, ...(state.kind === "none" ? { kind: "mask_key" } : {}) })),
+    }, element("small", { textContent: index }), visible(text)));
+    $("tokens").replaceChildren(...buttons);
+    $("key").replaceChildren(...shown.tokens.map((_, index) => element("option", { value: index, textContent: named(index) })));
   }
-  $("all-heads").onclick = () => change({ heads: null });
-  $("no-heads").onclick = () => change({ heads: [] });
-  $("layer").oninput = () => change({ layer: Number($("layer").value) });
-  $("head").onchange = () => change({ head: $("head").value === "mean" ? null : Number($("head").value) });
-  $("key").onchange = () => change({ key: Number($("key").value) });
-  $("link").onclick = () => copy(location.href, $("link"));
-  for (const button of document.querySelectorAll("[data-copies]")) button.onclick = () => copy($(button.dataset.copies).textContent, button);
-  $("continue").onclick = async () => {
-    const asked = JSON.stringify(state), told = (name, textContent) => element("p", { className: `continued ${name}`, textContent });
-    $("continued").replaceChildren(told("before", "writing …"));
-    const { ok, said } = await ask("continue", state);
-    if (JSON.stringify(state) !== asked) return; // of what is no longer on screen
-    const texts = Object.entries(ok ? said : { before: said.error }).filter(([, text]) => text !== null);
-    $("continued").replaceChildren(...texts.map(([name, text]) => told(name, ok ? `… ${text.trim() || "(the text ends here)"}` : text)));
-  };
-  $("save").onclick = async () => {
-    $("saved").textContent = "saving …";
-    const { ok, said } = await ask("save", state);
-    $("saved").textContent = ok ? `Saved. ${said.command}` : said.error;
-  };
-  let resizing;
-  window.onresize = () => { clearTimeout(resizing); resizing = setTimeout(() => shown && draw(), 150); };
-  window.onhashchange = async () => {
-    const before = state;
-    state = linked();
-    await refresh();
-    if (failed) state = before;
-  };
-}
 
-// The state that the address holds, on top of the one with which the page starts.
-function linked() {
+  function edited() {
+    const [first, last] = state.layers ?? [0, model.layers - 1];
+    const layers = uses("layers") ? Array.from({ length: last - first + 1 }, (_, index) => first + index) : [];
+    const positions = state.kind === "none" ? [] : uses("other") ? [state.token, state.other] : [state.token];
+    return { layers: new Set(layers), depths: new Set(uses("layers") ? layers.map((layer) => layer + 1) : []), positions: new Set(positions) };
+  }
+
+  function key(section) {
+    const place = $(section).querySelector(".key");
+    place.replaceChildren(element("span", { textContent: "before" }), ...(shown.after ? [element("span", { className: "after", textContent: "after" })] : []));
+  }
+
+  function draw() {
+    const { before, after } = shown, sides = (name) => [before[name], ...(after ? [after[name]] : [])];
+    const both = (name) => ({ before: before[name], after: after && after[name] });
+    tokens();
+    const texts = shown.tokens.map(visible), numbered = (size) => Array.from({ length: size }, (_, index) => String(index));
+    const mark = edited(), place = (section) => $(section).querySelector(".pair");
+    const weights = scaleOf([...sides("attention"), ...sides("received")], false, 1);
+    const activations = scaleOf(sides("largest"), true);
+    for (const [section, scale, quantity] of [["attention", weights, "attention weight"], ["received", weights, "attention weight"], ["activation", activations, "max |h|"]]) {
+      legend($(section).querySelector(".legend"), scale, quantity);
+    }
+    maps(place("attention"), { ...both("attention"), scale: weights, rows: texts, columns: texts, rowTitle: "query", columnTitle: "key", square: true,
+      editedRows: mark.positions, editedColumns: mark.positions,
+      say: (row, column) => `query ${named(row)}\nkey ${named(column)}` });
+    maps(place("received"), { ...both("received"), scale: weights, rows: numbered(model.layers), columns: texts, rowTitle: "layer", columnTitle: "key",
+      editedRows: mark.layers, editedColumns: mark.positions, say: (row, column) => `layer ${row}\nkey ${named(column)}` });
+    maps(place("activation"), { ...both("largest"), scale: activations, rows: numbered(model.layers + 1), columns: texts, rowTitle: "depth", columnTitle: "token",
+      editedRows: mark.depths, editedColumns: mark.positions,
+      say: (row, column) => `depth ${row}\ntoken ${named(column)}\ndim ${before.dim[row][column]}` + (after ? `, after the edit ${after.dim[row][column]}` : "") });
+    const percent = (side) => side && side.sink.data.map((value) => 100 * value);
+    lines($("sink").querySelector(".chart"), { before: percent(before), after: percent(after), labels: numbered(model.layers), top: 100,
+      ticks: [0, 25, 50, 75, 100], unit: "% of heads, attention above 0.3", suffix: " %", title: "share of heads that sink, by layer", say: (index) => `layer ${index}` });
+    const losses = sides("loss").flatMap(({ data }) => [...data]).filter((value) => !Number.isNaN(value));
+    const top = Math.max(4, 4 * Math.ceil(Math.max(...losses) / 4)), ahead = (side) => side && side.loss.data.slice(0, -1);
+    lines($("loss").querySelector(".chart"), { before: ahead(before), after: ahead(after), labels: texts.slice(1), tokens: true, top,
+      ticks: [0, 0.25, 0.5, 0.75, 1].map((part) => part * top), unit: "nats", suffix: " nats", title: "loss of each token", say: (index) => `token ${named(index + 1)}` });
+    bars($("words").querySelector(".pair"), before, after);
+    $("continued").replaceChildren();
+    key("sink");
+    key("loss");
+    $("key").value = state.key;
+    $("python").textContent = shown.python;
+    $("yaml").textContent = shown.yaml;
+    controls();
+  }
+
+  function choose(kind) {
+    const values = { kind };
+    if (KINDS[kind].value !== undefined) values.value = KINDS[kind].value;
+    if (kind === "set_residual") values.dim = largestDim();
+    if (kind === "swap_embeddings" && state.other === state.token) values.other = state.token === 0 ? 1 : 0;
+    slot = kind === "swap_embeddings" ? "other" : "token";
+    change(values);
+  }
+
+  // The dim in which the token is largest, at any depth, before the edit.
+  function largestDim() {
+    const { largest, dim } = shown.before, width = largest.shape[1];
+    const depths = dim.map((_, depth) => depth).sort((one, two) => largest.data[two * width + state.token] - largest.data[one * width + state.token]);
+    return dim[depths[0]][state.token];
+  }
+
+  async function copy(text, button) {
+    const before = button.textContent;
+    button.textContent = await navigator.clipboard.writeText(text).then(() => "Copied", () => "The browser does not allow it");
+    setTimeout(() => (button.textContent = before), 1200);
+  }
+
+  function connect() {
+    $("kinds").replaceChildren(...model.kinds.map((kind) => element("button", { type: "button", textContent: KINDS[kind].says, "data-kind": kind, onclick: () => choose(kind) })));
+    const heads = Array.from({ length: model.heads }, (_, head) => head);
+    $("heads").replaceChildren(...heads.map((head) => element("label", {}, element("input", { type: "checkbox", value: head, onchange: ticked }), ` ${head}`)));
+    $("head").replaceChildren(element("option", { value: "mean", textContent: "mean of all" }), ...heads.map((head) => element("option", { value: head, textContent: head })));
+    $("bos").querySelector('[value="model"]').disabled = !model.bos;
+    let typing;
+    $("prompt").oninput = () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => { fresh = true; change({ prompt: $("prompt").value.replace(/\s+/g, " ").trim() }); }, TYPING);
+    };
+    $("bos").onchange = () => { fresh = true; change({ bos: $("bos").value }); };
+    for (const name of ["token", "other"]) $(`slot-${name}`).onclick = () => { slot = name; slots(); };
+    $("value").oninput = () => change({ value: Number($("value").value) });
+    $("value-number").oninput = () => $("value-number").value !== "" && change({ value: Number($("value-number").value) });
+    $("dim").oninput = () => $("dim").value !== "" && change({ dim: Number($("dim").value) });
+    $("largest").onclick = () => change({ dim: largestDim() });
+    const span = (moved) => {
+      let [first, last] = [Number($("first").value), Number($("last").value)];
+      if (first > last) moved === "first" ? (last = first) : (first = last);
+      change({ layers: first === 0 && last === model.layers - 1 ? null : [first, last] });
+    };
+    for (const id of ["first", "last"]) $(id).oninput = () => span(id);
+    function ticked() {
+      const chosen = [...$("heads").querySelectorAll("input:checked")].map((box) => Number(box.value));
+      change({ heads: chosen.length === model.heads ? null : chosen });
+    }
+    $("all-heads").onclick = () => change({ heads: null });
+    $("no-heads").onclick = () => change({ heads: [] });
+    $("layer").oninput = () => change({ layer: Number($("layer").value) });
+    $("head").onchange = () => change({ head: $("head").value === "mean" ? null : Number($("head").value) });
+    $("key").onchange = () => change({ key: Number($("key").value) });
+    $("link").hidden = !link.address;
+    $("link").onclick = () => copy(link.address(), $("link"));
+    for (const button of root.querySelectorAll("[data-copies]")) button.onclick = () => copy($(button.dataset.copies).textContent, button);
+    $("continue").onclick = async () => {
+      const asked = JSON.stringify(state), told = (name, textContent) => element("p", { className: `continued ${name}`, textContent });
+      $("continued").replaceChildren(told("before", "writing …"));
+      const { ok, said } = await ask("continue", state);
+      if (JSON.stringify(state) !== asked) return; // of what is no longer on screen
+      const texts = Object.entries(ok ? said : { before: said.error }).filter(([, text]) => text !== null);
+      $("continued").replaceChildren(...texts.map(([name, text]) => told(name, ok ? `… ${text.trim() || "(the text ends here)"}` : text)));
+    };
+    $("save").onclick = async () => {
+      $("saved").textContent = "saving …";
+      const { ok, said } = await ask("save", state);
+      $("saved").textContent = ok ? `Saved. ${said.command}` : said.error;
+    };
+    let resizing, width = null; // a notebook gives the page its width after it was filled
+    new ResizeObserver(() => {
+      if (page.clientWidth === width) return;
+      width = page.clientWidth;
+      fit();
+      clearTimeout(resizing);
+      resizing = setTimeout(() => shown && width && draw(), 150);
+    }).observe(page);
+    link.listen(async () => {
+      const before = state;
+      state = linked();
+      if (JSON.stringify(state) === JSON.stringify(before)) return;
+      await refresh();
+      if (failed) state = before;
+    });
+  }
+
+  const fit = () => page.classList.toggle("narrow", page.clientWidth <= NARROW);
+
+  // The state that the link holds, on top of the one with which the page starts.
+  function linked() {
+    try {
+      return { ...model.state, ...link.read() };
+    } catch {
+      tell("The link holds no state that can be read, so the page shows its first one.", true);
+      return { ...model.state };
+    }
+  }
+
   try {
-    return { ...model.state, ...JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}") };
-  } catch {
-    tell("The link holds no state that can be read, so the page shows its first one.", true);
-    return { ...model.state };
-  }
-}
-
-async function start() {
-  model = (await ask("model")).said;
-  $("model").textContent = `${model.title}: ${model.layers} layers of ${model.heads} heads, ${model.width} dims`;
-  document.title = `${model.title} · sinkjax explorer`;
-  state = linked();
-  connect();
-  await refresh();
-  if (!shown) { // the link does not fit this model
-    const said = $("status").textContent;
-    state = { ...model.state };
+    fit();
+    model = (await ask("model")).said;
+    $("model").textContent = `${model.title}: ${model.layers} layers of ${model.heads} heads, ${model.width} dims`;
+    state = linked();
+    connect();
     await refresh();
-    tell(said, true);
+    if (!shown) { // the link does not fit this model
+      const said = $("status").textContent;
+      state = { ...model.state };
+      await refresh();
+      tell(said, true);
+    }
+  } catch (error) {
+    tell(`The page cannot start: ${error.message}`, true);
   }
-  const alive = () => navigator.sendBeacon(`seen/${me}`);
-  alive();
-  setInterval(alive, HEARTBEAT);
-  window.addEventListener("pageshow", alive);
-  window.addEventListener("pagehide", () => navigator.sendBeacon(`left/${me}`));
+  return model;
 }
-
-start().catch((error) => tell(`The page cannot start: ${error.message}`, true));

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import shlex
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.explorer.compute import Workbench
+from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.guard import Guard
-from sinkjax.explorer.saving import codes, save
-from sinkjax.explorer.state import State, read_state, write_state
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -33,6 +28,7 @@ LOOK = 0.5  # seconds between two looks at what there is to do
 PAGE = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
+    "/main.js": ("main.js", "text/javascript"),
     "/page.js": ("page.js", "text/javascript"),
     "/draw.js": ("draw.js", "text/javascript"),
 }
@@ -84,18 +80,13 @@ class Presence:
         return bool(self._until) and max(self._until.values()) < time.monotonic()
 
 
-def application(
-    bench: Workbench, start: State, out: Path, token: str, host: str, *, framed: bool, end: Callable[[], None]
-) -> Guard:
+def application(answers: Answers, token: str, host: str, end: Callable[[], None]) -> Guard:
     """The page and its answers.
 
     Args:
-        bench: The model.
-        start: What the page shows first.
-        out: The folder of what is saved.
+        answers: Of one model.
         token: With which every path must begin.
         host: Address and port, the only ones under which it answers.
-        framed: As for `Guard`.
         end: Called when no page is open any more.
 
     Returns:
@@ -106,35 +97,22 @@ def application(
     from starlette.routing import Route
 
     turns, presence = Turns(), Presence()
-    latest = start
-
-    def view(state: State) -> dict[str, Any]:
-        begun = time.perf_counter()
-        shown = bench.view(state) | codes(bench, state, out)
-        return shown | {"milliseconds": 1000 * (time.perf_counter() - begun)}
 
     async def file(request: Request) -> Response:
         name, kind = PAGE[request.scope["path"]]
         return Response(files("sinkjax").joinpath("explorer", name).read_bytes(), media_type=kind)
 
     async def model(request: Request) -> Response:
-        return JSONResponse(bench.facts() | {"state": json.loads(write_state(start)), "out": str(out)})
+        return JSONResponse(answers.model())
 
     async def measure(request: Request) -> Response:
-        nonlocal latest
-        state = read_state(await _body(request))
-        shown = await turns.take(partial(view, state))
-        latest = state
-        return JSONResponse(shown)
+        return JSONResponse(await turns.take(partial(answers.measure, await _body(request))))
 
     async def go_on(request: Request) -> Response:
-        state = read_state(await _body(request))
-        return JSONResponse(await turns.between(partial(bench.continued, state)))
+        return JSONResponse(await turns.between(partial(answers.go_on, await _body(request))))
 
     async def keep(request: Request) -> Response:
-        state = read_state(await _body(request))
-        store = await turns.between(partial(save, bench, state, out))
-        return JSONResponse({"store": str(store), "command": shlex.join(["sinkjax", "report", str(store)])})
+        return JSONResponse(await turns.between(partial(answers.save, await _body(request))))
 
     async def seen(request: Request) -> Response:
         presence.seen(request.path_params["page"])
@@ -151,17 +129,10 @@ def application(
         return JSONResponse({"error": "a newer change took the place of this one"}, status_code=409)
 
     async def warm() -> None:
-        """Compile every kind of edit while nothing is asked for, for each new length of prompts."""
-        done: set[int] = set()
+        """Compile every kind of edit while nothing is asked for."""
         while True:
-            with contextlib.suppress(SinkjaxError):
-                size = (await turns.between(partial(bench.prompt, latest.prompt, latest.bos))).tokens.shape[1]
-                if size not in done:
-                    kinds = bench.warm(latest)
-                    while await turns.between(partial(next, kinds, None)):
-                        pass
-                    done.add(size)
-            await asyncio.sleep(LOOK)
+            if not await turns.between(answers.compile_one):
+                await asyncio.sleep(LOOK)
 
     async def watch() -> None:
         while not presence.over:
@@ -188,7 +159,7 @@ def application(
         exception_handlers={SinkjaxError: refuse, Superseded: supersede},
         lifespan=lifespan,
     )
-    return Guard(app, token, host, framed)
+    return Guard(app, token, host)
 
 
 async def _body(request: Request) -> bytes:

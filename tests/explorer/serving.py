@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.compute import Workbench
-from sinkjax.explorer.launch import Explorer, first_state
+from sinkjax.explorer.launch import Served, first_state
 
 
 @contextmanager
-def serving(bench: Workbench, out: Path, prompt: str) -> Iterator[Explorer]:
+def serving(bench: Workbench, out: Path, prompt: str) -> Iterator[Served]:
     """A server that ends with the block."""
-    explorer = Explorer(bench, first_state(bench, prompt), out)
+    explorer = Served(Answers(bench, first_state(bench, prompt), out))
     try:
         yield explorer
     finally:

@@ -17,8 +17,9 @@ import sinkjax
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer import server
+from sinkjax.explorer.answers import Answers
 from sinkjax.explorer.compute import Workbench
-from sinkjax.explorer.launch import Explorer, explore, first_state
+from sinkjax.explorer.launch import Served, answers_of, first_state
 from sinkjax.explorer.server import Presence, Superseded, Turns
 from tests.explorer.serving import ask, serving
 
@@ -49,7 +50,7 @@ def test_the_page_and_its_files_come_from_here_alone(address):
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert headers["cache-control"] == "no-store"
-    for name in ("page.css", "page.js", "draw.js"):
+    for name in ("page.css", "main.js", "page.js", "draw.js"):
         status, text, _ = ask(f"{address}{name}")
         assert status == 200
         assert "http" not in text.replace("http://www.w3.org/2000/svg", "")  # the name of a format, which nobody fetches
@@ -159,7 +160,7 @@ def test_closing_the_page_ends_the_server_and_frees_the_model(tmp_path, monkeypa
     monkeypatch.setattr(server, "PATIENCE", 0.0)
     monkeypatch.setattr(server, "LOOK", 0.01)
     bench = Still(sinkjax.load("mini-sink"))
-    explorer = Explorer(bench, first_state(bench, "They sent for Ness."), tmp_path)
+    explorer = Served(Answers(bench, first_state(bench, "They sent for Ness."), tmp_path))
     assert ask(f"{explorer.address}seen/one", b"")[0] == 204
     assert ask(f"{explorer.address}left/one", b"")[0] == 204
     waiting = threading.Thread(target=explorer.wait)
@@ -178,18 +179,9 @@ def test_a_port_that_is_taken_and_no_port_are_one_sentence(bench, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(SinkjaxError, match=f"port {port} cannot be used .*; choose another, or 0"):
-            explore(bench.model, port=port)
+            Served(answers_of(bench.model, None, tmp_path), port)
     with pytest.raises(SinkjaxError, match="port 70000 cannot be used"):
-        explore(bench.model, port=70_000)
-
-
-def test_a_notebook_shows_the_page_in_a_frame(bench, tmp_path):
-    explorer = explore(bench.model, out=tmp_path)
-    try:
-        assert explorer.address in explorer._repr_html_()
-        assert "frame-ancestors *" in ask(explorer.address)[2]["content-security-policy"]
-    finally:
-        explorer.close()
+        Served(answers_of(bench.model, None, tmp_path), 70_000)
 
 
 def test_without_its_packages_the_command_names_the_extra(monkeypatch, capsys):
@@ -198,3 +190,6 @@ def test_without_its_packages_the_command_names_the_extra(monkeypatch, capsys):
     assert cli.main(["explore"]) == 2
     needed = "the explorer needs starlette, uvicorn, which are not installed: pip install 'sinkjax[explore]'"
     assert capsys.readouterr().err == f"sinkjax: {needed}\n"
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(SinkjaxError, match=r"the explorer in a notebook needs anywidget, which is not installed: pip install"):
+        sinkjax.explore("mini-sink")

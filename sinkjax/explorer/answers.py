@@ -1,0 +1,63 @@
+"""What the explorer is asked for and answers, wherever it stands: behind a server, or in a notebook."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.explorer.compute import Workbench
+from sinkjax.explorer.saving import codes, save
+from sinkjax.explorer.state import State, read_state, write_state
+
+
+class Answers:
+    """The answers to one explorer, each a dict that JSON can hold. One call at a time.
+
+    Attributes:
+        latest: The state that was measured last.
+    """
+
+    def __init__(self, bench: Workbench, start: State, out: Path):
+        """Compute nothing yet.
+
+        Args:
+            bench: The model.
+            start: What is shown first.
+            out: The folder of what is saved.
+        """
+        self.bench, self.start, self.out, self.latest = bench, start, out, start
+        self._kinds: dict[int, Iterator[str]] = {}  # of each length of prompts, those still to be compiled
+
+    def model(self) -> dict[str, Any]:
+        """What the page has to know of the model, and the state with which it starts."""
+        return self.bench.facts() | {"state": json.loads(write_state(self.start)), "out": str(self.out)}
+
+    def measure(self, body: str | bytes) -> dict[str, Any]:
+        """What is shown of a state. Errors: `body` holds no state, or one that does not fit the model or the prompt."""
+        state, begun = read_state(body), time.perf_counter()
+        shown = self.bench.view(state) | codes(self.bench, state, self.out)
+        self.latest = state
+        return shown | {"milliseconds": 1000 * (time.perf_counter() - begun)}
+
+    def go_on(self, body: str | bytes) -> dict[str, Any]:
+        """What the model writes after the prompt, before and after the edit. Errors: as for `measure`."""
+        return self.bench.continued(read_state(body))
+
+    def save(self, body: str | bytes) -> dict[str, Any]:
+        """Where a state was saved, and the command that shows it. Errors: as for `measure`; the folder cannot be written."""
+        store = save(self.bench, read_state(body), self.out)
+        return {"store": str(store), "command": shlex.join(["sinkjax", "report", str(store)])}
+
+    def compile_one(self) -> bool:
+        """Compile one more kind of edit for the length of the latest prompt; False if none is left."""
+        try:
+            size = self.bench.prompt(self.latest.prompt, self.latest.bos).tokens.shape[1]
+            kinds = self._kinds.setdefault(size, self.bench.warm(self.latest))
+            return next(kinds, None) is not None
+        except SinkjaxError:
+            return False

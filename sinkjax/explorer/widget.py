@@ -1,0 +1,95 @@
+"""The explorer as a widget: in Jupyter, Colab, VS Code and marimo, wherever the kernel runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from importlib.resources import files
+from typing import Any
+
+import anywidget
+import traitlets
+
+from sinkjax.edits.edit import Edit
+from sinkjax.errors import SinkjaxError
+from sinkjax.explorer.answers import Answers
+from sinkjax.explorer.state import edits_of, read_state, write_state
+
+
+def _read(name: str) -> str:
+    return files("sinkjax").joinpath("explorer", name).read_text(encoding="utf-8")
+
+
+def module() -> str:
+    """The script of the widget: one module, which imports nothing."""
+    body = _read("page.html").split('<body class="page">')[1].split("<noscript>")[0]
+    constants = f"const PAGE = {json.dumps(body)}, STYLE = {json.dumps(_read('page.css'))};\n"
+    parts = [_read(name) for name in ("draw.js", "page.js", "widget.js")]
+    lines = [line for part in parts for line in part.splitlines() if not line.startswith("import ")]
+    return constants + "\n".join(lines)
+
+
+class Explorer(anywidget.AnyWidget):
+    """The explorer of one model in a notebook. A cell that runs delays its answers, since a kernel does one thing at a time.
+
+    Attributes:
+        state: What is on screen, as a dict with the fields of a link; it can be set.
+    """
+
+    _esm = module()
+    state = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, answers: Answers):
+        """Show the first state, and begin to compile every kind of edit in a thread while nothing else is computed."""
+        super().__init__(state=json.loads(write_state(answers.start)))
+        self._answers: Answers | None = answers
+        self._turn, self._asked = threading.Lock(), threading.Event()
+        self.on_msg(self._hear)
+        self._compiling = threading.Thread(target=self._compile, daemon=True)
+        self._compiling.start()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edit on screen, as `sinkjax.forward` takes it; () for none. Errors: `state` is not one."""
+        return edits_of(read_state(json.dumps(self.state)))
+
+    def close(self) -> None:
+        """Take the explorer off the screen, and let go of the model."""
+        if getattr(self, "_answers", None) is not None:
+            with self._turn:
+                self._answers = None
+            self._asked.set()
+            self._compiling.join()
+        super().close()
+
+    def _hear(self, _: Any, message: dict[str, Any], buffers: Any) -> None:
+        """Answer a message {"number", "path", "body"} of the page."""
+        with self._turn:
+            if self._answers is None:
+                return
+            body = json.dumps(message["body"])
+            try:
+                said, ok = self._said(self._answers, message["path"], body), True
+            except SinkjaxError as error:
+                said, ok = {"error": str(error)}, False
+            except Exception as error:  # the page would wait for ever; the kernel's log gets the traceback
+                self.send({"number": message["number"], "ok": False, "said": {"error": repr(error)}})
+                raise
+        self.send({"number": message["number"], "ok": ok, "said": said})
+        self._asked.set()
+
+    @staticmethod
+    def _said(answers: Answers, path: str, body: str) -> dict[str, Any]:
+        if path == "model":
+            return answers.model()
+        return {"measure": answers.measure, "continue": answers.go_on, "save": answers.save}[path](body)
+
+    def _compile(self) -> None:
+        while True:
+            with self._turn:
+                if self._answers is None:
+                    return
+                more = self._answers.compile_one()
+            if not more:
+                self._asked.wait()
+                self._asked.clear()
