@@ -56,7 +56,8 @@ PUBLIC = {
 }
 MODULES = {
     "metrics": "Metrics of a record",
-    "intervals": "Intervals and tests",
+    "intervals": "Intervals",
+    "significance": "Tests",
 }
 PAPERS = {
     "kiya": "Kiya et al. 2026",

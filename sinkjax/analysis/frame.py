@@ -78,12 +78,7 @@ def to_frame(
         raise SinkjaxError(f"{measure} has the axes {', '.join(map(str, array.dims))}, so no means over {over!r}")
     found = intervals(np.asarray(array, np.float64), array.get_axis_num(over), level=level)
     left = [str(axis) for axis in array.dims if axis != over]
-    shape = tuple(array.sizes[axis] for axis in left)
-    columns = {
-        name: (left, np.array([getattr(one, name) for one in found.ravel()], float).reshape(shape))
-        for name in ("mean", "low", "high")
-    }
-    columns["n"] = (left, np.array([one.n for one in found.ravel()], int).reshape(shape))
+    columns = {name: (left, getattr(found, name)) for name in ("mean", "low", "high", "n")}
     table = xarray.Dataset(columns, coords={axis: array[axis] for axis in left})
     if not left:
         import pandas

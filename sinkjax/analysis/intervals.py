@@ -1,13 +1,13 @@
-"""Intervals over prompts or seeds, paired differences, and where an effect lies among its controls."""
+"""Intervals of means over prompts or seeds, and of differences that are paired by them."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +54,55 @@ class Interval:
         counted = f"{self.n} of {self.n + self.excluded}" if self.excluded else ""
         remarks = ", ".join(filter(None, (self.note, counted)))
         return " ".join(filter(None, (mean, bounds, remarks and f"({remarks})")))
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Means over samples and their intervals as named arrays of one shape, an array's rows or entries by index.
+
+    Attributes:
+        mean: float64[...], NaN without finite samples.
+        low, high: float64[...], the ends; NaN where no interval exists.
+        n, excluded: int64[...], as for `Interval`.
+        method, note: str[...], as for `Interval`.
+        samples: float64[..., n].
+        level: Coverage.
+        clusters: int[n], as for `Interval`.
+    """
+
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    n: NDArray[np.int64]
+    excluded: NDArray[np.int64]
+    method: NDArray[np.str_]
+    note: NDArray[np.str_]
+    samples: NDArray[np.float64]
+    level: float
+    clusters: NDArray | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all arrays but `samples`, which have one axis more."""
+        return self.mean.shape
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The `Interval` at an index of an entry, or the `Intervals` at any other that numpy knows."""
+        found = {name: getattr(self, name)[index] for name in ARRAYS}
+        if np.ndim(found["mean"]):
+            return Intervals(**found, level=self.level, clusters=self.clusters)
+        mean, low, high = (None if math.isnan(found[name]) else float(found[name]) for name in ("mean", "low", "high"))
+        n, excluded, method, note = int(found["n"]), int(found["excluded"]), str(found["method"]), str(found["note"])
+        return Interval(mean, low, high, n, excluded, self.level, method, note, found["samples"], self.clusters)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+
+ARRAYS = ("mean", "low", "high", "n", "excluded", "method", "note", "samples")
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
@@ -108,7 +157,7 @@ def intervals(
     resamples: int | None = None,
     seed: int = 0,
     clusters: ArrayLike | None = None,
-) -> NDArray[np.object_]:
+) -> Intervals:
     """Mean over `axis` and its interval, for each row of a table.
 
     From `FEWEST_RESAMPLED` samples on the bootstrap, bias-corrected and accelerated (Efron 1987; scipy.stats.bootstrap),
@@ -124,7 +173,7 @@ def intervals(
         clusters: int[n], which samples are not independent of each other (e.g. passages of one document); None: all are.
 
     Returns:
-        An object array of `Interval`, shaped as `values` without `axis`.
+        Named arrays, shaped as `values` without `axis`.
 
     Raises:
         SinkjaxError: The axis does not exist; the level, the number of resamples or the seed is out of range; there is not one
@@ -141,16 +190,20 @@ def intervals(
     generator(seed, "")  # refuses a negative seed, however few the samples are
     table = np.moveaxis(values, axis, -1)
     rows = table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
-    shared = _shared(clusters, rows.shape[1])
-    result = np.empty(len(rows), dtype=object)
-    patterns, members = np.unique(np.isfinite(rows), axis=0, return_inverse=True)
-    for number, finite in enumerate(patterns):
+    shared = shared_clusters(clusters, rows.shape[1])
+    found = {name: np.full(len(rows), np.nan) for name in ("mean", "low", "high")}
+    texts = {name: np.zeros(len(rows), "U17") for name in ("method", "note")}
+    finite = np.isfinite(rows)
+    patterns, members = np.unique(finite, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
         chosen = np.flatnonzero(members == number)
-        groups = None if shared is None else shared[finite]
-        found = _intervals_of(rows[chosen][:, finite], int((~finite).sum()), level, resamples, seed, groups)
-        for place, one in zip(chosen, found, strict=True):
-            result[place] = replace(one, samples=rows[place], clusters=shared)
-    return result.reshape(table.shape[:-1])
+        groups = None if shared is None else shared[pattern]
+        for name, column in _intervals_of(rows[chosen][:, pattern], level, resamples, seed, groups).items():
+            (found if name in found else texts)[name][chosen] = column
+    n = finite.sum(-1)
+    flat = {**found, **texts, "n": n, "excluded": rows.shape[1] - n}
+    shape = table.shape[:-1]
+    return Intervals(**{name: a.reshape(shape) for name, a in flat.items()}, samples=table, level=level, clusters=shared)
 
 
 def paired_differences(
@@ -162,7 +215,7 @@ def paired_differences(
     resamples: int | None = None,
     seed: int = 0,
     clusters: ArrayLike | None = None,
-) -> NDArray[np.object_]:
+) -> Intervals:
     """Effects of edits: intervals of edited - baseline, differences taken in each prompt.
 
     Args:
@@ -184,70 +237,6 @@ def paired_differences(
     defined = np.isfinite(edited) & np.isfinite(baseline)
     differences = np.subtract(edited, baseline, out=np.full(edited.shape, np.nan), where=defined)
     return intervals(differences, axis, level=level, resamples=resamples, seed=seed, clusters=clusters)
-
-
-def independent(samples: ArrayLike, clusters: ArrayLike | None = None) -> int:
-    """How many of some samples are independent of each other: the finite ones, or their clusters where they share any."""
-    finite = np.isfinite(np.asarray(samples, dtype=np.float64))
-    return int(finite.sum()) if clusters is None else len(np.unique(np.asarray(clusters)[finite]))
-
-
-def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = None) -> tuple[float, float]:
-    """How well the mean of some samples is shown to lie above 0, and below.
-
-    Twice the one-sided p of the test that belongs to `intervals`, at most 1, so that it is at most 0.05 where the 95 % interval
-    lies on that side of 0. Samples without any spread are tested by their signs, samples with two values by the binomial test.
-
-    Args:
-        samples: float[n]; NaN and inf are left out.
-        seed, clusters: As for `intervals`.
-
-    Returns:
-        p of each side; 1 without samples or for a single one.
-    """
-    from scipy.stats import norm, t
-
-    values = np.asarray(samples, dtype=np.float64)
-    finite = np.isfinite(values)
-    shared = _shared(clusters, len(values))
-    gaps, groups = values[finite], None if shared is None else shared[finite]
-    n = len(gaps) if groups is None else len(np.unique(groups))
-    if n < 2:
-        return 1.0, 1.0
-    if gaps.min() == gaps.max():
-        p = min(1.0, 2.0 ** (1 - n))
-        return (p if gaps[0] > 0 else 1.0), (p if gaps[0] < 0 else 1.0)
-    if groups is None and len(np.unique(gaps)) == 2:
-        return _two_valued(gaps)
-    if groups is not None or len(gaps) < FEWEST_RESAMPLED:
-        upper = t.sf(gaps.mean() / _standard_error(gaps[None], groups)[0], n - 1)
-    else:
-        means, mean = gaps[_resamples(seed, len(gaps))].mean(-1), gaps.mean()
-        bias = norm.ppf((np.mean(means < mean) + np.mean(means <= mean)) / 2)
-        skew = ((gaps - mean) ** 3).sum() / (6 * ((gaps - mean) ** 2).sum() ** 1.5)
-        below = np.clip((np.mean(means < 0) + np.mean(means <= 0)) / 2, 0.5 / RESAMPLES, 1 - 0.5 / RESAMPLES)
-        w = norm.ppf(below) - bias  # BCa inverted: the level of the interval that ends at 0
-        upper = norm.cdf(w / (1 + skew * w) - bias)
-    return float(min(1.0, 2 * upper)), float(min(1.0, 2 * (1 - upper)))
-
-
-def _two_valued(gaps: NDArray) -> tuple[float, float]:
-    """The exact binomial test of samples with two values, such as shares of yes and no: as `p_values`."""
-    from scipy.stats import binom
-
-    low, high = gaps.min(), gaps.max()
-    if low >= 0 or high <= 0:  # a mean of 0 is out of reach, so only signs count
-        p = min(1.0, 2.0 ** (1 - int((gaps != 0).sum())))
-        return (p, 1.0) if low >= 0 else (1.0, p)
-    count, share = int((gaps == high).sum()), -low / (high - low)  # of the high value where the mean is 0
-    above, below = binom.sf(count - 1, len(gaps), share), binom.cdf(count, len(gaps), share)
-    return float(min(1.0, 2 * above)), float(min(1.0, 2 * below))
-
-
-@functools.lru_cache(maxsize=8)
-def _resamples(seed: int, n: int) -> NDArray[np.integer]:
-    """The resamples of n samples that `intervals` takes too: int[resample, n]."""
-    return generator(seed, "bootstrap").integers(0, n, (RESAMPLES, n))
 
 
 def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) -> NDArray[np.float64]:
@@ -273,7 +262,7 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) 
     return n * np.asarray(statistic(total / n)) - (n - 1) * np.asarray(statistic((total - values) / (n - 1)))
 
 
-def _shared(clusters: ArrayLike | None, n: int) -> NDArray | None:
+def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray | None:
     """The clusters as an array; None where no two samples share one."""
     if clusters is None:
         return None
@@ -283,7 +272,7 @@ def _shared(clusters: ArrayLike | None, n: int) -> NDArray | None:
     return None if len(np.unique(found)) == n else found
 
 
-def _standard_error(rows: NDArray, clusters: NDArray | None) -> NDArray:
+def standard_error(rows: NDArray, clusters: NDArray | None) -> NDArray:
     """Standard errors of the means of float[row, n]: float[row]."""
     n = rows.shape[1]
     centred = rows - rows.mean(-1, keepdims=True)
@@ -295,42 +284,35 @@ def _standard_error(rows: NDArray, clusters: NDArray | None) -> NDArray:
     return np.sqrt(G / (G - 1) * (sums**2).sum(-1)) / n
 
 
-def _student(rows: NDArray, level: float, clusters: NDArray | None) -> list[tuple[float, float, str]]:
-    """(low, high, method) of each float[row, n]."""
+def _student(rows: NDArray, level: float, clusters: NDArray | None) -> tuple[NDArray, NDArray, str]:
+    """Low and high ends of float[row, n], and the method."""
     from scipy.stats import t
 
     freedom = (rows.shape[1] if clusters is None else len(np.unique(clusters))) - 1
-    means, half = rows.mean(-1), t.ppf((1 + level) / 2, freedom) * _standard_error(rows, clusters)
-    method = "t" if clusters is None else "clustered t"
-    return [(low, high, method) for low, high in zip((means - half).tolist(), (means + half).tolist(), strict=True)]
+    means, half = rows.mean(-1), t.ppf((1 + level) / 2, freedom) * standard_error(rows, clusters)
+    return means - half, means + half, "t" if clusters is None else "clustered t"
 
 
-def _intervals_of(
-    rows: NDArray, excluded: int, level: float, resamples: int, seed: int, clusters: NDArray | None
-) -> list[Interval]:
-    """Intervals of float[row, n], all finite."""
+def _intervals_of(rows: NDArray, level: float, resamples: int, seed: int, clusters: NDArray | None) -> dict[str, ArrayLike]:
+    """Columns of `Intervals` for float[row, n], all finite."""
     n = rows.shape[1]
     if n == 0:
-        return [Interval(None, None, None, 0, excluded, level, "none", "no finite samples")] * len(rows)
-    means = rows.mean(-1).tolist()
+        return {"method": "none", "note": "no finite samples"}
     if n == 1 or (clusters is not None and len(np.unique(clusters)) == 1):
-        what = "one sample" if n == 1 else "one cluster"
-        return [Interval(mean, None, None, n, excluded, level, "none", what) for mean in means]
+        return {"mean": rows.mean(-1), "method": "none", "note": "one sample" if n == 1 else "one cluster"}
     constant = rows.min(-1) == rows.max(-1)
-    spread = rows[~constant]
+    low, high, method = rows[:, 0].copy(), rows[:, 0].copy(), np.full(len(rows), "none", "U17")
     resampled = clusters is None and n >= FEWEST_RESAMPLED
-    ends = iter(_bootstrap(spread, level, resamples, seed) if resampled else _student(spread, level, clusters))
-    found = []
-    for first, mean, same in zip(rows[:, 0].tolist(), means, constant, strict=True):
-        low, high, method, note = (first, first, "none", "no spread") if same else (*next(ends), "")
-        found.append(Interval(first if same else mean, low, high, n, excluded, level, method, note))
-    return found
+    spread = rows[~constant]
+    if len(spread):
+        ends = _bootstrap(spread, level, resamples, seed) if resampled else _student(spread, level, clusters)
+        low[~constant], high[~constant], method[~constant] = ends
+    mean = np.where(constant, rows[:, 0], rows.mean(-1))
+    return {"mean": mean, "low": low, "high": high, "method": method, "note": np.where(constant, "no spread", "")}
 
 
-def _bootstrap(rows: NDArray, level: float, resamples: int, seed: int) -> list[tuple[float, float, str]]:
-    """(low, high, method) of each float[row, n]; every row sees the same resamples, those of (seed, "bootstrap")."""
-    if not rows.size:
-        return []
+def _bootstrap(rows: NDArray, level: float, resamples: int, seed: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Low and high ends and methods of float[row, n]; every row sees the same resamples, those of (seed, "bootstrap")."""
     from scipy.stats import DegenerateDataWarning, bootstrap
 
     with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
@@ -350,12 +332,4 @@ def _bootstrap(rows: NDArray, level: float, resamples: int, seed: int) -> list[t
     accelerated = np.isfinite(low) & np.isfinite(high)
     tails = np.quantile(result.bootstrap_distribution, [(1 - level) / 2, (1 + level) / 2], axis=-1)
     low, high = np.where(accelerated, (low, high), tails)
-    method = np.where(accelerated, "BCa", "percentile")
-    return list(zip(low.tolist(), high.tolist(), method.tolist(), strict=True))
-
-
-def kendall_tau(x: ArrayLike, y: ArrayLike) -> float:
-    """Kendall's tau-b of two rows of numbers: 1 for the same order, -1 for the opposite one."""
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(x, y).statistic)
+    return low, high, np.where(accelerated, "BCa", "percentile")

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.estimates import Estimate, Quantity, constant, in_digits, present
-from sinkjax.analysis.intervals import Interval, independent, p_values
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.significance import independent, p_values
 
 LEVEL = 0.05  # of a verdict
 FEWEST = 8  # independent samples (documents, seeds) below which nothing is decided

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,9 +153,9 @@ def own_rows(
     if elsewhere is not None:
         here, others = _finite_mean(values[:, None, :])[:, 0], _finite_mean(np.moveaxis(elsewhere, 1, -1))
         ranks = [Rank.among(mean, places) for mean, places in zip(here, others, strict=True)]
-    effects: Sequence[Interval] = [NOT_COMPARED] * len(labels)
+    effects: Iterable[Interval] = [NOT_COMPARED] * len(labels)
     if compared:
-        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed, clusters=clusters).tolist()
+        effects = intervals.paired_differences(values, values[0], level=LEVEL, seed=seed, clusters=clusters)
     return [
         Row(label, series, measure, mean, effect, rank)
         for label, mean, effect, rank in zip(labels, means, effects, ranks, strict=True)

@@ -268,7 +268,7 @@ class Results:
     def curve(self, name: str, x: Sequence[float], values: NDArray, store: str = "") -> Line:
         """float[prompt, x] as a line with its intervals over prompts. store: as for `clusters`."""
         clusters = self.clusters(len(values), store)
-        return Line(name, x, intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters).tolist())
+        return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters)])
 
     def _beside(self, measure: Measure, label: str) -> Row:
         """A row that the summary lacks, of the first sweep with such a label."""

@@ -8,21 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sinkjax.analysis.intervals import (
-    Interval,
-    generator,
-    independent,
-    interval,
-    intervals,
-    p_values,
-    paired_differences,
-    pseudo_values,
-)
+from sinkjax.analysis.intervals import Interval, generator, interval, intervals, paired_differences, pseudo_values
+from sinkjax.analysis.significance import independent, p_values
 from sinkjax.errors import SinkjaxError
 
 
 def bounds(found):
-    return np.array([(each.low, each.high) for each in found.ravel()], float)
+    return np.stack([found.low.ravel(), found.high.ravel()], -1)
 
 
 @pytest.mark.parametrize("draw", ["normal", "exponential"])
@@ -116,6 +108,22 @@ def test_row_of_a_table_equals_the_row_alone():
         alone, shared = interval(table[index]), together[index]
         assert (alone.low, alone.high, alone.mean) == pytest.approx((shared.low, shared.high, shared.mean), rel=1e-12)
         assert (alone.n, alone.excluded, alone.method, alone.note) == (shared.n, shared.excluded, shared.method, shared.note)
+
+
+def test_a_table_is_named_arrays_and_its_entries_are_intervals():
+    table = np.random.default_rng(6).random((3, 4, 25))
+    table[0, 0] = np.nan
+    table[1, 2, 1:] = np.nan
+    found = intervals(table)
+    assert np.isnan(found.mean[0, 0])
+    assert (found[0, 0].mean, found[0, 0].low, found[0, 0].note) == (None, None, "no finite samples")
+    assert (found[1, 2].mean, found[1, 2].low, found.note[1, 2]) == (table[1, 2, 0], None, "one sample")
+    np.testing.assert_allclose(found.mean[2], table[2].mean(-1), rtol=1e-12)
+    assert [row.shape for row in found] == [(4,)] * 3
+    assert found[:, 1].samples.shape == (3, 25)
+    assert [one.low for one in found[2]] == found.low[2].tolist()
+    assert (found.n + found.excluded == 25).all()
+    assert (type(found[2, 2].mean), type(found[2, 2].n), type(found[2, 2].method)) == (float, int, str)
 
 
 def test_size_of_the_batches_changes_nothing(monkeypatch):

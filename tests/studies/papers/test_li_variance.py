@@ -145,7 +145,7 @@ def test_heads_that_share_a_key_value_head_are_permuted_together(monkeypatch):
 def test_the_controls_of_tau_keep_their_level_where_heads_share_value_dims(monkeypatch):
     """Nothing relates a dim to its row of W_O, but four heads in each of two groups have alike dims and alike rows."""
     draws, heads, groups, dims = 200, 8, 2, 12
-    monkeypatch.setattr(variance.intervals, "kendall_tau", quick_tau)
+    monkeypatch.setattr(variance.significance, "kendall_tau", quick_tau)
     rng = np.random.default_rng(0)
 
     def alike() -> np.ndarray:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis import intervals
+from sinkjax.analysis import intervals, significance
 from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.report.figures import layers, scatter
 
@@ -72,7 +72,7 @@ def exponents(values: NDArray) -> NDArray:
 
 def taus(data: xarray.Dataset, row_norm: NDArray) -> NDArray:
     """Kendall's tau-b of a dim's standard deviation and the norm of its row of W_O: float[attention, head]."""
-    return np.array([[intervals.kendall_tau(*pair) for pair in zip(std, row_norm, strict=True)] for std in data["std"].values])
+    return np.array([[significance.kendall_tau(*pair) for pair in zip(std, row_norm, strict=True)] for std in data["std"].values])
 
 
 def shuffled_taus(config: Variance, data: xarray.Dataset, groups: int) -> NDArray:
@@ -132,7 +132,7 @@ def octaves(config: Variance) -> list[st.Quantity]:
 
 def order(results: st.Results) -> float:
     means = relative(results[STORE], "deviation")[0].mean(axis=0)
-    return intervals.kendall_tau(np.arange(len(means)), means)
+    return significance.kendall_tau(np.arange(len(means)), means)
 
 
 def claims(config: Variance, architecture: Any) -> Iterator[st.Claim]:
