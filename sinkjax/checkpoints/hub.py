@@ -23,16 +23,11 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
     """
     extras.require(f"the hub id {repo}", "hub", "huggingface_hub")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    patterns = [*PATTERNS, *[WEIGHTS] * weights]
-    try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=True))
-        missing = missing_file(folder, weights)
-    except LocalEntryNotFoundError:
-        missing = "config.json"
+    folder, missing = _in_cache(repo, revision, weights)
     if missing is None:
         return folder
+    patterns = [*PATTERNS, *[WEIGHTS] * weights]
     try:
         folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
     except Exception as error:  # network libraries raise many kinds; each means that the file is not to be had
@@ -41,6 +36,33 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
     if missing is not None:
         raise _unavailable(repo, revision, missing, None)
     return folder
+
+
+def held(repo: str, revision: str | None = None) -> bool:
+    """Whether the local cache holds all of a repository at a revision, weights included. Asks no network."""
+    return _in_cache(repo, revision)[1] is None
+
+
+def remove(repo: str, revision: str | None = None) -> None:
+    """Remove a repository at a revision from the local cache, but for files that another revision of it shares."""
+    from huggingface_hub import constants, scan_cache_dir
+
+    folder, missing = _in_cache(repo, revision)
+    if missing is None:
+        scan_cache_dir(constants.HF_HUB_CACHE).delete_revisions(folder.name).execute()
+
+
+def _in_cache(repo: str, revision: str | None, weights: bool = True) -> tuple[Path, str | None]:
+    """The folder of a repository at a revision in the local cache, and the first file that it lacks there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    patterns = [*PATTERNS, *[WEIGHTS] * weights]
+    try:
+        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return Path(), "config.json"
+    return folder, missing_file(folder, weights)
 
 
 def missing_file(folder: Path, weights: bool = True) -> str | None:

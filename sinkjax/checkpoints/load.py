@@ -91,6 +91,15 @@ def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None
     )
 
 
+def hub_id(source: str) -> str | None:
+    """The hub id under which `load` looks for a source; None for what is on this machine."""
+    if source in architectures():
+        return architectures()[source].hub
+    path = user_path(source)
+    here = source in PRESETS or source.startswith(PREFIX) or path.exists() or path.suffix == ".gguf"
+    return source if not here and HUB_ID.fullmatch(source) else None
+
+
 def open_checkpoint(
     source: str,
     revision: str | None = None,
@@ -111,8 +120,7 @@ def open_checkpoint(
         if not weights and revision is None:
             return architecture(source)
         return open_checkpoint(architectures()[source].hub, revision, ignore_keys, assume, weights)
-    path = user_path(source)
-    hub = source not in PRESETS and not path.exists() and path.suffix != ".gguf" and HUB_ID.fullmatch(source)
+    path, hub = user_path(source), hub_id(source) is not None
     if revision is not None and not hub:
         raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:

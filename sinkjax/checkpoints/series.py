@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sinkjax.checkpoints import hub
+from sinkjax.checkpoints.load import hub_id
 from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError
 
@@ -37,6 +39,17 @@ class Member:
     def run(self) -> int | None:
         """The run of its training in its label ("run-000/step-000100"), if there is one."""
         return int(found[1]) if (found := RUN.search(self.label)) else None
+
+
+def to_fetch(member: Member) -> bool:
+    """Whether a checkpoint must be fetched from the hub, since the local cache lacks it."""
+    repo = hub_id(member.source)
+    return repo is not None and not hub.held(repo, member.revision)
+
+
+def trim(member: Member) -> None:
+    """Remove a checkpoint that was fetched from the hub from the local cache again."""
+    hub.remove(str(hub_id(member.source)), member.revision)
 
 
 def series_path(folder: Path, run: int, step: int) -> Path:

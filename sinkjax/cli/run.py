@@ -41,6 +41,8 @@ class RunOptions(PlannedOptions, Options, Generic[C]):
     """run the study on each of these models instead"""
     revisions: tuple[str, ...] = ()
     """run the study on each of these branches, tags or commits of `model`, a hub id"""
+    trim: bool = False
+    """of a series: remove each model from the hub's cache when the study has ended on it, unless it was there before"""
     strict: bool = False
     """refuse to resume what was begun on other hardware, which gives the same numbers to rounding only"""
 
@@ -80,6 +82,8 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if options.checkpoints or options.models or options.revisions:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
         out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
+    if options.trim and chosen.experiment != SERIES:
+        raise SinkjaxError("--trim is for a series: with --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype)
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
@@ -87,7 +91,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     from sinkjax.sweeps.hardware import make_mesh
 
     axes = asked_axes(options)
-    machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict)
+    machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict, options.trim)
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
         show_suite(several.carry_out(chosen, out, machine, say))

@@ -66,12 +66,14 @@ class Machine:
     """Where a study runs, and nothing that changes its numbers beyond rounding.
 
     memory: bytes of a device that a sweep may plan with, None: what it has. mesh: on which the model is placed, None: all devices
-    with a copy each. strict: whether stores that were begun on other hardware are refused.
+    with a copy each. strict: whether stores that were begun on other hardware are refused. trim: whether a series removes the
+    models that it fetched from the hub's cache.
     """
 
     memory: int | None = None
     mesh: Mesh | None = None
     strict: bool = False
+    trim: bool = False
 
     def hardware(self) -> Hardware:
         """What its sweeps are planned for."""

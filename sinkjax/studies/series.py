@@ -14,7 +14,7 @@ import jax
 import sinkjax
 from sinkjax.analysis.summary import COLUMNS, summary_csv
 from sinkjax.checkpoints.model import Model
-from sinkjax.checkpoints.series import Member
+from sinkjax.checkpoints.series import Member, to_fetch, trim
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import disk_refuses, read_text, write
 from sinkjax.errors import SinkjaxError
@@ -71,6 +71,7 @@ def carry_out(
     sections: dict[str, Section] = {}
     for number, member in enumerate(every, 1):
         log(f"{member.label} ({number} of {len(every)})")
+        fetched = machine.trim and to_fetch(member)
         try:
             found = run.carry_out(study_on(config, member), place(member, out), machine, log, _once(member, seen))
             sections[member.label] = found
@@ -79,6 +80,8 @@ def carry_out(
                 raise
             refused[member.label] = str(error)
             log(f"{member.label} does not run: {error}")
+        if fetched:
+            trim(member)
     write(out / REFUSED, documents.dump(refused))
     return _write(config, out, sections, refused)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sinkjax.checkpoints.load import load, open_checkpoint
 from sinkjax.checkpoints.model import Model
-from sinkjax.checkpoints.series import Member, in_folder, of_models, of_revisions
+from sinkjax.checkpoints.series import Member, in_folder, of_models, of_revisions, to_fetch, trim
 from sinkjax.config_files import documents
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
@@ -39,6 +39,7 @@ def sweep_models(
     revisions: Sequence[str] = (),
     out: str | Path | None = None,
     dtype: str = "float32",
+    trim_cache: bool = False,
     memory: int | None = None,
     precision: str = "highest",
     attributes: Mapping[str, Any] | None = None,
@@ -60,6 +61,8 @@ def sweep_models(
         out: A folder for one store a checkpoint, each of which is resumed on its own by the same call; None keeps the result in
             memory.
         dtype: Of all parameters, as for `load`.
+        trim_cache: Whether to remove each checkpoint from the hub's local cache when it has been measured, unless it was there
+            before. At most two lie there at a time.
         progress: Whether to show a bar over checkpoints.
 
     Returns:
@@ -76,7 +79,10 @@ def sweep_models(
     members = members_of(models, revisions)
     check_same_architecture(members)
     found = []
-    with bar("checkpoints", progress, len(members), 0) as advance, contextlib.closing(_loaded(members, dtype)) as loaded:
+    with (
+        bar("checkpoints", progress, len(members), 0) as advance,
+        contextlib.closing(_loaded(members, dtype, trim_cache)) as loaded,
+    ):
         for member, model in loaded:
             data = sweep(
                 model,
@@ -118,7 +124,7 @@ def store_path(folder: Path, member: Member) -> Path:
 
 def check_same_architecture(members: Sequence[Member]) -> None:
     """Raise unless all checkpoints of a series have one config, naming the fields that differ. No weights are read."""
-    first, *others = (open_checkpoint(member.source, member.revision).config for member in members)
+    first, *others = (open_checkpoint(member.source, member.revision, weights=False).config for member in members)
     for member, other in zip(members[1:], others, strict=True):
         if other != first:
             fields = "; ".join(documents.differences(first, other))
@@ -128,9 +134,10 @@ def check_same_architecture(members: Sequence[Member]) -> None:
             )
 
 
-def _loaded(members: Sequence[Member], dtype: str) -> Generator[tuple[Member, Model], None, None]:
+def _loaded(members: Sequence[Member], dtype: str, trim_cache: bool) -> Generator[tuple[Member, Model], None, None]:
     """Every checkpoint with its model, which is read while the one before is in use. Errors: the same weights twice."""
     seen: dict[str, str] = {}
+    fetched = [trim_cache and to_fetch(member) for member in members]
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(_load, members[0], dtype)
         for number, member in enumerate(members):
@@ -142,6 +149,8 @@ def _loaded(members: Sequence[Member], dtype: str) -> Generator[tuple[Member, Mo
                 raise SinkjaxError(f"{member.label} has the same weights as {seen[weights]}: leave one of the two out")
             seen[weights] = member.label
             yield member, model
+            if fetched[number]:
+                trim(member)
 
 
 def _load(member: Member, dtype: str) -> Model:

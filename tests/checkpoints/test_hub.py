@@ -105,3 +105,43 @@ def test_a_folder_wins_over_a_hub_id(cache, monkeypatch):
 def test_what_cannot_be_a_hub_id_is_not_taken_for_one(cache, name):
     with pytest.raises(SinkjaxError, match="unknown model"):
         sinkjax.load(name)
+
+
+def test_a_series_is_removed_from_the_cache_as_it_is_measured_but_not_what_was_there(cache, monkeypatch):
+    """The hub of this test gives a snapshot for each revision, as the client does: files in the cache's layout."""
+    repo = cache / "models--owner--name"
+    weights = random_weights(LLAMA)
+    fetched, largest = [], []
+
+    def download(name, *, revision=None, local_files_only=False, allow_patterns=None, **_):
+        folder, weighs = repo / "snapshots" / str(revision), "model*.safetensors" in allow_patterns
+        if not (folder / "config.json").is_file() or (weighs and not (folder / "model.safetensors").is_file()):
+            if local_files_only:
+                raise LocalEntryNotFoundError("not cached")
+            fetched.extend([revision] * weighs)
+            add(revision, weighs)
+        return str(folder)
+
+    def add(revision, weighs=True):
+        blobs, folder = repo / "blobs", repo / "snapshots" / revision
+        made = write_folder(cache / "made", LLAMA, {name: array + int(revision[0], 16) for name, array in weights.items()})
+        blobs.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in made.iterdir() if weighs else [made / "config.json"]:
+            blob = blobs / f"{revision}-{file.name}"
+            blob.write_bytes(file.read_bytes())
+            (folder / file.name).unlink(missing_ok=True)
+            (folder / file.name).symlink_to(blob)
+        largest.append(len([*blobs.glob("*.safetensors")]))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    revisions = [digit * 40 for digit in "abcd"]
+    add(revisions[1])  # this one is there before
+    result = sinkjax.sweep_models(
+        "owner/name", [[1, 2, 3]], [sinkjax.compose()], revisions=revisions, trim_cache=True, progress=False
+    )
+    assert result.checkpoint.values.tolist() == revisions
+    assert fetched == [revisions[0], *revisions[2:]]
+    assert max(largest) <= 3  # the one that stays, the one that is measured and the next
+    assert [path.name for path in (repo / "snapshots").iterdir()] == [revisions[1]]
+    assert {path.name.split("-")[0] for path in (repo / "blobs").iterdir()} == {revisions[1]}
