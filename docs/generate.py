@@ -1,6 +1,7 @@
 """The pages of the site that are lists of what is in the code: names, sites, statistics, studies, commands, notebooks.
 
-`docs/conf.py` calls `write_all` when the site is built; nothing that it writes is kept in the repository.
+`docs/conf.py` calls `write_all` when the site is built; nothing that it writes is kept in the repository. Tables that
+are kept, so that they can be read there too, are written by `python docs/generate.py`; the site is not built with old ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
+import sinkjax.studies
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits.site import SITES
@@ -75,11 +77,22 @@ def write_all(folder: Path) -> None:
     """Write every generated page into a folder, which is emptied first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    pages = {"api": api, "sites": sites, "statistics": statistics, "studies": studies, "commands": commands, "gallery": gallery}
+    pages = {"api": api, "studies": studies, "commands": commands, "gallery": gallery}
     for name, page in pages.items():
         (folder / f"{name}.md").write_text(page(), encoding="utf-8")
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         shutil.copy(notebook, folder / notebook.name)
+    for path, text in kept_tables().items():
+        if path.read_text(encoding="utf-8") != text:
+            raise ValueError(f"the table of {path.name} is not what the code says: run python docs/generate.py")
+
+
+def kept_tables() -> dict[Path, str]:
+    """The pages of the repository with a table of what is in the code, as they should be."""
+    made = {"reference/sites": sites, "reference/statistics": statistics, "add-a-study": parts}
+    pages = {DOCS / f"{name}.md": table() for name, table in made.items()}
+    marked = re.compile(r"(?<=<!-- made by docs/generate.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
+    return {path: marked.sub(lambda _, table=table: table, path.read_text(encoding="utf-8")) for path, table in pages.items()}
 
 
 def api() -> str:
@@ -109,7 +122,7 @@ def sites() -> str:
         (f"`{site.name}`", spec.what, ", ".join(spec.axes), ", ".join(spec.ops), ", ".join(_selectors(spec)))
         for site, spec in SITES.items()
     ]
-    return _page(_table(("site", "what is there", "axes", "operations", "selectors"), lines))
+    return _table(("site", "what is there", "axes", "operations", "selectors"), lines)
 
 
 def _selectors(spec: Any) -> list[str]:
@@ -122,7 +135,24 @@ def statistics() -> str:
     says = _attributes(sinkjax.Probe)
     lines = [(f"`{name}`", entry.site.name, ", ".join(entry.dims), says[name]) for name, entry in BUILT_IN.items()]
     lines.append(("`nll`", "", "prompt, position", says["nll"]))
-    return _page(_table(("statistic", "site", "axes", "meaning"), lines))
+    return _table(("statistic", "site", "axes", "meaning"), lines)
+
+
+def parts() -> str:
+    """The table of what studies are made of."""
+    found = []
+    for line in inspect.getsource(sinkjax.studies).splitlines():
+        if match := re.fullmatch(r"from sinkjax\.[\w.]+ import (\w+) as \1", line):
+            found.append((f"`{match[1]}`", _says(getattr(sinkjax.studies, match[1]))))
+    return _table(("name", "what it is"), found)
+
+
+def _says(value: Any) -> str:
+    """The first sentence of a docstring; of a constant, its value."""
+    if isinstance(value, str):
+        return f"`{value!r}`"
+    first = (inspect.getdoc(value) or "").split("\n\n")[0] if inspect.isfunction(value) or inspect.isclass(value) else ""
+    return " ".join(first.split()) or "A function of the results that gives a drawing"
 
 
 def _attributes(cls: type) -> dict[str, str]:
@@ -291,3 +321,8 @@ def _cell(text: str) -> str:
 
 def _page(*parts: str) -> str:
     return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    for path, text in kept_tables().items():
+        path.write_text(text, encoding="utf-8")

@@ -178,9 +178,10 @@ def limits_of_ranks(judgements: Sequence[Judgement]) -> str:
         return ""
     many = f"the {k} claims that rest on ranks" if k > 1 else "the claim that rests on a rank"
     least = [round(count / LEVEL) - 1 for count in (k, 2)]
+    two = any(sum(estimate.rank is not None for estimate in one.estimates) > 1 for one in judgements if one.ranked)
     return (
         f"With m controls no rank has a p below 1 / (m + 1), so that {many} cannot reach {100 * LEVEL:g} % by Holm with m below"
-        f" {least[0]}, and a rule of two ranks alone cannot be contradicted with m below {least[1]}."
+        f" {least[0]}{f', and a rule of two ranks alone cannot be contradicted with m below {least[1]}' * two}."
     )
 
 

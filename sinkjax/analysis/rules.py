@@ -234,7 +234,9 @@ def _decide(gaps: NDArray, value: Interval, results: Any, estimates: tuple[Estim
     clusters = None if value.clusters is None else value.clusters[: len(gaps)]
     units = independent(gaps, clusters)
     if units < FEWEST:
-        return undecided(f"{units} independent samples decide nothing, {FEWEST} are the fewest", *estimates)
+        return undecided(
+            f"{units} independent sample{'s' * (units != 1)} cannot decide: at least {FEWEST} are needed", *estimates
+        )
     return Outcome(*p_values(gaps, seed=results.config.seed, clusters=clusters), estimates)
 
 
@@ -245,7 +247,11 @@ def _ranked(quantity: Quantity, side: str, values: Callable[[Any], tuple[float, 
             return undecided(f"{found.name} has no controls", found)
         p, against = values(found.rank)
         few = 1 / (1 + found.rank.controls) > LEVEL
-        why = f"{found.rank.controls} controls decide nothing, 19 are the fewest" if few else ""
+        why = (
+            f"{found.rank.controls} control{'s' * (found.rank.controls != 1)} cannot decide: at least 19 are needed"
+            if few
+            else ""
+        )
         return Outcome(p, against, (found,), why, ranked=True)
 
     return Rule(f"{quantity.name} lies {side} those of its random controls (p = (1 + b) / (1 + m))", test)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from sinkjax import display
-from sinkjax.errors import MissingStatistic, SinkjaxError, unknown
+from sinkjax.errors import MissingStatistic, SinkjaxError
 
 if TYPE_CHECKING:
     import xarray
@@ -29,8 +29,10 @@ class Record(dict):
         self.dims = {name: tuple(axes) for name, axes in (dims or {}).items()}
 
     def __missing__(self, name: str) -> Any:
-        error = unknown("statistic", name, self, f"; ask for it with Probe({name}=True) before the run")
-        raise MissingStatistic(str(error))
+        held = ", ".join(map(str, self)) or "nothing"
+        raise MissingStatistic(
+            f"{name!r} was not measured; the record holds {held}; ask for it with Probe({name}=True) before the run"
+        )
 
     def _rows(self) -> list[tuple[str, str]]:
         return [(name, display.axes(array, self.dims.get(name, ()))) for name, array in self.items()]

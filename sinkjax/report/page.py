@@ -126,7 +126,7 @@ def _summary(section: Section) -> str:
     cells = [cell for _, line in shown.lines for cell in line]
     sampled = any(row.value.low is not None for row in section.rows)
     parts = [f"the mean and its 95 % interval over {section.over}" if sampled else "a number without an interval"]
-    parts += ["Δ, the difference from the first line"] * any(cell.effect for cell in cells)
+    parts += ["Δ, the effect, as a rule the difference from the first line"] * any(cell.effect for cell in cells)
     parts += ["its percentile among random controls (and how many these are)"] * any(cell.rank for cell in cells)
     return f"<h2>Summary</h2><p>In each cell: {'; '.join(parts)}.</p>{_table(shown, section.subject)}"
 

@@ -73,6 +73,6 @@ def chance(claims: Sequence[Judgement]) -> str:
     if not tested:
         return f"{level}; none of these was tested."
     return (
-        f"{level}: of the {tested} tested, {in_digits(expected_false(claims))} would be supported if none held, at most, on"
-        f" average and by chance. Holm's corrected p stands beside. {limits_of_ranks(claims)}"
+        f"{level}. If none of the {tested} tested held, chance would support {in_digits(expected_false(claims))} of them on"
+        f" average, at most. Holm's corrected p stands beside, and no verdict uses it. {limits_of_ranks(claims)}"
     ).rstrip()

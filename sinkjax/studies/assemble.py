@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sinkjax.analysis import intervals
 from sinkjax.analysis.claims import judge_all
 from sinkjax.analysis.estimates import present, sentence
+from sinkjax.config_files import documents
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
@@ -66,7 +67,10 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
 
 
 def _provenance(results: Results) -> Mapping[str, Any]:
-    return provenance(next(iter(results.stores.values())))
+    named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # what the store's own facts say
+    stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}
+    settings = ", ".join(f"{name} {documents.plain(value)}" for name, value in stated.items())
+    return {**provenance(next(iter(results.stores.values()))), "settings": settings}
 
 
 def _line(text: str) -> str:
@@ -82,9 +86,14 @@ def standard_notes(results: Results) -> list[str]:
         compared = any(len(results.conditions(sweep.name)) > 1 for sweep in results.mains)
         notes.append(
             f"Values are means with 95 % intervals over {' or '.join(map(str, prompts))} {results.over} ({_methods(results)})"
-            f"{'; effects are mean differences from the first line, paired by prompt' * compared}."
+            f"{'; effects (Δ) are mean differences from the first line, paired by prompt' * compared}."
         )
-    measures = (measure for sweep in results.mains for measure in sweep.measures(results.config))
+    measures = [measure for sweep in results.mains for measure in sweep.measures(results.config)]
+    notes += dict.fromkeys(
+        f"Effects on {measure.name} are differences from a baseline of its own, not from the first line."
+        for measure in measures
+        if measure.baseline is not None
+    )
     notes += dict.fromkeys(measure.note for measure in measures if measure.note)
     for sweep in results.mains:
         for control in sweep.controls:
@@ -94,7 +103,8 @@ def standard_notes(results: Results) -> list[str]:
                 each = f"{len(drawn)} different random edits" + (f" of {budgets} budgets" if budgets > 1 else "")
                 notes.append(
                     f"Controls: {each} on {results.size('prompt', control.name)} prompts, e.g. “{drawn[-1].label}”."
-                    " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts."
+                    " An effect's percentile: the share of the controls of its budget with a smaller effect on the same prompts,"
+                    " ties counted half."
                 )
     for name, data in results.stores.items():
         if name != NOOP and set(CELLS) <= set(data) and (labels := unchanged(data)):

@@ -45,7 +45,10 @@ def largest_elsewhere(position: int) -> Measure:
 
 
 def heads_on(data: xarray.Dataset) -> NDArray:
-    """Heads of all layers that sink on each key (`sinking_heads`), in per cent: float[edit, prompt, key]."""
+    """Heads of all layers that sink on each key, in per cent: float[edit, prompt, key].
+
+    data: with the statistic of `sinkjax.probes.statistics.sinking_heads(eps)`, which a probe asks for by `extra=`.
+    """
     return np.asarray(100 * data["sinking_heads"].mean("layer").values)
 
 

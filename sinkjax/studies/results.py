@@ -14,7 +14,7 @@ from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, one_of, unknown
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.report.figures.points import Point
 from sinkjax.studies import folder
@@ -114,7 +114,8 @@ class Results:
                 raise
             held = ", ".join(map(str, self[store].data_vars))
             raise SinkjaxError(
-                f"the measure {measure.name!r} lacks a statistic in the store {store!r}, which has {held}"
+                f"the measure {measure.name!r} needs {error}, for which the study's probe did not ask; the store {store!r} holds"
+                f" {held}"
             ) from error
 
     def read(self, values: NDArray, store: str = SWEEP, edited: bool = True) -> NDArray:
@@ -241,10 +242,12 @@ class Results:
         if x is None:
             sweeps = self.sweeps.items()
             places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
+            for label in labels:
+                one_of("condition of a figure", label, places)
             x = [places[label] for label in labels]
         rows = [self.row(measure, label) for label in labels]
         reference = self._baseline_row(measure, labels[0], baseline).value.mean if baseline else None
-        return Line(name, x, [row.effect if effect else row.value for row in rows], reference)
+        return Line(name, x, [row.effect if effect else row.value for row in rows], reference, baseline)
 
     def panel(
         self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any

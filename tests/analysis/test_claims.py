@@ -54,13 +54,13 @@ def test_an_empirical_claim_is_supported_contradicted_or_neither():
 def test_too_few_samples_decide_nothing_and_say_so():
     found = judge(Claim("It rises.", above(effect(9, n=7))), RESULTS)
     assert (found.verdict, found.p) == ("inconclusive", None)
-    assert found.reason == "7 independent samples decide nothing, 8 are the fewest"
+    assert found.reason == "7 independent samples cannot decide: at least 8 are needed"
 
 
 def test_too_few_controls_decide_nothing_and_say_so():
     rule = all_of(above(effect(9)), above_controls(effect(9, controls=18)))
     found = judge(Claim("It rises.", rule), RESULTS)
-    assert (found.verdict, found.reason) == ("inconclusive", "18 controls decide nothing, 19 are the fewest")
+    assert (found.verdict, found.reason) == ("inconclusive", "18 controls cannot decide: at least 19 are needed")
     rule = all_of(above(effect(9)), above_controls(effect(9, controls=19)))
     assert judge(Claim("It rises.", rule), RESULTS).p == pytest.approx(0.05)
 
@@ -75,7 +75,7 @@ def test_a_premise_that_is_not_shown_makes_a_claim_not_applicable():
 
 
 def test_a_premise_that_is_not_decided_leaves_the_claim_open():
-    for premise, why in ((effect(0.1), "that is not decided"), (effect(9, n=7), "7 independent samples decide nothing")):
+    for premise, why in ((effect(0.1), "that is not decided"), (effect(9, n=7), "7 independent samples cannot decide")):
         found = judge(Claim("Half of it stays.", above(effect(2)), given=above(premise)), RESULTS)
         assert (found.verdict, found.p) == ("inconclusive", None)
         assert why in found.reason
@@ -125,16 +125,20 @@ def test_what_ranks_can_reach_is_said_where_a_tested_claim_rests_on_one():
     one, two = (judge_all([plain, *[ranked] * count], RESULTS) for count in (1, 2))
     assert limits_of_ranks(one) == (
         "With m controls no rank has a p below 1 / (m + 1), so that the claim that rests on a rank cannot reach 5 % by Holm with"
-        " m below 19, and a rule of two ranks alone cannot be contradicted with m below 39."
+        " m below 19."
     )
-    assert "the 2 claims that rest on ranks cannot reach 5 % by Holm with m below 39," in limits_of_ranks(two)
+    pair = Claim("p", all_of(*(above_controls(effect(by, controls=20)) for by in (9, 8))))
+    assert limits_of_ranks(judge_all([pair], RESULTS)).endswith(
+        "with m below 19, and a rule of two ranks alone cannot be contradicted with m below 39."
+    )
+    assert "the 2 claims that rest on ranks cannot reach 5 % by Holm with m below 39." in limits_of_ranks(two)
     assert one[1].p_holm <= 0.05 < two[1].p_holm == two[2].p_holm  # with 20 controls
     enough = Claim("r", all_of(clear, above_controls(effect(9, controls=39))))
     assert judge_all([plain, enough, enough], RESULTS)[2].p_holm <= 0.05
     low = all_of(*(below_controls(effect(9, controls=38)),) * 2), all_of(*(below_controls(effect(9, controls=39)),) * 2)
     assert [judge(Claim("two ranks", rule), RESULTS).verdict for rule in low] == ["inconclusive", "contradicted"]
     assert limits_of_ranks(two) in chance(two)
-    assert chance(judge_all([plain], RESULTS)).endswith("Holm's corrected p stands beside.")
+    assert chance(judge_all([plain], RESULTS)).endswith("Holm's corrected p stands beside, and no verdict uses it.")
 
 
 def test_a_claim_as_csv_and_json():

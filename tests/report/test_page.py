@@ -107,7 +107,7 @@ def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
     text = page([section], "All")
     for words in (
         "<td>The &lt;sink&gt; moves.<small>Fig. 4</small></td>",
-        "of the 1 tested, 0.050 would be supported if none held",
+        "If none of the 1 tested held, chance would support 0.050 of them",
         "P = 0.01 (= 0.02 by Holm).",
         '<td class="supported">supported</td>',
         "73.9 % [72.0, 75.8] &amp; more",

@@ -39,12 +39,12 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
     assert cli.main(["plan", *arguments(example)]) == 0
     assert cli.main(["run", *arguments(example), "--out", str(out)]) == 0
     verdicts = {line["claim"]: line["verdict"] for line in csv.DictReader((out / "claims.csv").open())}
-    assert len(verdicts) == 2
+    assert len(verdicts) == 3
     assert set(verdicts.values()) <= {"supported", "contradicted", "inconclusive"}
     summary = [*csv.DictReader((out / "summary.csv").open())]
-    assert {line["edit"] for line in summary} == {"no edit", "layer 0", "layer 1", "layer 2"}
+    assert {line["edit"] for line in summary} == {"no edit", *(f"key 0 by {strength}" for strength in (1, 2, 4, 8))}
     assert {line["controls"] for line in summary} == {"0", "3"}
-    assert (out / "figures" / "sink-by-layer.png").is_file()
+    assert (out / "figures" / "sink-by-strength.png").is_file()
     (out / "report.html").unlink()
     assert cli.main(["report", str(out)]) == 0
     assert (out / "report.html").is_file()

@@ -22,9 +22,9 @@ GAMMA = 0.5
 
 @styled
 def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Sequence[str]) -> Figure:
-    """Attention of queries (down) to keys (across), one panel for each arm and layer, on one colour scale.
+    """Attention of queries (down) to keys (across), one panel for each run and layer, on one colour scale.
 
-    values: float[row, layer, query, key], averaged over heads. rows: the arms. layers: 0-based. tokens: text of each position;
+    values: float[row, layer, query, key], averaged over heads. rows: the runs. layers: 0-based. tokens: text of each position;
     as many as are to be drawn, at most those of `values`.
     """
     scale = _scale(values, len(tokens))
@@ -33,7 +33,7 @@ def maps(values: NDArray, rows: Sequence[str], layers: Sequence[int], tokens: Se
         for column, layer in enumerate(layers):
             panel = axes[row, column]
             image = _map(panel, values[row, column], scale, tokens)
-            panel.set_title(f"read at layer {layer}" if row == 0 else "")
+            panel.set_title(f"layer {layer}" if row == 0 else "")
         axes[row, 0].set_ylabel(f"{name}\nquery token")
     _name_axes(figure, axes, image)
     return figure

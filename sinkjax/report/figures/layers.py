@@ -21,17 +21,21 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 36  # characters of a title's line above one of three columns
 NARROW = 100  # of a logarithmic axis: its ends are less than this apart, and its ticks are plain numbers
+DASHED = (0, (4, 3))
 DECADES = 1e4  # the range of a logarithmic colour scale; what is smaller shares the darkest colour
 
 
 @dataclass(frozen=True)
 class Line:
-    """A series over x with an interval at each point. reference: the value without an edit, drawn dashed, or None."""
+    """A series over x with an interval at each point. reference: the value of what it is compared with, drawn dashed, or None.
+    compared: the name of that in the legend.
+    """
 
     name: str
     x: Sequence[float]
     values: Sequence[Interval]
     reference: float | None = None
+    compared: str = "no edit"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def lines(grid: Sequence[Sequence[Panel]], xlabel: str, legend_above: bool = Fal
             _near_the_means(axes[row, 0], entries)
             _whole_decade(axes[row, 0])
         axes[row, 0].set_ylabel(entries[0].ylabel)
+        for name in dict.fromkeys(line.compared for panel in entries for line in panel.lines if line.reference is not None):
+            axes[row, 0].plot([], [], color="#555555", linestyle=DASHED, linewidth=1, label=name)
         if not legend_above:
             axes[row, 0].legend(loc="best")
     if legend_above:
@@ -118,7 +124,7 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
         axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(line.x, mean, color=colour, marker=marker, label=line.name)
         if line.reference is not None:
-            axes.axhline(line.reference, color=colour, linestyle=(0, (4, 3)), linewidth=1)
+            axes.axhline(line.reference, color=colour, linestyle=DASHED, linewidth=1)
     if panel.log:
         axes.set_yscale("log")
     elif panel.signed:
@@ -151,9 +157,9 @@ def received(values: Mapping[str, Mapping[str, NDArray]], xlabel: str) -> Figure
 
 @styled
 def activations(values: NDArray, titles: Sequence[str]) -> Figure:
-    """Largest |h| by position (across) and depth (up), one panel for each arm, on one logarithmic colour scale.
+    """Largest |h| by position (across) and depth (up), one panel for each run, on one logarithmic colour scale.
 
-    values: float[arm, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
+    values: float[run, depth, position], positive. Depth 0 is the embedding, depth l + 1 the stream after block l.
     """
     from matplotlib import colormaps
     from matplotlib.colors import LogNorm

@@ -180,7 +180,7 @@ def test_a_claim_is_judged_by_the_difference_of_its_rows_seed_by_seed(eight):
 
 def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
     few = judged(eight, more="a", less="b")
-    assert (few.verdict, few.reason) == ("inconclusive", "7 independent samples decide nothing, 8 are the fewest")
+    assert (few.verdict, few.reason) == ("inconclusive", "7 independent samples cannot decide: at least 8 are needed")
     absent = judged(eight, more="a", less="c")
     assert (absent.verdict, absent.reason) == ("not applicable", "there are no trained runs of row c")
 
@@ -196,7 +196,7 @@ def test_a_claim_on_what_prevents_a_sink_applies_only_where_there_is_one(eight):
     assert judged(eight, more=10, less="a", sinks="a").verdict == "contradicted"
     found = judged(eight | {"a": eight["d"]}, more=10, less="d", sinks="b")
     assert found.verdict == "inconclusive"
-    assert "7 independent samples decide nothing" in found.reason
+    assert "7 independent samples cannot decide" in found.reason
 
 
 def test_what_prevents_a_sink_leaves_less_than_half_of_it_seed_by_seed(eight):
