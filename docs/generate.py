@@ -28,6 +28,7 @@ from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN
+from sinkjax.report.models import SEPARATORS, separators
 from sinkjax.studies import config as shared
 from sinkjax.studies.registry import choose, declared, find
 
@@ -89,7 +90,12 @@ def write_all(folder: Path) -> None:
 
 def kept_tables() -> dict[Path, str]:
     """The pages of the repository with a table of what is in the code, as they should be."""
-    made = {"reference/sites": sites, "reference/statistics": statistics, "add-a-study": parts}
+    made = {
+        "reference/sites": sites,
+        "reference/statistics": statistics,
+        "reference/architectures": documents,
+        "add-a-study": parts,
+    }
     pages = {DOCS / f"{name}.md": table() for name, table in made.items()}
     marked = re.compile(r"(?<=<!-- made by docs/generate.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
     return {path: marked.sub(lambda _, table=table: table, path.read_text(encoding="utf-8")) for path, table in pages.items()}
@@ -136,6 +142,13 @@ def statistics() -> str:
     lines = [(f"`{name}`", entry.site.name, ", ".join(entry.dims), says[name]) for name, entry in BUILT_IN.items()]
     lines.append(("`nll`", "", "prompt, position", says["nll"]))
     return _table(("statistic", "site", "axes", "meaning"), lines)
+
+
+def documents() -> str:
+    """The table of what separated documents in each family's pretraining."""
+    return _table(
+        SEPARATORS, [(f"`{name}`", f"`{token}`" if token != "not known" else token, *more) for name, token, *more in separators()]
+    )
 
 
 def parts() -> str:

@@ -63,6 +63,21 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Separator:
+    """What stood between documents in pretraining, as papers, model cards or maintainers say; nothing here reads it.
+
+    Attributes:
+        token: Its text.
+        in_front: Whether the model learned from documents with it in front; None where that is not public or not known here.
+        note: More of it.
+    """
+
+    token: str
+    in_front: bool | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Family:
     """One model type.
 
@@ -79,6 +94,7 @@ class Family:
         prefix: What the names in `tensors` begin with, and do not in files that were saved without the head.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
         buffers: Patterns of tensors that follow from the config.
+        separator: Of documents in pretraining; None where it is not public or not known here.
         published: Short name -> released model.
     """
 
@@ -92,6 +108,7 @@ class Family:
     prefix: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+    separator: Separator | None = None
     published: Mapping[str, Published] = field(default_factory=dict)
 
     def names(self, config: Config) -> Table:

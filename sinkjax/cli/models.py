@@ -18,6 +18,8 @@ class ModelsOptions:
 
     source: tyro.conf.Positional[str | None] = None
     """preset, folder, hub id or .gguf file"""
+    verbose: bool = False
+    """whether to list what separated documents in each family's pretraining, so that you can choose `bos`"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def models(arguments: Sequence[str]) -> None:
     options = read(ModelsOptions, arguments, "models")
     from sinkjax.report.models import show_model, show_models
 
-    show_models() if options.source is None else show_model(options.source)
+    show_models(options.verbose) if options.source is None else show_model(options.source)
 
 
 def sites(arguments: Sequence[str]) -> None:

@@ -22,8 +22,11 @@ from sinkjax.report.terminal import in_words, show
 from sinkjax.transformer.forward import forward
 
 
-def show_models() -> None:
-    """Print the presets and whether they are installed, the models in this package, the names of hub ids, and the families."""
+def show_models(verbose: bool = False) -> None:
+    """Print the presets and whether they are installed, the models in this package, the names of hub ids, and the families.
+
+    verbose: whether to print of each family what separated documents in pretraining.
+    """
     lines = [(name, preset.title, preset.requirement, _installed(name)) for name, preset in PRESETS.items()]
     show("presets", ("model", "what it is", "package", "state"), lines)
     own = [
@@ -34,7 +37,22 @@ def show_models() -> None:
         show("trained by sinkjax, in this package", ("model", "parameters", "size"), own)
     known = [(name, entry.hub, f"{_count(name):,}") for name, entry in architectures().items()]
     show("on the hub, planned without it", ("model", "hub id", "parameters"), known)
+    if verbose:
+        caption = "to our knowledge, from papers, model cards and maintainers; what stands in front of a prompt is up to `bos`"
+        show("families: what stood between documents in pretraining", SEPARATORS, separators(), caption)
     print(f"families: {', '.join(families())} (model_type of a Hugging Face folder or hub id, or a .gguf file of one)")
+
+
+SEPARATORS = ("family", "token", "in front of documents", "remarks")
+
+
+def separators() -> list[tuple[str, str, str, str]]:
+    """A line for each family, as SEPARATORS names them."""
+    words = {True: "yes", False: "no", None: "not known"}
+    known = [(name, family.separator) for name, family in families().items()]
+    return [
+        (name, one.token, words[one.in_front], one.note) if one else (name, "not known", "not known", "") for name, one in known
+    ]
 
 
 def show_model(source: str) -> None:

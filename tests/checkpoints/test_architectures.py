@@ -10,6 +10,7 @@ import pytest
 
 import sinkjax
 from sinkjax.checkpoints.architectures import architectures
+from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.cli import main as cli
 from sinkjax.errors import SinkjaxError
@@ -149,3 +150,14 @@ def test_a_short_name_can_have_random_weights_without_a_network():
     assert (checkpoint.source["kind"], checkpoint.initializer_range, checkpoint.tokenizer) == ("untrained", 0.02, None)
     shapes = jax.eval_shape(lambda: params.init(checkpoint.config, 0, "bfloat16", 0.02))
     params.check(shapes, checkpoint.config)
+
+
+def test_models_says_what_separated_documents_in_each_family(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["models", "--verbose"]) == 0
+    lines = capsys.readouterr().out.split("what stood between documents")[1].splitlines()
+    said = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
+    assert {*families()} <= {*said}
+    assert said["gpt_neox"][:2] == ["<|endoftext|>", "no"]
+    assert said["gemma2"][:2] == ["<bos>", "yes"]
+    assert said["gpt_oss"][:4] == ["not", "known", "not", "known"]

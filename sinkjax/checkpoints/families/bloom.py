@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, layer_norm, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.positions import PowerAlibi
 
@@ -60,6 +60,7 @@ FAMILY = Family(
     ),
     fixed={"apply_residual_connection_post_layernorm": False},
     prefix="transformer.",
+    separator=Separator("</s>", in_front=False, note="after each document"),
     published={
         "bloom-560m": published("560m", 1024, 24, 16),
         "bloom-1b1": published("1b1", 1536, 24, 16),

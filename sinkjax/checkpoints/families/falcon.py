@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, even_head_dim, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, even_head_dim, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -80,6 +80,7 @@ FAMILY = Family(
     spelled={"n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
     fixed={"apply_residual_connection_post_layernorm": False},
     prefix="transformer.",
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     published={
         "falcon-7b": Published(
             "tiiuae/falcon-7b",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import ACTIVATIONS, Family, Published, biases, decoder, rotary, sizes
+from sinkjax.checkpoints.family import ACTIVATIONS, Family, Published, Separator, biases, decoder, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import OffsetRMSNorm
@@ -38,6 +38,7 @@ FAMILY = Family(
     names.LLAMA,
     defaults=DEFAULTS,
     fixed={"use_bidirectional_attention": False, "hidden_activation": "gelu_pytorch_tanh"},
+    separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     published={
         "gemma-2b": Published(
             "google/gemma-2b", VALUES | decoder(2048, 16384, 18, 8, 1, 256000, 8192, head_dim=256, hidden_act="gelu")

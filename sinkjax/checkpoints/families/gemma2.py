@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES, common
-from sinkjax.checkpoints.family import Family, Published, decoder, rotary, window, windows
+from sinkjax.checkpoints.family import Family, Published, Separator, decoder, rotary, window, windows
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.model.config import Caps
 
@@ -48,6 +48,7 @@ FAMILY = Family(
     defaults=DEFAULTS,
     inert=frozenset({"cache_implementation", "sliding_window_size"}),
     fixed=FIXED,
+    separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     published={
         "gemma2-2b": published("2b", 2304, 9216, 26, 8, 4, head_dim=256, scalar=256),
         "gemma2-9b": published("9b", 3584, 14336, 42, 16, 8, head_dim=256, scalar=256),

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import gemma2
 from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES
-from sinkjax.checkpoints.family import Family, Published, decoder, window, windows
+from sinkjax.checkpoints.family import Family, Published, Separator, decoder, window, windows
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.hf_rope import rope_of
 from sinkjax.model.rotary import LayerRopes
@@ -57,5 +57,6 @@ FAMILY = Family(
     defaults=DEFAULTS | {"sliding_window_pattern": always(6), "rope_theta": always(1e6), "rope_local_base_freq": always(10000.0)},
     inert=frozenset({"cache_implementation", "_sliding_window_pattern"}),
     fixed=gemma2.FIXED,
+    separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     published={"gemma3-270m": published("270m", 640, 2048, 18, 4, 1), "gemma3-1b": published("1b", 1152, 6912, 26, 4, 1)},
 )

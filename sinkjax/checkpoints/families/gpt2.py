@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, layer_norm, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.positions import Learned
 
@@ -71,6 +71,7 @@ FAMILY = Family(
     ),
     prefix="transformer.",
     buffers=("*.attn.bias", "*.attn.masked_bias"),
+    separator=Separator("<|endoftext|>", in_front=False, note="between documents"),
     published={
         "gpt2": published("openai-community/gpt2", 12, 12, 768),
         "gpt2-medium": published("openai-community/gpt2-medium", 24, 16, 1024),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 
 TENSORS = {
@@ -64,6 +64,7 @@ FAMILY = Family(
     prefix="gpt_neox.",
     aliases={"embed_out.weight": "lm_head.weight"},
     buffers=("*.attention.bias", "*.attention.masked_bias"),
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     published={
         "pythia-14m": published("EleutherAI/pythia-14m", 128, 512, 6, 4, 50304),
         "pythia-31m": published("EleutherAI/pythia-31m", 256, 1024, 6, 8, 50304),

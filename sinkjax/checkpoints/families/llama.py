@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
     Published,
+    Separator,
     as_many_as_heads,
     biases,
     decoder,
@@ -47,6 +48,9 @@ FAMILY = Family(
         "attention_bias": always(False),
         "mlp_bias": always(False),
     },
+    separator=Separator(
+        "<s> or <|begin_of_text|>", in_front=True, note="Llama 1 to 3, TinyLlama; SmolLM2: <|endoftext|>, not in front"
+    ),
     published={
         "llama-2-7b": Published("meta-llama/Llama-2-7b-hf", VALUES | decoder(4096, 11008, 32, 32, 32, 32000, 4096)),
         "llama-3.2-3b": Published(

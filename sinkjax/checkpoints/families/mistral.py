@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import VALUES
-from sinkjax.checkpoints.family import Family, Published, decoder, even_head_dim, rms_norm, rotary, sizes, window
+from sinkjax.checkpoints.family import Family, Published, Separator, decoder, even_head_dim, rms_norm, rotary, sizes, window
 from sinkjax.checkpoints.fields import Fields
 
 
@@ -21,6 +21,7 @@ FAMILY = Family(
     read,
     names.LLAMA,
     defaults={"head_dim": even_head_dim},
+    separator=Separator("<s>", note="its tokenizer puts it in front"),
     published={
         "mistral-7b": Published(
             "mistralai/Mistral-7B-v0.1",

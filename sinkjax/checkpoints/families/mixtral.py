@@ -6,7 +6,17 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import VALUES
-from sinkjax.checkpoints.family import Family, Published, decoder, even_head_dim, optional_window, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import (
+    Family,
+    Published,
+    Separator,
+    decoder,
+    even_head_dim,
+    optional_window,
+    rms_norm,
+    rotary,
+    sizes,
+)
 from sinkjax.checkpoints.fields import Fields
 from sinkjax.model.experts import Experts
 
@@ -37,6 +47,7 @@ FAMILY = Family(
     TENSORS,
     defaults={"head_dim": even_head_dim},
     inert=frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"}),
+    separator=Separator("<s>", note="its tokenizer puts it in front"),
     published={
         "mixtral-8x7b": published("8x7B", 4096, 14336, 32, 32, 8, 32000, 32768),
         "mixtral-8x22b": published("8x22B", 6144, 16384, 56, 48, 8, 32000, 65536),

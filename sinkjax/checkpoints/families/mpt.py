@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import INERT, Family, Published, layer_norm, sizes
+from sinkjax.checkpoints.family import INERT, Family, Published, Separator, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.positions import PowerAlibi
 
@@ -64,5 +64,6 @@ FAMILY = Family(
     ),
     fixed={"embedding_fraction": 1.0, "logit_scale": None, "no_bias": True},
     prefix="transformer.",
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     published={"mpt-7b": published("7b", 4096, 32, 32, 2048), "mpt-30b": published("30b", 7168, 64, 48, 8192)},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.norms import LayerNorm
 
@@ -31,6 +31,7 @@ FAMILY = Family(
         "attention_bias": always(False),
         "tie_word_embeddings": always(False),
     },
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     published={
         "olmo-1b": Published(
             "allenai/OLMo-1B-hf", VALUES | decoder(2048, 8192, 16, 16, 16, 50304, 2048, tie_word_embeddings=True)

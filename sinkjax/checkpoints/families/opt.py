@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Learned
@@ -69,6 +69,7 @@ FAMILY = Family(
     inert=frozenset({"activation_dropout", "dropout", "init_std", "layerdrop"}),
     fixed={"_remove_final_layer_norm": False},
     prefix="model.",
+    separator=Separator("</s>", note="its tokenizer puts it in front"),
     published={
         "opt-125m": published("125m", 768, 12, 12),
         "opt-350m": published("350m", 1024, 24, 16, word_embed_proj_dim=512, do_layer_norm_before=False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 
 TENSORS = names.LLAMA | names.modules(
@@ -39,6 +39,7 @@ FAMILY = Family(
         "rope_theta": always(10000.0),
         "tie_word_embeddings": always(False),
     },
+    separator=Separator("<|endoftext|>"),
     published={
         "phi-1": Published("microsoft/phi-1", VALUES | decoder(2048, 8192, 24, 32, 32, 51200, 2048, partial_rotary_factor=0.5)),
         "phi-1.5": Published(

@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
     Published,
+    Separator,
     as_many_as_heads,
     decoder,
     optional_window,
@@ -44,6 +45,7 @@ FAMILY = Family(
         "tie_word_embeddings": always(False),
     },
     inert=frozenset({"attention_bias", "original_max_position_embeddings"}),
+    separator=Separator("<|endoftext|>"),
     published={
         "phi-3-mini-4k": Published(
             "microsoft/Phi-3-mini-4k-instruct", VALUES | decoder(3072, 8192, 32, 32, 32, 32064, 4096, sliding_window=2047)

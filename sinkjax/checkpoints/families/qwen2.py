@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
     Published,
+    Separator,
     biases,
     decoder,
     even_head_dim,
@@ -41,6 +42,7 @@ FAMILY = Family(
     read,
     names.LLAMA,
     defaults={"head_dim": even_head_dim, "use_sliding_window": always(False)},
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
     published={
         "qwen2.5-0.5b": Published(
             "Qwen/Qwen2.5-0.5B", VALUES | decoder(896, 4864, 24, 14, 2, 151936, 32768, tie_word_embeddings=True)

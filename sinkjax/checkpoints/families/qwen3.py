@@ -6,7 +6,7 @@ from typing import Any
 
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.qwen2 import VALUES, late_windows
-from sinkjax.checkpoints.family import Family, Published, biases, decoder, rms_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 
 TENSORS = names.LLAMA | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
@@ -35,6 +35,7 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults={"use_sliding_window": always(False), "attention_bias": always(False)},
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
     published={
         "qwen3-0.6b": published("0.6B", 1024, 3072, 28, 16, 8, tied=True),
         "qwen3-1.7b": published("1.7B", 2048, 6144, 28, 16, 8, tied=True),

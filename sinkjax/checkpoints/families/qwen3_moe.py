@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import qwen3
 from sinkjax.checkpoints.families.qwen2 import VALUES
-from sinkjax.checkpoints.family import Family, Published, decoder, optional_window, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, decoder, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.experts import Experts
 
@@ -45,6 +45,7 @@ FAMILY = Family(
     spelled={"num_local_experts": "num_experts"},
     inert=frozenset({"output_router_logits", "router_aux_loss_coef"}),
     fixed={"decoder_sparse_step": 1, "mlp_only_layers": []},
+    separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
     published={
         "qwen3-30b-a3b": published("30B-A3B", 2048, 6144, 48, 32, 4, width=768),
         "qwen3-235b-a22b": published("235B-A22B", 4096, 12288, 94, 64, 4, width=1536),

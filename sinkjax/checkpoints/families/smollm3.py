@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import (
     Family,
     Published,
+    Separator,
     biases,
     decoder,
     optional_window,
@@ -55,6 +56,7 @@ FAMILY = Family(
         "no_rope_layer_interval": always(4),
     },
     inert=frozenset({"max_window_layers"}),
+    separator=Separator("<|end_of_text|>", in_front=False, note="after each document"),
     published={
         "smollm3-3b": Published(
             "HuggingFaceTB/SmolLM3-3B-Base", VALUES | decoder(2048, 11008, 36, 16, 4, 128256, 65536, rope_theta=5e6)

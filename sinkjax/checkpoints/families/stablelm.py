@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, decoder, layer_norm, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.model.norms import EachHead, LayerNorm
 
@@ -36,6 +36,7 @@ FAMILY = Family(
         "use_qkv_bias": always(False),
         "rope_theta": always(10000.0),
     },
+    separator=Separator("<|endoftext|>"),
     published={
         "stablelm-3b": Published("stabilityai/stablelm-3b-4e1t", VALUES | decoder(2560, 6912, 32, 32, 32, 50304, 4096)),
         "stablelm-2-1.6b": Published(

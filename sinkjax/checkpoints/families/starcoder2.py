@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, decoder, layer_norm, optional_window, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, layer_norm, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 
 TENSORS = names.LLAMA | names.modules(up="model.layers.{}.mlp.c_fc", down="model.layers.{}.mlp.c_proj")
@@ -35,6 +35,7 @@ FAMILY = Family(
         | {"scale_attention_softmax_in_fp32", "scale_attn_weights"}
     ),
     fixed={"mlp_type": "default", "norm_type": "layer_norm"},
+    separator=Separator("<|endoftext|>", in_front=False, note="between files"),
     published={
         "starcoder2-3b": published("3b", 3072, 12288, 30, 24, 2, theta=999999.4420358813),
         "starcoder2-7b": published("7b", 4608, 18432, 32, 36, 4, theta=1000000.0),
