@@ -147,7 +147,8 @@ def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[
 
         def again(rows: np.ndarray, position: int) -> jax.Array:
             lengths = jnp.full(len(rows), position)
-            return run(model.params, jnp.asarray(rows), lengths, edits, spec=spec).logits[:, position - 1]
+            logits: jax.Array = run(model.params, jnp.asarray(rows), lengths, edits, spec=spec).logits
+            return logits[:, position - 1]
 
         return again
 
@@ -157,6 +158,7 @@ def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[
     def further(rows: np.ndarray, position: int) -> jax.Array:
         nonlocal kept, done
         new = jnp.asarray(rows[:, done:position])
+        logits: jax.Array
         logits, kept = go_on(model.params, new, done, kept, edits, spec=spec, total=total)
         done = position
         return logits
@@ -177,14 +179,14 @@ def _ids(model: Model, prompt: str | Sequence[int], bos: str | int) -> list[int]
         raise SinkjaxError("this model has no vocabulary, so there are no tokens to generate")
     if isinstance(prompt, str):
         tokens, lengths = encode(model, [prompt], bos=bos, length=model.config.context)
-        return tokens[0, : lengths[0]].tolist()
+        return list(map(int, tokens[0, : lengths[0]]))
     ids = np.asarray(as_array("the prompt", prompt))
     if ids.size == 0:
         raise SinkjaxError("the prompt is empty: at least one token is needed")
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise SinkjaxError(f"the prompt must be a text or int [T], not {ids.dtype} {ids.shape}")
     refuse_outside(ids[None], model.config.vocab_size)
-    return ids.tolist()
+    return list(map(int, ids))
 
 
 def _text(model: Model, start: list[int], found: list[int]) -> str:

@@ -45,8 +45,8 @@ class Interval:
     level: float
     method: str
     note: str = ""
-    samples: NDArray | None = field(default=None, repr=False, compare=False)
-    clusters: NDArray | None = field(default=None, repr=False, compare=False)
+    samples: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    clusters: NDArray[Any] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         mean = "" if self.mean is None else f"{self.mean:.4g}"
@@ -79,7 +79,7 @@ class Intervals:
     note: NDArray[np.str_]
     samples: NDArray[np.float64]
     level: float
-    clusters: NDArray | None = None
+    clusters: NDArray[Any] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,7 +146,8 @@ def interval(
     values = np.asarray(values)
     if values.ndim != 1:
         raise SinkjaxError(f"interval takes one row of samples, not an array of shape {values.shape}; intervals takes a table")
-    return intervals(values[None], level=level, resamples=resamples, seed=seed, clusters=clusters)[0]
+    found: Interval = intervals(values[None], level=level, resamples=resamples, seed=seed, clusters=clusters)[0]
+    return found
 
 
 def intervals(
@@ -239,7 +240,7 @@ def paired_differences(
     return intervals(differences, axis, level=level, resamples=resamples, seed=seed, clusters=clusters)
 
 
-def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) -> NDArray[np.float64]:
+def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLike]) -> NDArray[np.float64]:
     """Jackknife pseudo-values of a function of means, one for each sample, so that `interval` gives the function's interval.
 
     For smooth functions (Tukey 1958).
@@ -259,10 +260,11 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray], ArrayLike]) 
     if n < 2 or not np.isfinite(values).all():
         raise SinkjaxError("pseudo-values need at least 2 samples, all finite")
     total = values.sum(0)
-    return n * np.asarray(statistic(total / n)) - (n - 1) * np.asarray(statistic((total - values) / (n - 1)))
+    of_all, of_others = (np.asarray(statistic(means), np.float64) for means in (total / n, (total - values) / (n - 1)))
+    return np.asarray(n * of_all - (n - 1) * of_others)
 
 
-def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray | None:
+def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
     """The clusters as an array; None where no two samples share one."""
     if clusters is None:
         return None
@@ -272,19 +274,19 @@ def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray | None:
     return None if len(np.unique(found)) == n else found
 
 
-def standard_error(rows: NDArray, clusters: NDArray | None) -> NDArray:
+def standard_error(rows: NDArray[Any], clusters: NDArray[Any] | None) -> NDArray[Any]:
     """Standard errors of the means of float[row, n]: float[row]."""
     n = rows.shape[1]
     centred = rows - rows.mean(-1, keepdims=True)
     if clusters is None:
-        return np.sqrt((centred**2).sum(-1) / (n * (n - 1)))
+        return np.asarray(np.sqrt((centred**2).sum(-1) / (n * (n - 1))))
     _, members = np.unique(clusters, return_inverse=True)
     sums = centred @ np.eye(members.max() + 1)[members]
     G = sums.shape[1]
-    return np.sqrt(G / (G - 1) * (sums**2).sum(-1)) / n
+    return np.asarray(np.sqrt(G / (G - 1) * (sums**2).sum(-1)) / n)
 
 
-def _student(rows: NDArray, level: float, clusters: NDArray | None) -> tuple[NDArray, NDArray, str]:
+def _student(rows: NDArray[Any], level: float, clusters: NDArray[Any] | None) -> tuple[NDArray[Any], NDArray[Any], str]:
     """Low and high ends of float[row, n], and the method."""
     from scipy.stats import t
 
@@ -293,7 +295,9 @@ def _student(rows: NDArray, level: float, clusters: NDArray | None) -> tuple[NDA
     return means - half, means + half, "t" if clusters is None else "clustered t"
 
 
-def _intervals_of(rows: NDArray, level: float, resamples: int, seed: int, clusters: NDArray | None) -> dict[str, ArrayLike]:
+def _intervals_of(
+    rows: NDArray[Any], level: float, resamples: int, seed: int, clusters: NDArray[Any] | None
+) -> dict[str, ArrayLike]:
     """Columns of `Intervals` for float[row, n], all finite."""
     n = rows.shape[1]
     if n == 0:
@@ -311,7 +315,7 @@ def _intervals_of(rows: NDArray, level: float, resamples: int, seed: int, cluste
     return {"mean": mean, "low": low, "high": high, "method": method, "note": np.where(constant, "no spread", "")}
 
 
-def _bootstrap(rows: NDArray, level: float, resamples: int, seed: int) -> tuple[NDArray, NDArray, NDArray]:
+def _bootstrap(rows: NDArray[Any], level: float, resamples: int, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Low and high ends and methods of float[row, n]; every row sees the same resamples, those of (seed, "bootstrap")."""
     from scipy.stats import DegenerateDataWarning, bootstrap
 

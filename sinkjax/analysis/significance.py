@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,7 +56,7 @@ def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = 
     return float(min(1.0, 2 * upper)), float(min(1.0, 2 * (1 - upper)))
 
 
-def _two_valued(gaps: NDArray) -> tuple[float, float]:
+def _two_valued(gaps: NDArray[Any]) -> tuple[float, float]:
     """The exact binomial test of samples with two values, such as shares of yes and no: as `p_values`."""
     from scipy.stats import binom
 

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 
 @jax.tree_util.register_pytree_with_keys_class
-class Record(dict):
+class Record(dict[str, Any]):
     """Statistic name -> array. Asking for one that was not measured is an error that says how to ask for it.
 
     dims: statistic name -> the names of its axes, e.g. ("prompt", "layer", "head", "key"); a static part of the pytree.
     """
 
-    def __init__(self, values: Mapping[str, Any] | Iterable = (), dims: Mapping[str, tuple[str, ...]] | None = None):
+    def __init__(
+        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), dims: Mapping[str, tuple[str, ...]] | None = None
+    ):
         super().__init__(values)
         self.dims = {name: tuple(axes) for name, axes in (dims or {}).items()}
 
@@ -69,12 +71,12 @@ class Record(dict):
 
         return maps_of({"record": self} if after is None else {"before": self, "after": after}, tokens, prompt, layers=layers)
 
-    def tree_flatten_with_keys(self) -> tuple[tuple, tuple]:
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         names = tuple(sorted(self))
         return tuple((jax.tree_util.DictKey(name), self[name]) for name in names), (names, tuple(sorted(self.dims.items())))
 
     @classmethod
-    def tree_unflatten(cls, static: tuple, values: Iterable[Any]) -> Record:
+    def tree_unflatten(cls, static: tuple[Any, ...], values: Iterable[Any]) -> Record:
         names, dims = static
         return cls(zip(names, values, strict=True), dict(dims))
 

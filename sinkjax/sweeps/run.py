@@ -42,7 +42,7 @@ def sweep(
     edits: Sequence[Edit],
     probe: Probe = Probe(attention_received=True),
     lengths: Any = None,
-    labels: Mapping[str, Sequence] | None = None,
+    labels: Mapping[str, Sequence[Any]] | None = None,
     out: str | Path | None = None,
     *,
     memory: int | None = None,

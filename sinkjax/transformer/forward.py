@@ -100,7 +100,8 @@ def forward(
     resolved = resolve(edits, config, known_lengths, tokens.shape[1])
     if attention_impl == "fused":
         check_fused(config, bool(resolved), probe)
-    return run(params, tokens, lengths, resolved, spec=spec)
+    out: Output = run(params, tokens, lengths, resolved, spec=spec)
+    return out
 
 
 @partial(jax.jit, static_argnames="spec")
@@ -141,7 +142,7 @@ def embed(
     spec: ForwardSpec,
     first: jax.Array | int = 0,
     total: int | None = None,
-) -> tuple[jax.Array, dict]:
+) -> tuple[jax.Array, dict[str, Any]]:
     """The residual stream at depth 0, [B, T, d], and what was measured there. first, total: as for `positions.add_vectors`."""
     vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here, where every jitted caller passes
     chex.assert_shape(tokens, (None, None, *vectors))
@@ -156,7 +157,8 @@ def embed(
 
 def embedding(params: Params, tokens: jax.Array, spec: ForwardSpec) -> jax.Array:
     """The embedding's rows as they enter the residual stream, [B, T, d]."""
-    rows, factor = params["embed"][tokens], spec.config.multipliers.embedding
+    rows: jax.Array = params["embed"][tokens]
+    factor = spec.config.multipliers.embedding
     if spec.config.embed_width is not None:
         rows = project(rows, params["embed_in"], spec.precision)
     return rows if factor == 1 else rows * jnp.asarray(factor, rows.dtype)

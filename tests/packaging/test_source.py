@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import sinkjax
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = sorted((ROOT / "sinkjax").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
@@ -106,3 +108,12 @@ def test_no_package_registry_and_no_path_of_one_machine_is_written_down():
         if match
     }
     assert not hits
+
+
+def test_types_are_strict_where_public_names_are():
+    """mypy's rules for each module that `sinkjax` gives names from; `make types` applies them."""
+    import tomllib
+
+    overrides = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]["overrides"]
+    (strict,) = (entry["module"] for entry in overrides if entry.get("disallow_any_generics"))
+    assert strict == sorted({*sinkjax._HOME, *(f"sinkjax.analysis.{name}" for name in sinkjax._SUBMODULES)})
