@@ -35,18 +35,20 @@ def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int,
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with interruption.held(), Progress(*columns, console=console, disable=not (show and console.is_terminal)) as shown:
-        task = shown.add_task(name, total=total, completed=done, rate="")
+    drawn = Progress(*columns, console=console) if show and console.is_terminal else None  # rich 13 prints where it is disabled
+    with interruption.held(), drawn or contextlib.nullcontext():
+        task = None if drawn is None else drawn.add_task(name, total=total, completed=done, rate="")
         said = time.monotonic()
 
         def advance(count: int, rate: str) -> None:
-            nonlocal said
+            nonlocal said, done
             interruption.check()
-            shown.advance(task, count)
-            shown.update(task, rate=rate)
-            if show and not console.is_terminal and time.monotonic() - said > QUIET:
+            done += count
+            if drawn is not None and task is not None:
+                drawn.update(task, completed=done, rate=rate)
+            elif show and time.monotonic() - said > QUIET:
                 said = time.monotonic()
-                print(f"{name}: {shown.tasks[0].completed:.0f} of {total}, {rate}", file=sys.stderr, flush=True)
+                print(f"{name}: {done} of {total}, {rate}", file=sys.stderr, flush=True)
 
         yield advance
 

@@ -52,8 +52,10 @@ if count > 1:  # all begin together
     sync_global_devices("begin")
 sinkjax.sweep(MODEL, TOKENS, EDITS, probe=PROBE, out=out, progress=False)
 print("computed", computed, flush=True)
+if count > 1 and not stop:
+    jax.distributed.shutdown()  # which waits for the others: a process that is joined to one that has ended is ended too
 import os
-os._exit(0)  # a process that is joined to a dead one would be ended by it
+os._exit(0)  # where another one was killed, there is nobody to wait for
 """
 
 
