@@ -28,10 +28,21 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedOptions:
-    """What a command plans its sweeps with."""
+    """What a command plans: its sweeps' memory, and the models of a study that is not on one."""
 
     memory: float | None = None
     """gigabytes of a device's memory that a sweep may plan with; by default what it has"""
+    checkpoints: Path | None = None
+    """a study on every model below this folder, such as those that a training kept, instead of on `model`"""
+    models: tuple[str, ...] = ()
+    """a study on each of these models instead"""
+    revisions: tuple[str, ...] = ()
+    """a study on each of these branches, tags or commits of `model`, a hub id"""
+
+    @property
+    def several(self) -> bool:
+        """Whether a study is asked of several models."""
+        return bool(self.checkpoints or self.models or self.revisions)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from sinkjax.backend import start_jax
 from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
 from sinkjax.cli.options import read
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.studies.registry import SERIES, choose
+from sinkjax.studies.registry import SERIES, Chosen, as_series, choose
 
 C = TypeVar("C")
 
@@ -36,14 +36,10 @@ def plan(arguments: Sequence[str]) -> None:
     if any(argument.partition("=")[0] == "--out" for argument in rest):
         raise SinkjaxError("sinkjax plan writes nothing, so it takes no --out")
     chosen = choose(name)
-    if chosen.experiment == SERIES:
-        raise SinkjaxError(
-            f"{name} runs one study on many models; plan it on one: sinkjax plan {chosen.config.study} --model NAME"
-        )
     options = read(over(PlanOptions, PlanWithDevicesOptions, chosen), rest, f"plan {name}", config=chosen.config)
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
-    from sinkjax.studies import run, suite
+    from sinkjax.studies import run, series, suite
     from sinkjax.studies.plan import show_calculation, show_plan, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
     from sinkjax.sweeps.hardware import PLATFORMS, Hardware
@@ -56,7 +52,10 @@ def plan(arguments: Sequence[str]) -> None:
         axes = axes or {"data": 1, "model": 1}
         hardware = Hardware(memory, axes["data"], axes["model"], options.platform if elsewhere else None)
     chosen = dataclasses.replace(chosen, config=options.config)
-    every = suite.plans(chosen, hardware) if chosen.suite else ((name, run.work(chosen, hardware)),)
+    if options.several:
+        chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
+    several = series if chosen.experiment == SERIES else suite
+    every = several.plans(chosen, hardware) if chosen.suite else ((name, run.work(chosen, hardware)),)
     for study, plans in every:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
@@ -66,7 +65,13 @@ def plan(arguments: Sequence[str]) -> None:
             if isinstance(job, TrainingSpec):
                 show_training_plan(title, job, architecture)
             elif isinstance(job, Calculation):
-                length = options.config.length or choose(study).config.length
-                show_calculation(title, job, architecture, length, options.config.dtype)
+                show_calculation(title, job, architecture, _length(chosen, study), options.config.dtype)
             elif planned is not None:
                 show_plan(title, planned, architecture, options.config.dtype, hardware)
+
+
+def _length(chosen: Chosen, study: str) -> int:
+    """Of the prompts of a study: where it is one of several, its own where these state none."""
+    if chosen.experiment == SERIES:
+        return int(chosen.config.settings.get("length") or choose(chosen.config.study).config.length)
+    return int(chosen.config.length or choose(study).config.length)

@@ -35,12 +35,6 @@ class RunOptions(PlannedOptions, Options, Generic[C]):
     config: C
     out: Path | None = None
     """folder for the results; by default results/ and the name of the config, or where the former run lies"""
-    checkpoints: Path | None = None
-    """run the study on every model below this folder, such as those that a training kept, instead of on `model`"""
-    models: tuple[str, ...] = ()
-    """run the study on each of these models instead"""
-    revisions: tuple[str, ...] = ()
-    """run the study on each of these branches, tags or commits of `model`, a hub id"""
     trim: bool = False
     """of a series: remove each model from the hub's cache when the study has ended on it, unless it was there before"""
     strict: bool = False
@@ -79,7 +73,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if trains(chosen.experiment):
         use_all_cores()
     chosen = dataclasses.replace(chosen, config=options.config)
-    if options.checkpoints or options.models or options.revisions:
+    if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
         out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
     if options.trim and chosen.experiment != SERIES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import jax
 
 import sinkjax
 from sinkjax.analysis.summary import COLUMNS, summary_csv
+from sinkjax.checkpoints.architectures import architectures
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, to_fetch, trim
 from sinkjax.config_files import documents
@@ -24,6 +26,7 @@ from sinkjax.studies import run
 from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, choose, config_type
 from sinkjax.studies.suite import REFUSED
+from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.job import digest, fingerprints
 from sinkjax.sweeps.models import members_of
 
@@ -84,6 +87,27 @@ def carry_out(
             trim(member)
     write(out / REFUSED, documents.dump(refused))
     return _write(config, out, sections, refused)
+
+
+def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, Any]]:
+    """(study and checkpoint, its `run.work`, or the sentence with which it is refused), once for all of one architecture."""
+    config = chosen.config
+    names = {entry.hub: name for name, entry in architectures().items()}  # which can be planned without a hub
+    alike: dict[Any, list[Member]] = {}
+    for member in members(config):
+        if member.revision is None:
+            member = dataclasses.replace(member, source=names.get(member.source, member.source))
+        try:
+            architecture = open_checkpoint(member.source, member.revision, weights=False).config
+            alike.setdefault(architecture, []).append(member)
+        except SinkjaxError as error:
+            yield f"{config.study} on {member.label}", str(error)
+    for first, *others in alike.values():
+        name = f"{config.study} on {first.label}" + (f", as on {len(others)} more of its architecture" if others else "")
+        try:
+            yield name, list(run.work(study_on(config, first), hardware))
+        except SinkjaxError as error:
+            yield name, str(error)
 
 
 def build(chosen: Chosen, out: Path) -> Report:

@@ -70,8 +70,20 @@ def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
     }
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     assert cli.main(["run", str(tmp_path / "out")]) == 0
-    assert cli.main(["plan", str(tmp_path / "out")]) == 2
-    assert "plan it on one: sinkjax plan gu/norms --model NAME" in capsys.readouterr().err
+    for asked in ([str(tmp_path / "out")], ["gu/norms", "--checkpoints", str(files / "kept"), *options]):
+        capsys.readouterr()
+        assert cli.main(["plan", *asked]) == 0
+        assert "gu/norms on step-9, as on 2 more of its architecture: norms" in capsys.readouterr().out
+
+
+def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the_hub(capsys, monkeypatch):
+    monkeypatch.setattr("sinkjax.studies.plan.matrix_rate", lambda *args: 1e12)
+    models = ["EleutherAI/pythia-14m", "mini-sink", "no-such-owner/no-such-model"]
+    assert cli.main(["plan", "gu/norms", "--models", *models]) == 0
+    shown = capsys.readouterr().out
+    assert "gu/norms on EleutherAI/pythia-14m: norms" in shown
+    assert "gu/norms on mini-sink: norms" in shown
+    assert "gu/norms on no-such-owner/no-such-model does not run: " in shown
 
 
 def test_models_and_revisions_are_named_one_by_one(files):
