@@ -143,7 +143,7 @@ def smollm2_unread() -> Model:
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     """A headless Chromium that logs its console and its network."""
-    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    programs = [shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")]
     if None in programs:
         pytest.fail("these tests need a browser: apt-get install chromium chromium-driver", pytrace=False)
     from selenium import webdriver

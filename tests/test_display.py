@@ -80,3 +80,18 @@ def test_a_record_shows_axes_and_no_numbers(model):
 
 def test_what_is_long_is_cut():
     assert len(rows(sinkjax.mask_key(0, layers=list(range(500))))[1][3]) == 200
+
+
+def test_treescope_folds_them_out(model):
+    """It comes with flax, and finds the parts of an edit, a record and a model by itself."""
+    import treescope
+
+    edit = sinkjax.compose(sinkjax.mask_key(0, layers=[1]), label="masked")
+    record = sinkjax.forward(model.params, [[0, 1, 2]], model.config, probe=sinkjax.Probe(attention_received=True)).record
+    for shown, parts in (
+        (edit, ("Edit(", "layers=(1,)", "label='masked'")),
+        (record, ("Record(", "attention_received", "float32")),
+    ):
+        text = treescope.render_to_text(shown)
+        assert all(part in text for part in parts)
+    assert "embed" in treescope.render_to_text(model)
