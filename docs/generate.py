@@ -213,7 +213,7 @@ def _study(name: str, shown: set[type]) -> list[str]:
 
 
 GALLERY = """One card a study: a figure where there is one, what was found so far on each model, and the command.
-[Findings](../findings.md) tells the verdicts, and [a study of your own](../add-a-study.md#rules-and-verdicts) their rules.
+[Findings](../findings.md) tells the verdicts, and [how they are made](../verdicts.md) how they came about.
 `python scripts/gallery.py` draws the figures of finished runs."""
 
 

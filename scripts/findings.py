@@ -45,7 +45,7 @@ the verdicts of mini-sink, of mini-nosink (background and gu) and of SmolLM2 (ki
 former rules; the CHANGELOG lists them. For a model that was looked at when rules were chosen this confirms across texts at best,
 not across models.
 A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p corrected by Holm within each
-study); [add-a-study.md](add-a-study.md#rules-and-verdicts) explains the rules. Settings, commands and run times are in
+study); [How verdicts are made](verdicts.md) explains the rules. Settings, commands and run times are in
 `configs/`. A number beside a verdict is the first estimate that its rule reads, with its interval of 95 %.
 """
 GROUPS = {
