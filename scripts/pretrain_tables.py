@@ -18,6 +18,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sections import markdown, write_section
 
 from sinkjax.config_files import documents
@@ -41,6 +42,7 @@ HEAD = "# The pretraining lab"
 NONE = ("", "-")  # cells that hold nothing
 NOT_RUN = "Not run."
 WIDTH = 130
+SHARED = {("families", "llama"): ("mini", "softmax")}  # a row that is a row of another study, with seeds of its own
 SAME = {"emergence/causal": "pretrain/mini"}  # a study whose training, but for the models that it keeps, is a row of another
 # Fields of a training that may differ between its seeds.
 FREE = {"seed", "seeds", "text", "mesh", "micro_batch", "together", "checkpoints"}
@@ -102,6 +104,10 @@ def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
 def kept(config: Ablation, logs: Path) -> dict[str, Any]:
     """The evaluations of the runs of a study that are kept, by row."""
     found = {spec.name: so_far(logs / config.name / spec.name) for spec in config.here}
+    for (study, row), home in SHARED.items():
+        if study == config.name and found.get(row) is None and (data := so_far(logs.joinpath(*home))) is not None:
+            own = np.isin(data["run"], range(config.seed, config.seed + config.seeds))
+            found[row] = data.isel(run=own) if own.any() else None
     return {name: data for name, data in found.items() if data is not None}
 
 

@@ -77,6 +77,15 @@ def test_the_training_of_the_study_of_emergence_is_a_row_of_the_core_table(scrip
     assert "| softmax | 2 of 2 |" in core.partition("<!-- end pretrain/mini -->")[0]
 
 
+def test_the_row_of_the_llama_s_block_is_that_of_the_core_table_with_its_own_seeds(script, tmp_path, monkeypatch):
+    out, page = tmp_path / "out", tmp_path / "page.md"
+    log(out / "softmax", [*curve(6, [5.0, 4.0], 0.2, STEPS), *curve(7, [5.0, 4.2], 0.4, STEPS)], STEPS)  # families: 3 to 6
+    (out / "config.yaml").write_text(documents.write("emergence/causal", choose("emergence/causal").config))
+    families = run(script, monkeypatch, page, str(out)).partition("<!-- begin pretrain/families -->")[2]
+    (row,) = [line for line in families.splitlines() if line.startswith("| Llama")]
+    assert row.startswith("| Llama (pre-norm, RoPE, SwiGLU) | 1 of 1 | 20")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
