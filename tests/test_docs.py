@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sinkjax
+from sinkjax.checkpoints.family import families
 from sinkjax.cli.verbs import VERBS
 from sinkjax.edits.site import Site
 from sinkjax.model.normalisers import NAMED
@@ -104,7 +105,7 @@ def first_cells(page: str) -> set[str]:
 
 
 def test_the_table_of_normalisers_has_all_of_them_and_no_other():
-    assert first_cells("reference/architectures.md") - {"sinkjax.model.normalisers.NAMED"} == {*NAMED}
+    assert first_cells("reference/architectures.md") - {"sinkjax.model.normalisers.NAMED", *families()} == {*NAMED}
 
 
 def test_the_dictionary_translates_into_sites_that_there_are():

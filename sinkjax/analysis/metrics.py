@@ -159,9 +159,9 @@ def undecided_heads(
     rule: str = "gu",
     statistic: str = "attention_received",
 ) -> Floats:
-    """Share of heads whose score of `key` is no further from eps than the two records are from each other.
+    """Share of heads whose score of `key` is no further from eps than the two records are from each other, or changes sides.
 
-    No head outside this share changes sides between the two.
+    A head can change sides at equal scores too, since eps is rounded to the dtype of the scores.
 
     Args:
         record: The run in one dtype: statistics by name, with `statistic`.
@@ -174,13 +174,13 @@ def undecided_heads(
     Raises:
         SinkjaxError: As `sink_rate`; the records differ in shape.
     """
-    one, two = (
-        records.pick(records.key_scores(each, statistic, rule), key, inner=2).astype(np.float64) for each in (record, other)
-    )
+    one, two = (records.pick(records.key_scores(each, statistic, rule), key, inner=2) for each in (record, other))
     if one.shape != two.shape:
         raise SinkjaxError(f"the two records differ in shape: {one.shape} and {two.shape} (prompts, layers, heads)")
-    gap = np.abs(one - two)
-    return records.head_mean(np.where(np.isnan(gap), np.nan, np.abs(one - records.finite_number("eps", eps)) <= gap), per)
+    changed = records.above(one, eps, rule) != records.above(two, eps, rule)
+    gap = np.abs(one.astype(np.float64) - two)
+    near = np.abs(one.astype(np.float64) - eps) <= gap
+    return records.head_mean(np.where(np.isnan(gap), np.nan, near | changed), per)
 
 
 def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRESHOLD, ratio: float = RATIO) -> Floats:

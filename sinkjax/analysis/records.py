@@ -107,8 +107,8 @@ def broadcast(what: str, array: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def above(scores: Floats, eps: float, rule: str) -> Floats:
     """1 or 0, NaN where the score is."""
-    eps, wide = finite_number("eps", eps), np.asarray(scores, np.float64)  # numpy would round eps to the dtype of the scores
-    return np.where(np.isnan(wide), np.nan, wide > eps if rule == "gu" else wide >= eps)
+    eps = finite_number("eps", eps)  # numpy compares in the dtype of the scores, as torch does in the paper's code
+    return np.where(np.isnan(scores), np.nan, scores > eps if rule == "gu" else scores >= eps)
 
 
 def head_mean(values: Floats, per: str) -> Floats:
