@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax
 from sinkjax.cli.common import DeviceOptions, PlannedOptions, asked_axes, memory_bytes, over, split_config, studies
@@ -70,8 +70,9 @@ def plan(arguments: Sequence[str]) -> None:
                 show_plan(title, planned, architecture, options.config.dtype, hardware)
 
 
-def _length(chosen: Chosen, study: str) -> int:
+def _length(chosen: Chosen, study: str) -> Any:
     """Of the prompts of a study: where it is one of several, its own where these state none."""
     if chosen.experiment == SERIES:
-        return int(chosen.config.settings.get("length") or choose(chosen.config.study).config.length)
-    return int(chosen.config.length or choose(study).config.length)
+        stated = chosen.config.settings.get("length")
+        return stated or choose(chosen.config.study).config.length
+    return chosen.config.length or choose(study).config.length
