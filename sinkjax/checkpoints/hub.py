@@ -21,12 +21,11 @@ def find_snapshot(repo: str, revision: str | None = None, weights: bool = True) 
     Errors: it is not cached and cannot be had; the sentence names repository, revision, the first file that is missing, the
     cause, whether a token was found, and what to do next.
     """
-    extras.require(f"the hub id {repo}", "hub", "huggingface_hub")
-    from huggingface_hub import snapshot_download
-
     folder, missing = _in_cache(repo, revision, weights)
     if missing is None:
         return folder
+    from huggingface_hub import snapshot_download
+
     patterns = [*PATTERNS, *[WEIGHTS] * weights]
     try:
         folder = Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
@@ -53,7 +52,11 @@ def remove(repo: str, revision: str | None = None) -> None:
 
 
 def _in_cache(repo: str, revision: str | None, weights: bool = True) -> tuple[Path, str | None]:
-    """The folder of a repository at a revision in the local cache, and the first file that it lacks there."""
+    """The folder of a repository at a revision in the local cache, and the first file that it lacks there.
+
+    Errors: the hub's client is not installed.
+    """
+    extras.require(f"the hub id {repo}", "hub", "huggingface_hub")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
