@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -95,7 +94,7 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
     2i, 2i + 1; this undoes it on the stored rows, before they are de-quantised. heads: query heads, or key-value heads for a key.
     """
 
-    def decode(raw: np.ndarray) -> np.ndarray | jax.Array:
+    def decode(raw: np.ndarray) -> np.ndarray:
         rows = raw.reshape(heads, tensor.shape[0] // heads // 2, 2, -1).swapaxes(1, 2)
         return tensor.decode(rows.reshape(raw.shape))
 

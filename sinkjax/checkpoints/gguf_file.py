@@ -90,11 +90,12 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or alignment < 1:
         raise SinkjaxError(f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
-    data = mapped[-(-cursor.at // alignment) * alignment :]
-    return metadata, {name: _tensor(name, *info, data, path) for name, info in infos.items()}
+    first = -(-cursor.at // alignment) * alignment
+    return metadata, {name: _tensor(name, *info, first, len(mapped), path) for name, info in infos.items()}
 
 
-def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, data: np.ndarray, path: Path) -> Tensor:
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, length: int, path: Path) -> Tensor:
+    """A tensor of a file of `length` bytes, whose data begin at byte `first`."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     types = {member.value: member for member in GGMLQuantizationType}
@@ -105,10 +106,10 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, data: np.
     if 0 in shape or shape[-1] % block:
         raise SinkjaxError(f"{path} is corrupt: {name} of shape {shape} does not fill blocks of {block} values")
     row_bytes = shape[-1] // block * block_bytes
-    size = math.prod(shape[:-1]) * row_bytes
-    if offset + size > len(data):
-        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + size} of {len(data)}")
-    raw = data[offset : offset + size].reshape(math.prod(shape[:-1]), row_bytes)
+    rows = math.prod(shape[:-1])
+    if first + offset + rows * row_bytes > length:
+        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + rows * row_bytes} of {max(0, length - first)}")
+    raw = partial(map_file, path, first + offset, (rows, row_bytes))
     return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name)
 
 

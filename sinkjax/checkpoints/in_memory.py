@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +207,10 @@ def as_tensor(value: Any, what: str) -> Tensor:
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if str(array.dtype) not in params.DTYPES:
         raise SinkjaxError(f"{what} holds {array.dtype}, not floating-point numbers ({', '.join(params.DTYPES)})")
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return Tensor(tuple(array.shape), raw, lambda raw: array, str(array.dtype))
+    numbers = np.ascontiguousarray(array)
+    raw = numbers.reshape(-1).view(np.uint8)
+    decode = partial(np.ndarray.view, dtype=numbers.dtype)
+    return Tensor(tuple(array.shape), lambda: raw, decode, str(array.dtype), array if isinstance(array, jax.Array) else None)
 
 
 def _shared(tensor: Any, what: str) -> Any:

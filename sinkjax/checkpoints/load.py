@@ -82,8 +82,9 @@ def check_left_out(ignore_keys: Any, assume: Any) -> tuple[str, ...]:
 
 def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> Model:
     """The model of a checkpoint; arguments and errors as for `load`."""
+    auto = mesh and Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would want a sharding for every intermediate
     random = checkpoint.source["kind"] == "untrained"
-    params, digest = draw_params(checkpoint, dtype, mesh) if random else load_params(checkpoint, dtype, mesh, check)
+    params, digest = draw_params(checkpoint, dtype, auto) if random else load_params(checkpoint, dtype, auto, check)
     tokenizer = checkpoint.tokenizer
     ids = {"bos": tokenizer.bos, "eos": tokenizer.eos} if tokenizer else {"bos": None, "eos": None}
     return Model(

@@ -161,7 +161,12 @@ class Slot:
     view: tuple[int, ...] | None = None
     index: tuple[int | slice, ...] = ()
 
-    def cut(self, array: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+    @property
+    def fills(self) -> bool:
+        """Whether the tensor is the whole leaf."""
+        return not self.place and self.view is None
+
+    def cut(self, array: np.ndarray) -> np.ndarray:
         """The block of a stored tensor: a vector, or [outputs, inputs], or [inputs, outputs] if it is not to be transposed."""
         if self.view is None:
             return array

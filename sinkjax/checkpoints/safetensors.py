@@ -45,7 +45,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file, each name once") from None
-    tensors = {name: _tensor(name, entry, mapped[start:], path) for name, entry in entries.items()}
+    tensors = {name: _tensor(name, entry, start, size, path) for name, entry in entries.items()}
     _refuse_gaps(entries, size - start, path)
     return tensors
 
@@ -87,11 +87,13 @@ def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], s
         raise SinkjaxError(f"{path} is corrupt: its tensors end at byte {at} of {size}")
 
 
-def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], data: np.ndarray, path: Path) -> Tensor:
+def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int, size: int, path: Path) -> Tensor:
+    """A tensor of a file of `size` bytes, whose data begin at byte `first`."""
     kind, shape, begin, end = entry
     one_of(f"stored type of {name} in {path}:", kind, DTYPES)
-    if end > len(data):
-        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {end} of {len(data)}")
+    if end > size - first:
+        raise SinkjaxError(f"{path} is truncated: {name} ends at byte {end} of {size - first}")
     if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
         raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
-    return Tensor(shape, data[begin:end], partial(np.ndarray.view, dtype=DTYPES[kind]), np.dtype(DTYPES[kind]).name)
+    raw = partial(map_file, path, first + begin, (end - begin,))
+    return Tensor(shape, raw, partial(np.ndarray.view, dtype=DTYPES[kind]), DTYPES[kind].name)

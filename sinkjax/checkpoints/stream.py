@@ -1,26 +1,30 @@
 """Tensors from a checkpoint into the parameter tree, one at a time.
 
-Each leaf is allocated once, in the target dtype and at its place on the mesh; each stored tensor is mapped, decoded, sent to
-the device, cast and written into its slice of the leaf, which is donated. So no more memory is held than the weights in the
-target dtype and two copies of the tensor under way.
+Each leaf is allocated once, in the target dtype and in its shards on the mesh. A stored tensor is mapped, decoded, sent to each
+device as the part that it keeps, cast there and written into its place in the leaf, which is donated. Layers come one by one, and
+what fills a leaf alone, such as an unembedding, in pieces. So beside the shards little more than a layer's tensor is held.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import hashlib
+import math
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.checkpoints.model import Checkpoint
 from sinkjax.checkpoints.names import Slot, leaf_name, slots
-from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
+
+Index = tuple[slice, ...]
 
 
 def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> tuple[params.Params, str]:
@@ -32,64 +36,97 @@ def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, ch
     """
     wanted = slots(checkpoint.config, checkpoint.names)
     check_names(checkpoint, wanted)
-    auto = mesh and Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would want a sharding for every intermediate
     tree = params.abstract(checkpoint.config)
     leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    places = {name: params.sharding(leaf, mesh) if mesh else None for name, leaf in leaves.items()}
     arrays: dict[str, jax.Array] = {}
     digest = hashlib.sha256()
     for name, filled in wanted.items():
         tensor, what = checkpoint.tensors[name], f"{name} of {checkpoint.where}"
-        digest.update(tensor.raw.data)
+        for piece in tensor.byte_pieces():
+            digest.update(piece.data)
         for slot in filled:
-            place = params.sharding(leaves[slot.leaf], auto) if auto else None
-            if not slot.place and not slot.transposed:
-                arrays[slot.leaf] = whole(tensor, dtype, place, what, check)
+            leaf, place = leaves[slot.leaf], places[slot.leaf]
+            shared = tensor.shared is not None and not slot.transposed
+            if slot.fills and (shared or math.prod(leaf.shape) <= PIECE):
+                arrays[slot.leaf] = whole(tensor, slot, dtype, place, what, check)
                 continue
             if slot.leaf not in arrays:
-                arrays[slot.leaf] = jnp.zeros(leaves[slot.leaf].shape, dtype, device=place)
-            arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, auto, what, check)
+                arrays[slot.leaf] = jnp.zeros(leaf.shape, dtype, device=place)
+            arrays[slot.leaf] = write(arrays[slot.leaf], tensor, slot, place, what, check)
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[leaf_name(path)], tree), digest.hexdigest()
 
 
-def whole(tensor: Tensor, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
-    """A tensor that is a leaf as it stands, of files cast on the host, which compiles nothing; `what` names it in an error."""
-    array = tensor.array()
+def whole(tensor: Tensor, slot: Slot, dtype: str, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
+    """A tensor that is a leaf, cast on the host, which compiles nothing; `what` names it in an error."""
     value: np.ndarray | jax.Array
-    if isinstance(array, jax.Array):  # in memory already: shared if it is of this dtype
-        value = array if array.dtype == dtype else array.astype(dtype)
+    if tensor.shared is not None and not slot.transposed:  # the leaf is the array in memory if it is of this dtype
+        value = tensor.shared if tensor.shared.dtype == dtype else tensor.shared.astype(dtype)
     else:
         with np.errstate(over="ignore"):  # what the dtype cannot hold becomes infinite, and is refused
-            value = np.array(array, jnp.dtype(dtype))
+            array = tensor.array()
+            value = np.array(array.T if slot.transposed else array, jnp.dtype(dtype))
     if check and not np.isfinite(value).all():
         raise _not_finite(what, value.dtype)
     return jax.device_put(value, place)
 
 
-def write(array: jax.Array, tensor: Tensor, slot: Slot, mesh: Mesh | None, what: str, check: bool) -> jax.Array:
+def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | None, what: str, check: bool) -> jax.Array:
     """`array` (given up by the caller) with `tensor` cast and written into its slot; `what` names the tensor in an error."""
-    replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
-    value = jax.device_put(slot.cut(tensor.array()), replicated).block_until_ready()  # the host's copy is let go here
-    array, finite = _write(array, value, slot.place, slot.transposed, array.sharding if mesh else None)
-    if not bool(finite) and check:  # also waits until the device has let go of the mapped bytes
-        raise _not_finite(what, array.dtype)
+    for start, shape, read in pieces(tensor, slot, array.shape, place):
+        value = jax.make_array_from_callback(shape, place, read) if place else jax.device_put(read((slice(None),) * len(shape)))
+        array, finite = _write(array, value, start, place)
+        if not bool(finite) and check:  # also waits until the device has let go of the mapped bytes
+            raise _not_finite(what, array.dtype)
     return array
+
+
+def pieces(
+    tensor: Tensor, slot: Slot, shape: tuple[int, ...], place: NamedSharding | None
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Callable[[Index], np.ndarray]]]:
+    """What is written at one time into a leaf of this shape: a layer's block, or rows of a tensor that is the leaf.
+
+    Each is a place in the shards, the same in all of them; the shape of what lies there, that of all shards side by side; and a
+    function from an index into that shape to its numbers. The last rows may be written twice, so that all pieces have one shape.
+    """
+    if not slot.fills:
+        block = slot.cut(tensor.array())
+        inner = shape[len(slot.place) :]
+        block = (block.T if slot.transposed else block).reshape(*[1] * len(slot.place), *inner)
+        yield (*slot.place, *[0] * len(inner)), block.shape, block.__getitem__
+        return
+    axis = int(slot.transposed)  # along which the rows of the tensor lie in the leaf
+    length = place.shard_shape(shape)[axis] if place else shape[axis]
+    parts = shape[axis] // length
+    size = min(length, max(1, PIECE // parts // math.prod(tensor.shape[1:])))
+    for first in range(0, length, size):
+        first = min(first, length - size)
+
+        def read(index: Index, first: int = first) -> np.ndarray:
+            begin = (index[axis].start or 0) // size * length + first
+            rows = tensor.rows(begin, begin + size)
+            index = (*index[:axis], slice(None), *index[axis + 1 :])
+            return (rows.T if slot.transposed else rows)[index]
+
+        at = [0] * len(shape)
+        at[axis] = first
+        yield tuple(at), (*shape[:axis], parts * size, *shape[axis + 1 :]), read
 
 
 def _not_finite(what: str, dtype: np.dtype) -> SinkjaxError:
     return SinkjaxError(f"{what} holds NaN or infinity in {dtype}; check=False loads a broken model")
 
 
-@partial(jax.jit, donate_argnums=0, static_argnums=(3, 4))
+@partial(jax.jit, donate_argnums=0, static_argnames="place")
 def _write(
-    array: jax.Array, value: jax.Array, place: tuple[int, ...], transposed: bool, kept: Sharding | None
+    array: jax.Array, value: jax.Array, start: tuple[int, ...], place: NamedSharding | None
 ) -> tuple[jax.Array, jax.Array]:
-    block = (value.T if transposed else value).astype(array.dtype)
-    block = block.reshape(*[1] * len(place), *array.shape[len(place) :])
-    start = (*place, *[0] * (array.ndim - len(place)))
-    written = jax.lax.dynamic_update_slice(array, block, start)
-    if kept is not None:  # a block that fills the leaf would pass its own sharding on
-        written = jax.lax.with_sharding_constraint(written, kept)
-    return written, jnp.isfinite(block).all()
+    block = value.astype(array.dtype)
+    update: Callable = jax.lax.dynamic_update_slice
+    if place is not None:  # each device writes into its own shard
+        specs = {"in_specs": (place.spec, place.spec, PartitionSpec()), "out_specs": place.spec}
+        update = jax.shard_map(update, mesh=place.mesh, **specs, check_vma=False)
+    return update(array, block, start), jnp.isfinite(block).all()
 
 
 def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
@@ -114,10 +151,9 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
 
 def check_tied(checkpoint: Checkpoint, first: str, second: str) -> None:
     """Raise unless the unembedding stored beside a tied embedding is the same numbers. Compared in blocks of rows."""
-    embed, unembed = (checkpoint.tensors[name].array() for name in (first, second))
-    rows = 4096
+    embed, unembed = (checkpoint.tensors[name] for name in (first, second))
     same = embed.shape == unembed.shape and all(
-        np.array_equal(embed[start : start + rows], unembed[start : start + rows]) for start in range(0, len(embed), rows)
+        np.array_equal(embed.rows(*rows), unembed.rows(*rows)) for rows in embed.row_pieces()
     )
     if not same:
         raise SinkjaxError(f"{checkpoint.where} ties {second} to {first}, but holds both and they differ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,24 +13,45 @@ import numpy as np
 
 from sinkjax.errors import SinkjaxError
 
+PIECE = 2**20  # numbers of a large tensor, or bytes to be hashed, that are looked at in one go
+
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """One stored tensor.
 
-    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: uint8, a view of the mapped file, or of
-    an array. decode: raw -> the numbers, in any shape with the right order; cheap for plain types, de-quantising for others.
-    stored: the name of the type in the file ("bfloat16", "Q4_1").
+    shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: gives the bytes, uint8 in rows or flat; those of
+    a file are mapped anew by each call, so that they take memory only while they are in use. decode: raw -> the numbers, in any
+    shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
+    ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory.
     """
 
     shape: tuple[int, ...]
-    raw: np.ndarray
-    decode: Callable[[np.ndarray], np.ndarray | jax.Array]
+    raw: Callable[[], np.ndarray]
+    decode: Callable[[np.ndarray], np.ndarray]
     stored: str = ""
+    shared: jax.Array | None = None
 
-    def array(self) -> np.ndarray | jax.Array:
+    def array(self) -> np.ndarray:
         """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
-        return self.decode(self.raw).reshape(self.shape)
+        return self.decode(self.raw()).reshape(self.shape)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """`array()[start:stop]`, of which no more is read. Not for a tensor whose `decode` reorders rows."""
+        if (start, stop) == (0, self.shape[0]):
+            return self.array()
+        return self.decode(self.raw().reshape(self.shape[0], -1)[start:stop]).reshape(stop - start, *self.shape[1:])
+
+    def row_pieces(self) -> Iterator[tuple[int, int]]:
+        """Start and stop of rows that together are all, PIECE numbers at a time."""
+        size = max(1, PIECE // max(1, math.prod(self.shape[1:])))
+        for start in range(0, self.shape[0], size):
+            yield start, min(start + size, self.shape[0])
+
+    def byte_pieces(self) -> Iterator[np.ndarray]:
+        """All bytes in their order, PIECE at a time: uint8."""
+        for start in range(0, self.raw().size, PIECE):
+            yield self.raw().reshape(-1)[start : start + PIECE]
 
 
 def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
@@ -41,11 +62,17 @@ def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
     return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 
-def map_file(path: Path) -> np.ndarray:
-    """The bytes of a file as uint8 [size], mapped and read-only. Errors: no such file, or one that cannot be read."""
+def map_file(path: Path, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Bytes of a file as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
+
+    Errors: no such file, or one that cannot be read; one that became shorter after its header was read.
+    """
     try:
-        if path.stat().st_size == 0:
-            return np.zeros(0, np.uint8)
-        return np.asarray(np.memmap(path, mode="r", dtype=np.uint8))  # a plain array: np.memmap's views are slow to make
+        if 0 in (path.stat().st_size, *(shape or ())):
+            return np.zeros(shape or 0, np.uint8)
+        mapped = np.memmap(path, np.uint8, "r", begin, shape)
+        return np.asarray(mapped)  # a plain array: np.memmap's views are slow to make
     except OSError as error:
         raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise SinkjaxError(f"{path} is shorter than when its header was read") from None

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
+from collections.abc import Iterator
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.tensors import PIECE
 from sinkjax.model import params
 
 PREFIX = "untrained:"
@@ -36,12 +39,28 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     INITIALIZER_RANGE. Norms: 1. Biases: 0. Each leaf draws from (SEED, its name).
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
-    drawn = params.init(checkpoint.config, SEED, dtype, std)
+    drawn = params.init(checkpoint.config, SEED, dtype, std, mesh)
     sha = hashlib.sha256()
     for leaf in jax.tree.leaves(drawn):
-        sha.update(np.ascontiguousarray(leaf).view(np.uint8).data)
-    if mesh is not None:
-        auto = Mesh(mesh.devices, mesh.axis_names)  # an explicit mesh would want a sharding for every intermediate
-        place = jax.tree.map(lambda leaf: params.sharding(leaf, auto), params.abstract(checkpoint.config))
-        drawn = jax.device_put(drawn, place)
+        for rows in host_rows(leaf):
+            sha.update(rows.view(np.uint8).data)
     return drawn, sha.hexdigest()
+
+
+def host_rows(leaf: jax.Array) -> Iterator[np.ndarray]:
+    """All of a leaf in pieces along its first axis, on the host, put together from its shards."""
+    if not leaf.is_fully_addressable:  # of several processes: each takes a copy
+        everywhere = NamedSharding(leaf.sharding.mesh, PartitionSpec())
+        leaf = jax.jit(lambda leaf: leaf, out_shardings=everywhere)(leaf)
+    shards = {str(shard.index): shard for shard in leaf.addressable_shards}.values()  # each part once
+    size = max(1, PIECE // math.prod(leaf.shape[1:]))
+    for begin in range(0, leaf.shape[0], size):
+        rows = np.empty((min(size, leaf.shape[0] - begin), *leaf.shape[1:]), leaf.dtype)
+        for shard in shards:
+            first, count = shard.index[0].start or 0, min(size, len(shard.data))
+            start = min(max(begin - first, 0), len(shard.data) - count)  # a slice has one length, so as to compile once
+            here = np.asarray(jax.lax.dynamic_slice_in_dim(shard.data, start, count))
+            low, high = max(begin, first + start), min(begin + len(rows), first + start + count)
+            if low < high:
+                rows[(slice(low - begin, high - begin), *shard.index[1:])] = here[low - first - start : high - first - start]
+        yield rows

@@ -24,9 +24,12 @@ from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
+from sinkjax.model.random_leaf import random_leaf
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+SMALL = np.float32(0.02)  # standard deviation of the leaves called "small"
 
 # Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
 RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
@@ -149,24 +152,24 @@ def abstract(config: Config) -> Params:
     return tree
 
 
-def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None) -> Params:
+def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None, mesh: Mesh | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
-    std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits;
-    more bytes than this machine has.
+    std: of every "normal" leaf, None: 1 / sqrt(fan_in). mesh: where to place the leaves by `sharding`, each device drawing what
+    it keeps; None: the default device. Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits; more bytes than this
+    machine has.
     """
     check_dtype(dtype)
     check_seed(seed)
     refuse_larger_than_memory("parameters", count(config) * jnp.dtype(dtype).itemsize)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
+        place = sharding(leaf, mesh) if mesh else None
         if leaf.init in ("zeros", "ones"):
-            return getattr(jnp, leaf.init)(leaf.shape, dtype)
+            return getattr(jnp, leaf.init)(leaf.shape, dtype, device=place)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
-        noise = jax.random.normal(key, leaf.shape, jnp.float32)
-        if leaf.init == "small":
-            return (noise * 0.02).astype(dtype)
-        return (noise / math.sqrt(leaf.fan_in) if std is None else noise * std).astype(dtype)
+        scale = np.float32(1) / np.float32(math.sqrt(leaf.fan_in)) if std is None else np.float32(std)
+        return random_leaf(key, SMALL if leaf.init == "small" else scale, leaf.shape, dtype, place)
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
 

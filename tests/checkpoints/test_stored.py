@@ -9,7 +9,7 @@ from sinkjax.checkpoints.tensors import Tensor, stored_as
 
 
 def tensor(size: int, stored: str) -> Tensor:
-    return Tensor((size,), np.zeros(0, np.uint8), lambda raw: raw, stored)
+    return Tensor((size,), lambda: np.zeros(0, np.uint8), lambda raw: raw, stored)
 
 
 def test_what_most_numbers_are_stored_as():
