@@ -155,8 +155,8 @@ def abstract(config: Config) -> Params:
 def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None, mesh: Mesh | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
-    std: of every "normal" leaf, None: 1 / sqrt(fan_in). mesh: where to place the leaves by `sharding`, each device drawing what
-    it keeps; None: the default device. Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits; more bytes than this
+    std: of every "normal" leaf, None: 1 / sqrt(fan_in). mesh: where to place the leaves by `sharding`, each device drawing
+    its own; None: the default device. Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits; more bytes than this
     machine has.
     """
     check_dtype(dtype)
