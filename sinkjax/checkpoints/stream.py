@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,6 @@ from sinkjax.checkpoints.names import Slot, leaf_name, slots
 from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model import params
-
-Index = tuple[slice, ...]
 
 
 def load_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None, check: bool = True) -> tuple[params.Params, str]:
@@ -83,7 +82,7 @@ def write(array: jax.Array, tensor: Tensor, slot: Slot, place: NamedSharding | N
 
 def pieces(
     tensor: Tensor, slot: Slot, shape: tuple[int, ...], place: NamedSharding | None
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Callable[[Index], np.ndarray]]]:
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Callable[[Any], np.ndarray]]]:
     """What is written at one time into a leaf of this shape: a layer's block, or rows of a tensor that is the leaf.
 
     Each is a place in the shards, the same in all of them; the shape of what lies there, that of all shards side by side; and a
@@ -102,7 +101,7 @@ def pieces(
     for first in range(0, length, size):
         first = min(first, length - size)
 
-        def read(index: Index, first: int = first) -> np.ndarray:
+        def read(index: tuple[slice, ...], first: int = first) -> np.ndarray:
             begin = (index[axis].start or 0) // size * length + first
             rows = tensor.rows(begin, begin + size)
             index = (*index[:axis], slice(None), *index[axis + 1 :])
@@ -124,8 +123,8 @@ def _write(
     block = value.astype(array.dtype)
     update: Callable = jax.lax.dynamic_update_slice
     if place is not None:  # each device writes into its own shard
-        specs = {"in_specs": (place.spec, place.spec, PartitionSpec()), "out_specs": place.spec}
-        update = jax.shard_map(update, mesh=place.mesh, **specs, check_vma=False)
+        taken = (place.spec, place.spec, PartitionSpec())
+        update = jax.shard_map(update, mesh=place.mesh, in_specs=taken, out_specs=place.spec, check_vma=False)
     return update(array, block, start), jnp.isfinite(block).all()
 
 

@@ -50,6 +50,7 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
 def host_rows(leaf: jax.Array) -> Iterator[np.ndarray]:
     """All of a leaf in pieces along its first axis, on the host, put together from its shards."""
     if not leaf.is_fully_addressable:  # of several processes: each takes a copy
+        assert isinstance(leaf.sharding, NamedSharding)
         everywhere = NamedSharding(leaf.sharding.mesh, PartitionSpec())
         leaf = jax.jit(lambda leaf: leaf, out_shardings=everywhere)(leaf)
     shards = {str(shard.index): shard for shard in leaf.addressable_shards}.values()  # each part once
