@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-PIECE = 2**20  # numbers drawn at one time
+PIECE = 2**18  # numbers that a device draws at one time, with a dozen times their memory
 
 
 @partial(jax.jit, static_argnames=("shape", "dtype", "place"))
