@@ -151,10 +151,11 @@ def shipped(kind: str = "experiment") -> list[str]:
     return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
 
 
-def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None]:
+def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Path | None]:
     """The document that a user names, what to call it, and its folder if it is that of a former run.
 
-    kind: of the shipped configs that an unknown name may have meant. Errors: nothing of that name.
+    kind: of the shipped configs that an unknown name may have meant. what: what to call an unknown one. Errors: nothing of that
+    name.
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None
@@ -163,5 +164,5 @@ def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None
     if path.is_dir() and not file.is_file():
         raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
     if not file.is_file():
-        raise unknown("config", name, shipped(kind), "; or a YAML file, or the folder of a former run")
+        raise unknown(what, name, shipped(kind), "; or a YAML file, or the folder of a former run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None
