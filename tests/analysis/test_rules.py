@@ -193,7 +193,7 @@ def test_words_state_the_rule():
 
 # Error rates. A rule may be wrong in 5 % of samples drawn at its bound, where what it states is just not so.
 
-DRAWS = 1_000
+DRAWS = 2_000
 FEWER = 200  # enough to tell a power of 0.8 from that of a rule that finds nothing
 MOST = LEVEL + 2 * np.sqrt(LEVEL * (1 - LEVEL) / DRAWS)
 N = 24  # beyond `FEWEST_RESAMPLED`, so that the bootstrap decides
