@@ -56,7 +56,7 @@ Curve = Mapping[int, Sequence[float]]  # eighths of the rows that are shared -> 
 
 @dataclass(frozen=True)
 class Row:
-    """Blocks in tiles. compiling: seconds, of whole blocks and of tiles. kept: what a base keeps beside its streams, as a part."""
+    """Blocks in tiles. compiling: seconds, of whole blocks and of tiles. kept: what a base keeps beside streams, as a part."""
 
     shape: tuple[int, int]
     tile: int
@@ -154,7 +154,7 @@ def seconds(program: Callable, weights: Params, first: int) -> float:
 def saved(study: str, rows: Sequence[Row]) -> tuple[float, float]:
     """Parts of the main sweep's FLOPs, and of the time of its blocks, that sharing rows would save.
 
-    The first in tiles of 8; the second by what was measured, with the better tile, where blocks that share nothing run whole.
+    The first in tiles of 8; the second by what was measured, with the better tile, beside the faster way to share nothing.
     """
     config: Any = choose(study).config
     architecture = open_checkpoint(config.model, weights=False).config
@@ -171,7 +171,8 @@ def saved(study: str, rows: Sequence[Row]) -> tuple[float, float]:
     def time_saved(row: Row) -> float:
         size = row.tile * T // row.shape[1]
         parts = [(blocks, shared // size * size * 8 // T) for blocks, shared in calls]
-        return sum(blocks * (1 - median(row.curve[part])) for blocks, part in parts if part in row.curve and part) / total
+        alone = min(1.0, median(row.curve[0]))
+        return sum(blocks * (alone - median(row.curve[part])) for blocks, part in parts if part) / (alone * total)
 
     flops = sum(blocks * (shared // 8 * 8) / T for blocks, shared in calls) / total
     return flops, max(time_saved(row) for row in rows if row.shape == STUDIES[study])
@@ -222,8 +223,8 @@ def section(rows: Sequence[Row], studies: Mapping[str, tuple[float, float]], loa
             "section.",
             markdown(head, calls),
             "Of the main sweep of a study, as it is planned for a CPU: the FLOPs of blocks that tiles of 8 rows would "
-            "save, and the time by the measurements above, with the better of the tiles, whole blocks where no tile is "
-            "shared, and whole shared runs:",
+            "save, and the time by the measurements above, with the better of the tiles. Blocks that share nothing run "
+            "whole, or in tiles if these alone save time (0/8), and then all are compared with that:",
             markdown(["study", "FLOPs", "time of blocks"], plans),
         )
     )
