@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.config_files.files import refuse_url
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, seal
@@ -263,7 +264,8 @@ def _name(edits: Sequence[int], block: int) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Whether something lies at `path`. Errors: a path that cannot be looked up."""
+    """Whether something lies at `path`. Errors: a URL; a path that cannot be looked up."""
+    refuse_url(path)
     try:
         return path.exists()
     except OSError as error:
