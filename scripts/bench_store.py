@@ -153,11 +153,11 @@ def section(rows: Sequence[Row], load: float) -> str:
         (
             "## The store of a sweep",
             "Masks of a key in one layer after the other (of SmolLM2 every fifth), and the unedited run, with "
-            "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`, each sweep into a new store. The store's part is "
-            "what the same sweep takes when all records are there before: claims, checks, compression, files and marks. A call writes one file, and chunks of "
-            "several edits are packed from these; the marks count as one more variable. Not counted are compilation, what a "
-            "sweep makes once, and the two files of a claim, which go with it. Milliseconds of processor time of all threads, as "
-            "the machine does other work; medians (smallest to largest). Measured on "
+            "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`, each sweep into a new store. The store's part "
+            "is what the same sweep takes when all records are there before: claims, checks, compression, files and marks. A "
+            "call writes one file, and chunks of several edits are packed from these; the marks count as one more variable. Not "
+            "counted are compilation, what a sweep makes once, and the two files of a claim, which go with it. Milliseconds of "
+            "processor time of all threads, as the machine does other work; medians (smallest to largest). Measured on "
             f"{date.today().isoformat()} on {cpu_name()}, {os.cpu_count()} cores, jax {jax.__version__}, load average {load:.2f} "
             "before the start. `python scripts/bench_store.py` writes this section.",
             markdown(head, lines),
