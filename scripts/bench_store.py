@@ -134,7 +134,7 @@ def section(rows: Sequence[Row], load: float) -> str:
         shares = [alone / whole for alone, whole in zip(row.store, row.sweep, strict=True)]
         lines.append(
             [
-                f"{row.case.model}, {row.case.prompts} x {LENGTH}",
+                f"{row.case.model}, {row.case.prompts} x {LENGTH}" + f", each {row.case.step}th layer" * (row.case.step > 1),
                 f"{row.edits}",
                 f"{row.edits / row.calls:.1f}",
                 f"{row.files / row.edits:.1f}",
@@ -152,7 +152,7 @@ def section(rows: Sequence[Row], load: float) -> str:
     return "\n\n".join(
         (
             "## The store of a sweep",
-            "Masks of a key in one layer after the other (of SmolLM2 every fifth), and the unedited run, with "
+            "Masks of a key in one layer after the other, and the unedited run, with "
             "`attention_received`, `resid_max`, `resid_norm` and `resid_argmax`, each sweep into a new store. The store's part "
             "is what the same sweep takes when all records are there before: claims, checks, compression, files and marks. A "
             "call writes one file, and chunks of several edits are packed from these; the marks count as one more variable. Not "
