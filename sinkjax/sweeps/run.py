@@ -127,7 +127,7 @@ def finished(
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     identity = SweepJob(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
     store = resume(out, identity, but=("edits", "sha256"))
-    return bool(store.done.all()) and not store.lost and store.has(attributes)
+    return bool(store.packed.all()) and not store.lost and store.has(attributes)
 
 
 def fill(store: Store, job: SweepJob, progress: bool) -> None:
@@ -145,22 +145,25 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
             advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
             shown = now
 
-        while calls := store.left():
-            computed = False
+        while not store.packed.all():
+            calls, computed = store.left(), False
             for block, chunk, record in compute(job, store.schedule, _unclaimed(store, claims, deal(calls, devices, L))):
                 computed = True
                 written += _write(store, job, block, chunk, record)
                 claims.drop(name_of(block, chunk))
+                store.pack(claims)
                 show()
+            store.pack(claims)
             if computed:
                 continue
             show()
-            if (left := store.left()) == calls:
-                if progress and not told:
+            if (left := store.left()) == calls and not store.packed.all():
+                if progress and left and not told:
                     say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
                     told = True
                 time.sleep(PAUSE)
         claims.clear()
+        store.calls.clear()
 
 
 def name_of(block: int, chunk: Chunk) -> str:
