@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import (
     DeviceOptions,
+    JoinOptions,
     Options,
     PlannedOptions,
     asked_axes,
@@ -29,7 +30,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(PlannedOptions, Options, Generic[C]):
+class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
     """Run a study, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
@@ -78,7 +79,8 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
         out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
     if options.trim and chosen.experiment != SERIES:
         raise SinkjaxError("--trim is for a series: with --models, --revisions or --checkpoints")
-    start_jax(options.platform, options.config.dtype)
+    start_jax(options.platform, options.config.dtype, options.join)
+    from sinkjax import processes
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
@@ -86,9 +88,9 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
 
     axes = asked_axes(options)
     machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict, options.trim)
-    if chosen.suite:
-        several = series if chosen.experiment == SERIES else suite
-        show_suite(several.carry_out(chosen, out, machine, say))
-    else:
-        show_section(run.carry_out(chosen, out, machine, say))
-    print(printable(str(out / PAGE)))
+    several = series if chosen.experiment == SERIES else suite
+    carry_out, show = (several.carry_out, show_suite) if chosen.suite else (run.carry_out, show_section)
+    found = carry_out(chosen, out, machine, say if processes.first() else lambda line: None)
+    if processes.first():
+        show(found)
+        print(printable(str(out / PAGE)))
