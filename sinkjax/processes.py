@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from sinkjax import interruption
 from sinkjax.errors import SinkjaxError
@@ -40,6 +41,17 @@ def join() -> None:
     for number in interruption.SIGNALS:  # JAX has put a handler of its own in the place of Python's
         if (handler := signal.getsignal(number)) is not None:
             signal.signal(number, handler)
+    meet()
+
+
+def meet() -> None:
+    """Wait for all processes.
+
+    Afterwards they wait for each other without a limit. But on CPUs the connections for this must be made within half a minute:
+    that is now, before one of them compiles a long program.
+    """
+    if joined():
+        _of_each(np.zeros(1, np.int32))
 
 
 def joined() -> bool:
@@ -65,11 +77,11 @@ def by_first(action: Callable[[], T]) -> T | None:
             found = action()
         except BaseException as error:  # the others must hear of it first
             raised = error
-    words = str(raised or type(raised).__name__) if raised is not None else ""
-    told = multihost_utils.broadcast_one_to_all(np.frombuffer(words.encode()[:LONGEST].ljust(LONGEST, b"\0"), np.uint8))
+    words = "" if raised is None else str(raised) or type(raised).__name__
+    told = _of_each(np.frombuffer(words.encode()[:LONGEST].ljust(LONGEST, b"\0"), np.uint8))[0]
     if raised is not None:
         raise raised
-    if text := bytes(np.asarray(told)).rstrip(b"\0").decode(errors="ignore"):
+    if text := bytes(told).rstrip(b"\0").decode(errors="ignore"):
         raise SinkjaxError(text)
     return found
 
@@ -78,7 +90,7 @@ def largest(*values: int) -> list[int]:
     """The largest of each of these numbers, int32, that any process has."""
     if not joined():
         return [*values]
-    found: list[int] = np.asarray(multihost_utils.process_allgather(np.array(values, np.int32))).max(axis=0).tolist()
+    found: list[int] = _of_each(np.array(values, np.int32)).max(axis=0).tolist()
     return found
 
 
@@ -91,6 +103,26 @@ def check_same(what: str, value: Any) -> None:
 
 
 def whole(tree: T) -> T:
-    """Arrays that lie divided over several processes, as whole numpy arrays on each; in one process, as they are."""
-    found: T = multihost_utils.process_allgather(tree, tiled=True) if joined() else tree
+    """Arrays that lie divided over all devices of joined processes, as numpy arrays on each; in one process, as they are.
+
+    One array at a time is whole on a device.
+    """
+    found: T = jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
     return found
+
+
+def _of_each(values: np.ndarray) -> np.ndarray:
+    """What each process gives, [processes, ...]; all of the same shape and dtype."""
+    divided, gather = _everywhere()
+    owners = [device.process_index for device in jax.devices()]
+    given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])
+    return np.asarray(gather(given))[[owners.index(number) for number in range(jax.process_count())]]
+
+
+@functools.cache
+def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """The sharding that divides a leading axis over all devices, and the function that copies an array to each of them."""
+    mesh = Mesh(np.array(jax.devices()), ("device",))
+    return NamedSharding(mesh, PartitionSpec("device")), jax.jit(
+        lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec())
+    )

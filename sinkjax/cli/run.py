@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -88,9 +89,12 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
 
     axes = asked_axes(options)
     machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict, options.trim)
-    several = series if chosen.experiment == SERIES else suite
-    carry_out, show = (several.carry_out, show_suite) if chosen.suite else (run.carry_out, show_section)
-    found = carry_out(chosen, out, machine, say if processes.first() else lambda line: None)
+    tell = say if processes.first() else lambda line: None
+    if chosen.suite:
+        several = series if chosen.experiment == SERIES else suite
+        show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, tell))
+    else:
+        show = partial(show_section, run.carry_out(chosen, out, machine, tell))
     if processes.first():
-        show(found)
+        show()
         print(printable(str(out / PAGE)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,28 +150,27 @@ def abstract(config: Config) -> Params:
     return tree
 
 
-def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None) -> Params:
+def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: float | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
-    Jitted, with the same bits: a division stays one, which XLA would make a product with the reciprocal.
+    With a traced seed the bits are the same: a division stays one, which XLA would make a product with the reciprocal.
 
     std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits;
     more bytes than this machine has.
     """
     check_dtype(dtype)
     check_seed(seed)
+    apart: Callable[[Any], Any] = jax.lax.optimization_barrier if isinstance(seed, jax.Array) else lambda value: value
     refuse_larger_than_memory("parameters", count(config) * jnp.dtype(dtype).itemsize)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
         if leaf.init in ("zeros", "ones"):
             return getattr(jnp, leaf.init)(leaf.shape, dtype)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
-        noise, root = jax.lax.optimization_barrier(
-            (jax.random.normal(key, leaf.shape, jnp.float32), jnp.float32(math.sqrt(leaf.fan_in)))
-        )
+        noise, root = apart((jax.random.normal(key, leaf.shape, jnp.float32), jnp.float32(math.sqrt(leaf.fan_in))))
         if leaf.init == "small":
             return (noise * 0.02).astype(dtype)
-        return jax.lax.optimization_barrier((noise / root if std is None else noise * std).astype(dtype))
+        return apart((noise / root if std is None else noise * std).astype(dtype))
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
 

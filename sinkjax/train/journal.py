@@ -42,7 +42,7 @@ class Journal:
 
         processes.by_first(write)
 
-    def add(self, step: int, lines: Sequence[Mapping[str, Any]], pace: Mapping[str, float]) -> None:
+    def add(self, step: int, lines: Sequence[Mapping[str, Any]], pace: dict[str, float]) -> None:
         """Add the evaluations of a call that reached `step`, and its speed."""
 
         def write() -> None:

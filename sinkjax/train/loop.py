@@ -91,6 +91,7 @@ def train(
 def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bool, save_every: float, progress: bool) -> Trained:
     """`train`, once its arguments are checked. Of joined processes, all compute, and the first one writes."""
     config = task.config
+    processes.meet()
     every = table(config, task)
     devices, runs = RunParallel(task, config, len(every)), jax.tree.map(np.asarray, arrays(every, task))
     processes.by_first(lambda: claim(folder, task))

@@ -59,18 +59,20 @@ class RunParallel:
         self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
         self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
         self._compiled: set[int] = set()
+        # The state of all runs lies here between calls. Each of joined processes needs all of it where runs are divided.
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        home = everywhere if processes.joined() else SingleDeviceSharding(self.devices[0])
         every = shapes(task, config)
-        # The state of all runs between calls. Each of joined processes needs all of it where runs are divided among devices.
-        home = NamedSharding(self.mesh, PartitionSpec()) if processes.joined() else SingleDeviceSharding(self.devices[0])
         self.where = placement(every, task, self.parallel) if self.parallel else jax.tree.map(lambda leaf: home, every)
         self.layout = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), every, self.where)
+        self._everywhere, self._home = everywhere, home
 
     def begin(self) -> TrainState:
         """The state of all runs before the first step, where it is to lie."""
         if self.parallel:
             return begin_divided(self.task, self.config, self.where)
         state = begin_all(self.task, self.config)[0]
-        return replicate(state, self.where.step) if processes.joined() else state
+        return replicate(state, self._everywhere) if processes.joined() else state
 
     def rows(self, rows: int) -> np.ndarray | None:
         """The rows of a batch of `rows` that this process needs, None: all of them."""
@@ -96,7 +98,7 @@ class RunParallel:
         rows[places] = np.arange(len(going))
         batches = jax.tree.map(lambda leaf: leaf[rows], batches)
         part, metrics = self._call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
-        part, metrics = jax.device_put((part, metrics), self.where.step)
+        part, metrics = jax.device_put((part, metrics), self._home)
         return _put(state, part, slots), _take(metrics, places)
 
     def _on_mesh(
