@@ -26,7 +26,7 @@ vocabulary: 300
 context: 16
 batch: 8
 eval_batch: 8
-steps: 24
+steps: 14
 eval_every: 2
 warmup: 4
 layers: 1
@@ -38,13 +38,11 @@ checkpoints: [0, 10]
 COMMAND = """
 import sys
 from sinkjax.cli.main import main
-from sinkjax.train import loop
-loop.SAVE_EVERY = 0.0
-loop.train.__kwdefaults__["save_every"] = 0.0
 from sinkjax.tasks import run
-run.train.__kwdefaults__["save_every"] = 0.0
+run.train.__kwdefaults__["save_every"] = 0.0  # after each call
 sys.exit(main())
 """
+STARTED: list[subprocess.Popen] = []
 CHEAP = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
@@ -53,6 +51,14 @@ def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("config") / "mine.yaml"
     path.write_text(DOCUMENT)
     return path
+
+
+@pytest.fixture(autouse=True)
+def _none_is_left():
+    """Of a test that fails half-way."""
+    yield
+    while STARTED:
+        STARTED.pop().kill()
 
 
 def start(file: Path, out: Path, count: int) -> list[subprocess.Popen]:
@@ -70,17 +76,15 @@ def start(file: Path, out: Path, count: int) -> list[subprocess.Popen]:
         "JAX_NUM_PROCESSES": str(count),
     }
     command = [sys.executable, "-c", COMMAND, "train", str(file), "--out", str(out), *["--join"] * (count > 1)]
-    return [
-        subprocess.Popen(
-            command, env=environment | {"JAX_PROCESS_ID": str(number)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for number in range(count)
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, env=environment | {"JAX_PROCESS_ID": str(n)}, **pipes) for n in range(count)]
+    STARTED.extend(processes)
+    return processes
 
 
 def finish(processes: list[subprocess.Popen]) -> list[str]:
     """What each process printed, once all have ended well."""
-    said = [process.communicate(timeout=300) for process in processes]
+    said = [process.communicate(timeout=600) for process in processes]
     for process, (_, complaint) in zip(processes, said, strict=True):
         assert process.returncode == 0, complaint
     return [out for out, _ in said]
@@ -133,12 +137,28 @@ def test_two_processes_learn_what_one_does_and_the_first_says_so(file, alone, tm
     assert_equal(tmp_path / "out", alone)
 
 
+def reach(processes: list[subprocess.Popen], out: Path, step: int) -> None:
+    """Wait until this step is committed."""
+    while steps(out) < step:
+        assert all(process.poll() is None for process in processes), [process.communicate() for process in processes]
+        time.sleep(0.01)
+
+
+def test_a_signal_to_one_process_ends_all_of_them_after_the_call_under_way(file, tmp_path):
+    processes = start(file, tmp_path / "out", 2)
+    reach(processes, tmp_path / "out", 2)
+    processes[1].send_signal(signal.SIGTERM)
+    for process in processes:
+        _, complaint = process.communicate(timeout=600)
+        assert process.returncode == 128 + signal.SIGTERM, complaint
+        assert "interrupted; resume with: sinkjax train" in complaint
+    assert read(tmp_path / "out")[1][-1]["step"] == steps(tmp_path / "out") < 14
+
+
 @pytest.mark.parametrize(("before", "victim", "after"), [(2, 0, 1), (2, 1, 1), (1, 0, 2)])
 def test_another_number_of_processes_finishes_what_a_killed_one_leaves(file, alone, tmp_path, before, victim, after):
     processes = start(file, tmp_path / "out", before)
-    while steps(tmp_path / "out") < 6:
-        assert all(process.poll() is None for process in processes), [process.communicate() for process in processes]
-        time.sleep(0.01)
+    reach(processes, tmp_path / "out", 6)
     processes[victim].send_signal(signal.SIGKILL)
     left = time.monotonic()
     for number, process in enumerate(processes):
@@ -153,6 +173,6 @@ def test_another_number_of_processes_finishes_what_a_killed_one_leaves(file, alo
             process.kill()
         process.communicate(timeout=60)
     reached = steps(tmp_path / "out")
-    assert 6 <= reached < 24
+    assert 6 <= reached < 14
     finish(start(file, tmp_path / "out", after))
     assert_equal(tmp_path / "out", alone)
