@@ -33,6 +33,7 @@ from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, Training
 from sinkjax.train.folder import keep, save_run
 from sinkjax.train.journal import Journal
+from sinkjax.train.log import read
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, arrays, table
@@ -109,6 +110,8 @@ def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bo
         if done.log_bytes and source:
             processes.by_first(lambda: same_data(folder, source))
         journal.begin(None if done.log_bytes else header(task, every, devices, source), tensorboard)
+        if done.log_bytes and processes.first() and (began := read(folder)[0]["devices"]) != devices.named:
+            say(f"it began on {began} and goes on, on {devices.named}, with numbers that are equal to rounding")
         if going(state, config):
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
@@ -232,7 +235,7 @@ def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: Dat
         **({"data": source.card} if source else {}),
         "intervals_over": over,
         "together": devices.together,
-        "devices": " x ".join(map(str, devices.hardware)),
+        "devices": devices.named,
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
 

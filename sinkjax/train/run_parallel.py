@@ -117,6 +117,11 @@ class RunParallel:
         """How many devices of which kind."""
         return len(self.devices), self.devices[0].device_kind
 
+    @property
+    def named(self) -> str:
+        """The hardware in words."""
+        return " x ".join(map(str, self.hardware))
+
     def slots(self, going: int) -> int:
         """Slots for runs in one call: a multiple of the number of devices, with one compilation for each number.
 
