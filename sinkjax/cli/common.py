@@ -27,6 +27,15 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JoinOptions:
+    """Whether a command is one of several processes."""
+
+    join: bool = False
+    """compute together with the processes that a launcher started beside this one (Slurm, Open MPI, Kubernetes, a TPU slice), or
+    that JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID name: a training is divided over the devices of all"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlannedOptions:
     """What a command plans: its sweeps' memory, and the models of a study that is not on one."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jax.sharding import Mesh
 
 import sinkjax
-from sinkjax import extras
+from sinkjax import extras, processes
 from sinkjax.analysis.claims import claims_csv, claims_json
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.load import open_checkpoint
@@ -98,13 +98,13 @@ def carry_out(
     # Every edit is checked against the model before anything is loaded or written.
     for _ in plans(chosen, machine.hardware(), weights=True):
         pass
-    results.claim(out, chosen)
+    processes.by_first(lambda: results.claim(out, chosen))
     if trainings := find(chosen.experiment).trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, machine, log, load or sinkjax.load)
     log("summary, figures and page")
-    return build(chosen, out)
+    return processes.by_first(lambda: build(chosen, out)) or section_of(chosen, out)
 
 
 def require_extras(trains: bool) -> None:
