@@ -1,4 +1,4 @@
-"""Fused attention gives the numbers of the forward's own, edited and measured, and is refused where it cannot do what is asked."""
+"""Fused attention gives the numbers of the forward's own, edited and measured, and is refused where it cannot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ EDITS = {
     "none": (),
     "mask": sinkjax.mask_key(0, layers=1),
     "constant": sinkjax.add_logit(2, 0.7, heads=[0, 1]),
-    "elsewhere": [sinkjax.swap_embeddings(0, 3), sinkjax.shift_positions(key=2), sinkjax.edit("head_out", "scale", 0.5, layers=0)],
+    "elsewhere": [
+        sinkjax.swap_embeddings(0, 3),
+        sinkjax.shift_positions(key=2),
+        sinkjax.edit("head_out", "scale", 0.5, layers=0),
+    ],
 }
 
 
