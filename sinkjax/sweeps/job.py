@@ -51,8 +51,9 @@ class SweepJob:
     @property
     def spec(self) -> ForwardSpec:
         """What is static in the jitted functions."""
-        how = {"precision": self.precision, "attention_impl": self.attention_impl}
-        return ForwardSpec(config=self.model.config, probe=self.probe, **how)
+        return ForwardSpec(
+            config=self.model.config, probe=self.probe, precision=self.precision, attention_impl=self.attention_impl
+        )
 
     @property
     def dtype(self) -> str:

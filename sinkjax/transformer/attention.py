@@ -67,6 +67,7 @@ def attend(
     learned = w.get("normaliser", {})
     if config.normaliser.kernel:
         q_BHTD, k_BKSD = (config.normaliser.features(x.astype(wide), learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
+    wide_k_BKSD = k_BKSD.astype(wide)  # for statistics
     extra = extra_key(w, config, tape.lengths, wide, precision)
     by_layer = isinstance(config.score_scale, tuple)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
@@ -76,7 +77,7 @@ def attend(
         inner = tape.fork()
         Q = rows_Q.size
         seen = visible_keys(rows_Q, N, window, config.prefix, tape.lengths)[:, None]
-        view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(wide), k_BKSD.astype(wide), ahead=config.prefix is not None)
+        view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(wide), wide_k_BKSD, ahead=config.prefix is not None)
         # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
         stacked_BKRD = q_BHQD.reshape(B, K, -1, D)
         scores = ops.score(stacked_BKRD, k_BKSD[:, :, :N], scale, precision).reshape(B, H, Q, N)
@@ -88,7 +89,7 @@ def attend(
         of_extra = None if of_extra is None else soft_cap(of_extra, config.caps.scores)
         if of_extra is not None and isinstance(config.attention_bias, SinkToken):
             of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, w)
-        divisor = None
+        divisor: jax.Array | None = None
         if divided_last:  # the same numbers to rounding, with one pass less over the block
             weights, divisor = config.normaliser.undivided(scores, visible, given)
             bias = config.normaliser.bias(scores, visible, given)
@@ -98,7 +99,7 @@ def attend(
         weights = weights.reshape(B, K, -1, N).astype(v_BKSD.dtype)
         out = ops.mix(weights, v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
         out = out if divisor is None else out / divisor
-        out = out if extra is None else extra.add(out, of_extra)
+        out = out if extra is None or of_extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
