@@ -75,6 +75,7 @@ def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
         "model": named(model) + (f" at {model['revision']}" if model.get("revision") else ""),
         "weights": f"{model['dtype']}, stored as {model.get('stored') or 'none: drawn'}, sha256 {model['sha256'][:12]}",
         "precision of matrix products": sweep["precision"],
+        "attention": sweep.get("attention_impl"),
         "prompts": f"{prompts['count']} of up to {prompts['positions']} tokens",
         "text": study.get("text"),
         "split": _split(study),

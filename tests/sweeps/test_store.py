@@ -132,6 +132,7 @@ def other_weights(model: Model) -> Model:
         ("labels.prompt", lambda model, tokens: {"labels": {"prompt": [4, 5, 6, 7]}}),
         ("probe", lambda model, tokens: {"probe": Probe(attention_received=True)}),
         ("precision", lambda model, tokens: {"precision": "default"}),
+        ('attention_impl was null, now "fused"', lambda model, tokens: {"attention_impl": "fused"}),
         ("parameters", lambda model, tokens: {"model": other_weights(model)}),
         (
             'dtype was "float32", now "bfloat16"',
