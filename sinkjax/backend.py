@@ -15,8 +15,11 @@ CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 SHORTEST_COMPILATION = 0.1  # seconds; what compiled faster is not worth a file
 
 
-def start_jax(platform: str, dtype: str) -> None:
-    """Choose the platform, and keep compiled programs for the next process. Errors: one that is not here."""
+def start_jax(platform: str, dtype: str, join: bool = False) -> None:
+    """Choose the platform, and keep compiled programs for the next process. Errors: one that is not here.
+
+    join: whether this is one of several processes that compute together; errors as for `processes.join`.
+    """
     import jax
 
     if not os.environ.get(CACHE_VARIABLE):
@@ -26,6 +29,10 @@ def start_jax(platform: str, dtype: str) -> None:
         jax.config.update("jax_enable_x64", True)
     if platform == "cpu":
         jax.config.update("jax_platforms", "cpu")
+    if join:
+        from sinkjax import processes
+
+        processes.join()
     found = jax.default_backend()
     if platform not in ("auto", found):
         raise SinkjaxError(

@@ -96,9 +96,14 @@ def check() -> None:
         raise Interrupted(_state.number)
 
 
-def received() -> bool:
-    """Whether the next `check` raises: what is worth it can be saved first."""
-    return _state.number is not None
+def received() -> int | None:
+    """The signal for which the next `check` raises, None: it does not. What is worth it can be saved first."""
+    return _state.number
+
+
+def receive(number: int) -> None:
+    """Act as if this process had received a signal, which a process that it is joined to did."""
+    _state.number = _state.number or number
 
 
 def leave() -> None:

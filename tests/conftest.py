@@ -44,13 +44,17 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file run in one worker, unless they are marked "apart"; so do all that need SmolLM2's weights, read once then.
+    """Tests of one file run in one worker, or, if they are marked "apart", those of one set of parameters; so do all that need
+    SmolLM2's weights, read once then.
 
     In a process of fewer devices than a mesh needs, its tests are skipped, and the summary says where they run.
     """
     heavy = {item.path for item in items if "smollm2" in getattr(item, "fixturenames", ())}
     for item in items:
-        group = item.nodeid if item.get_closest_marker("apart") else str(item.path)
+        group = str(item.path)
+        if item.get_closest_marker("apart"):
+            parameters = item.callspec.id if hasattr(item, "callspec") else item.name
+            group += ":" + parameters.replace("]", ")")  # xdist takes no group from a name that ends in a bracket
         item.add_marker(pytest.mark.xdist_group("smollm2" if item.path in heavy else group))
     if int(os.environ["JAX_NUM_CPU_DEVICES"]) < 8:
         for item in items:

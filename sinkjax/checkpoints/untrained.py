@@ -6,11 +6,14 @@ The control of a study on a trained model: what shows here too is the work of th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -39,7 +42,13 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     INITIALIZER_RANGE. Norms: 1. Biases: 0. Each leaf draws from (SEED, its name).
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
-    drawn = params.init(checkpoint.config, SEED, dtype, std, mesh)
+    draw: Callable[..., params.Params]
+    seed: Any
+    draw, seed = functools.partial(params.init, checkpoint.config, dtype=dtype, std=std), SEED
+    if mesh is not None:  # each device draws its own
+        places = jax.tree.map(lambda leaf: params.sharding(leaf, mesh), params.abstract(checkpoint.config))
+        draw, seed = jax.jit(draw, out_shardings=places), jnp.uint32(SEED)
+    drawn = draw(seed)
     sha = hashlib.sha256()
     for leaf in jax.tree.leaves(drawn):
         for rows in host_rows(leaf):

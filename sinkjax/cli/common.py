@@ -27,6 +27,15 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JoinOptions:
+    """Whether a command is one of several processes."""
+
+    join: bool = False
+    """compute together with the processes that a launcher started beside this one (Slurm, Open MPI, Kubernetes, a TPU slice), or
+    that JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID name: a training is divided over the devices of all"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlannedOptions:
     """What a command plans: its sweeps' memory, and the models of a study that is not on one."""
 
@@ -63,19 +72,24 @@ def split_config(arguments: Sequence[str], verb: Verb, listed: Listed) -> tuple[
         raise SystemExit(0)
     if name.startswith("-"):
         example, command = next(iter(listed()), "mine.yaml"), f"sinkjax {verb.__name__}"
-        raise SinkjaxError(f"{command} takes a config before its options, e.g. {command} {example} {name} ...")
+        raise SinkjaxError(f"{command} takes a {noun(verb)} before its options, e.g. {command} {example} {name} ...")
     return name, rest
+
+
+def noun(verb: Verb) -> str:
+    """What a command is given first."""
+    return "training" if verb.__name__ == "train" else "study"
 
 
 def listing(verb: Verb, listed: Listed) -> str:
     """What `sinkjax run --help` prints, before a config is named: those that ship."""
-    wanted = listed()
+    wanted, named = listed(), noun(verb).upper()
     width = max(map(len, wanted), default=0)
     lines = "\n".join(f"  {name:{width}}  {says}" for name, says in wanted.items())
     return (
-        f"usage: sinkjax {verb.__name__} CONFIG [--FIELD VALUE ...]\n\n{verb.__doc__}\n\n"
-        f"CONFIG is one of these, a YAML file, or the folder of a former run:\n{lines}\n\n"
-        f"sinkjax {verb.__name__} CONFIG --help lists every field and option."
+        f"usage: sinkjax {verb.__name__} {named} [--FIELD VALUE ...]\n\n{verb.__doc__}\n\n"
+        f"{named} is one of these, a YAML file, or the folder of a former run:\n{lines}\n\n"
+        f"sinkjax {verb.__name__} {named} --help lists every field and option."
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import (
     DeviceOptions,
+    JoinOptions,
     Options,
     PlannedOptions,
     asked_axes,
@@ -29,7 +31,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(PlannedOptions, Options, Generic[C]):
+class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
     """Run a study, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
@@ -78,7 +80,8 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
         out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
     if options.trim and chosen.experiment != SERIES:
         raise SinkjaxError("--trim is for a series: with --models, --revisions or --checkpoints")
-    start_jax(options.platform, options.config.dtype)
+    start_jax(options.platform, options.config.dtype, options.join)
+    from sinkjax import processes
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
@@ -86,9 +89,12 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
 
     axes = asked_axes(options)
     machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict, options.trim)
+    tell = say if processes.first() else lambda line: None
     if chosen.suite:
         several = series if chosen.experiment == SERIES else suite
-        show_suite(several.carry_out(chosen, out, machine, say))
+        show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, tell))
     else:
-        show_section(run.carry_out(chosen, out, machine, say))
-    print(printable(str(out / PAGE)))
+        show = partial(show_section, run.carry_out(chosen, out, machine, tell))
+    if processes.first():
+        show()
+        print(printable(str(out / PAGE)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import Options, default_folder, split_config
+from sinkjax.cli.common import JoinOptions, Options, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import printable
@@ -20,7 +20,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(Options, Generic[C]):
+class TrainOptions(JoinOptions, Options, Generic[C]):
     """Train every run of a config into a folder: its log, its parameters, how each run ended. The same command resumes."""
 
     config: C
@@ -37,12 +37,14 @@ def train(arguments: Sequence[str]) -> None:
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
     out = options.out or chosen.folder or default_folder(name)
     use_all_cores()
-    start_jax(options.platform, options.config.dtype)
-    from sinkjax import tasks
+    start_jax(options.platform, options.config.dtype, options.join)
+    from sinkjax import processes, tasks
     from sinkjax.report.terminal import show_training
 
-    show_training(tasks.train(options.config, out, say, tensorboard=options.tensorboard))
-    print(printable(str(out)))
+    trained = tasks.train(options.config, out, say, tensorboard=options.tensorboard)
+    if processes.first():
+        show_training(trained)
+        print(printable(str(out)))
 
 
 def trainings() -> dict[str, str]:

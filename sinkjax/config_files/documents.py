@@ -23,7 +23,8 @@ from sinkjax.errors import SinkjaxError, unknown
 
 C = TypeVar("C")
 TAG = "type"
-# Metadata of a field that says which part of a study is run, or in which words it is shown: folders may differ in it.
+# Metadata of a field that says which part of a study is run, on which devices, or in which words it is shown: folders may differ
+# in it.
 CHOICE = {"choice": True}
 # Metadata of a field that records did not have when the first results were stored.
 LATER = {"later": True}
@@ -309,6 +310,12 @@ def differences(old: Any, new: Any) -> list[str]:
     was, now = fields(old), fields(new)
     decides = [field.name for field in dataclasses.fields(new) if not field.metadata.get("choice")]
     return [f"{name} was {was[name]!r}, now {now[name]!r}" for name in decides if plain(was[name]) != plain(now[name])]
+
+
+def decisive(config: Any) -> dict[str, Any]:
+    """Every field of a config by name, those in which folders may differ at their default."""
+    choices = {field.name: _default(field) for field in dataclasses.fields(config) if field.metadata.get("choice")}
+    return {**fields(config), **choices}
 
 
 def fields(config: Any) -> dict[str, Any]:

@@ -112,6 +112,13 @@ def user_path(name: Any) -> Path:
         raise SinkjaxError(f"{name} names the home of a user who is not known here") from None
 
 
+def refuse_url(path: Path) -> None:
+    """Raise if results would go to an object store, whose URL a `Path` takes for a folder with a colon in its name."""
+    scheme, found, _ = str(path).partition(":/")
+    if found and len(scheme) > 1 and "/" not in scheme:
+        raise SinkjaxError(f"results are written to a file system, not to {scheme}://; copy them there when the run has ended")
+
+
 def read_text(path: Path) -> str:
     """A file's text. Errors: not readable, not UTF-8."""
     try:
@@ -126,8 +133,9 @@ def claim_folder(folder: Path, document: str, differences: Callable[[str], list[
     """Write the document of a config into a folder that is new or empty, or find there what belongs to it; taken up again.
 
     differences: from the document that is there, to what was otherwise. what: the kind of thing whose folder it is, for messages.
-    Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
+    Errors: a URL; a file in its place; other content, or that of another config (each field that differs); no permission.
     """
+    refuse_url(folder)
     identity = folder / CONFIG_FILE
     try:
         if folder.exists() and not folder.is_dir():
@@ -151,10 +159,11 @@ def shipped(kind: str = "experiment") -> list[str]:
     return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
 
 
-def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None]:
+def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Path | None]:
     """The document that a user names, what to call it, and its folder if it is that of a former run.
 
-    kind: of the shipped configs that an unknown name may have meant. Errors: nothing of that name.
+    kind: of the shipped configs that an unknown name may have meant. what: what to call an unknown one. Errors: nothing of that
+    name.
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None
@@ -163,5 +172,5 @@ def document(name: str, kind: str = "experiment") -> tuple[str, str, Path | None
     if path.is_dir() and not file.is_file():
         raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
     if not file.is_file():
-        raise unknown("config", name, shipped(kind), "; or a YAML file, or the folder of a former run")
+        raise unknown(what, name, shipped(kind), "; or a YAML file, or the folder of a former run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None

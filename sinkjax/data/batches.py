@@ -64,12 +64,13 @@ class Batches:
         self.rows = min(config.batch, len(self._fresh)) if split == "validation" else config.batch
         self.count = len(self._fresh) // self.rows if split == "validation" else None
 
-    def at(self, k: int) -> Batch:
-        """Batch k, from 0. Errors: a batch that is not there."""
+    def at(self, k: int, rows: np.ndarray | None = None) -> Batch:
+        """Batch k, from 0. rows: its rows that are wanted, None: all. Errors: a batch that is not there."""
         if k < 0 or (self.count is not None and k >= self.count):
             last = "" if self.count is None else f" and end with {self.count - 1}"
             raise SinkjaxError(f"there is no batch {k} of the {self.split} split: batches begin with 0{last}")
-        return self._batch(self._chosen(k))
+        chosen = self._chosen(k)
+        return self._batch(chosen if rows is None else chosen[rows])
 
     @property
     def _repeated_rows(self) -> int:

@@ -25,9 +25,9 @@ class ExtraKey(NamedTuple):
     key: jax.Array
     value: jax.Array | None
 
-    def scores(self, q_BKRD: jax.Array, precision: str) -> jax.Array:
-        """Scores of scaled queries: [B, K, R, 1]."""
-        return ops.score(q_BKRD, self.key[:, :, None], precision)
+    def scores(self, q_BKRD: jax.Array, scale: jax.Array | float, precision: str) -> jax.Array:
+        """Scores of queries: [B, K, R, 1]."""
+        return ops.score(q_BKRD.astype(self.key.dtype), self.key[:, :, None], scale, precision)
 
     def add(self, out_BHQD: jax.Array, weights_BHQ: jax.Array) -> jax.Array:
         """Outputs of heads with the value, weighted."""

@@ -43,6 +43,13 @@ class Normaliser(ABC):
         [Q], the positions of the queries.
         """
 
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array | None]:
+        """Numbers [..., H, Q, S] that are the weights once divided by others [..., H, Q, 1]; None: they are the weights.
+
+        Arguments as for `weights`. A product with them can be divided afterwards, which is less work.
+        """
+        return self.weights(scores, visible, params), None
+
     def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array | None:
         """The share of each row that goes to no key, [..., H, Q]; None if there is never one. Arguments as for `weights`."""
         return None
@@ -55,11 +62,8 @@ def softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None
     sink: a logit [..., 1, 1] that takes part in each row and has no column. The derivative is p (ds - sum p ds) in terms of the
     weights p, so it is finite under any mask, and half the work of that of the terms which make them.
     """
-    powers, of_sink = _powers(scores, visible, sink)
-    total = powers.sum(axis=-1, keepdims=True)
-    if of_sink is not None:
-        return powers / (total + of_sink)
-    return powers / jnp.where(total > 0, total, 1)
+    powers, total = undivided_softmax(scores, visible, sink)
+    return powers / total
 
 
 @softmax.defjvp
@@ -70,6 +74,13 @@ def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
     if sink is not None:
         mean += sink_share(scores, visible, sink)[..., None] * of_sink
     return weights, weights * (change - mean)
+
+
+def undivided_softmax(scores: jax.Array, visible: jax.Array, sink: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """What `softmax` divides, at most 1, and by what, [..., Q, 1]."""
+    powers, of_sink = _powers(scores, visible, sink)
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers, jnp.where(total > 0, total, 1) if of_sink is None else total + of_sink
 
 
 def sink_share(scores: jax.Array, visible: jax.Array, sink: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.kernels import EluKernel, Identity, MlpKernel, elu_plus_one
-from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax
+from sinkjax.model.normaliser import Given, Normaliser, sink_share, softmax, undivided_softmax
 from sinkjax.model.row_normalisers import Divided, PNorm
 
 
@@ -34,6 +34,9 @@ class Softmax(Normaliser):
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible)
+
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
+        return undivided_softmax(scores, visible)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,9 @@ class SinkLogit(Normaliser):
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible, _per_head(params["sink"], scores))
 
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
+        return undivided_softmax(scores, visible, _per_head(params["sink"], scores))
+
     def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return sink_share(scores, visible, _per_head(params["sink"], scores))
 
@@ -78,6 +84,9 @@ class OffByOne(Normaliser):
 
     def weights(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return softmax(scores, visible, jnp.zeros((), scores.dtype))
+
+    def undivided(self, scores: jax.Array, visible: jax.Array, params: Given) -> tuple[jax.Array, jax.Array]:
+        return undivided_softmax(scores, visible, jnp.zeros((), scores.dtype))
 
     def bias(self, scores: jax.Array, visible: jax.Array, params: Given) -> jax.Array:
         return sink_share(scores, visible, jnp.zeros((), scores.dtype))

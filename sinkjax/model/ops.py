@@ -43,22 +43,37 @@ def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
     return (scaled * gain).astype(x.dtype)
 
 
-def score(q_BKRD: jax.Array, k_BKSD: jax.Array, precision: str) -> jax.Array:
-    """Every query with every key: [B, K, R, S]."""
-    return (_score if jax.default_backend() == "cpu" else _plain_score)(q_BKRD, k_BKSD, precision)
+def multiplied_dtype(dtype: jnp.dtype) -> jnp.dtype:
+    """Of queries and keys when `score` multiplies them, where the model's is `dtype`.
+
+    A product of two 16-bit numbers is exact in float32, and fast where hardware has it; a CPU is faster with float32.
+    """
+    return jnp.promote_types(dtype, jnp.float32) if jax.default_backend() == "cpu" else dtype
+
+
+def score(q_BKRD: jax.Array, k_BKSD: jax.Array, scale: jax.Array | float, precision: str) -> jax.Array:
+    """`scale` times every query with every key, added up in at least float32: [B, K, R, S]."""
+    product = _score if jax.default_backend() == "cpu" else _plain_score
+    if jnp.finfo(q_BKRD.dtype).bits == 16:  # a scaled query would be rounded
+        return product(q_BKRD, k_BKSD, precision) * scale
+    # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between.
+    scaled = q_BKRD if isinstance(scale, int | float) and scale == 1 else q_BKRD * scale
+    return product(scaled, k_BKSD, precision)
 
 
 def mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
-    """The values, weighted: [B, K, R, D]."""
+    """The values, weighted, added up in at least float32: [B, K, R, D]."""
     return (_mix if jax.default_backend() == "cpu" else _plain_mix)(weights_BKRS, v_BKSD, precision)
 
 
 def _plain_score(q_BKRD: jax.Array, k_BKSD: jax.Array, precision: str) -> jax.Array:
-    return jnp.einsum("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision=precision)
+    wide = jnp.promote_types(q_BKRD.dtype, jnp.float32)
+    return jnp.einsum("BKRD,BKSD->BKRS", q_BKRD, k_BKSD, precision=precision, preferred_element_type=wide)
 
 
 def _plain_mix(weights_BKRS: jax.Array, v_BKSD: jax.Array, precision: str) -> jax.Array:
-    return jnp.einsum("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision=precision)
+    wide = jnp.promote_types(v_BKSD.dtype, jnp.float32)
+    return jnp.einsum("BKRS,BKSD->BKRD", weights_BKRS, v_BKSD, precision=precision, preferred_element_type=wide)
 
 
 _score = jax.custom_jvp(_plain_score, nondiff_argnums=(2,))
@@ -68,14 +83,14 @@ _mix = jax.custom_jvp(_plain_mix, nondiff_argnums=(2,))
 @_score.defjvp
 def _(precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
     (q, k), (dq, dk) = primals, tangents
-    by_key_BKSR = jnp.einsum("BKSD,BKRD->BKSR", dk, q, precision=precision)
+    by_key_BKSR = _plain_score(dk, q, precision)
     return _score(q, k, precision), _plain_score(dq, k, precision) + _transposed(by_key_BKSR)
 
 
 @_mix.defjvp
 def _(precision: str, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
     (weights, v), (d_weights, dv) = primals, tangents
-    by_dim_BKDR = jnp.einsum("BKDS,BKRS->BKDR", _transposed(dv), weights, precision=precision)
+    by_dim_BKDR = _plain_score(_transposed(dv), weights, precision)
     return _mix(weights, v, precision), _plain_mix(d_weights, v, precision) + _transposed(by_dim_BKDR)
 
 

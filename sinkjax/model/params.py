@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +25,9 @@ from sinkjax.model.config import Config
 from sinkjax.model.heads import ConstantGate, ElementGate, HeadGate, NonSparseGate, SharedGate, ValueGate
 from sinkjax.model.norms import AllHeads, EachHead, Norm
 from sinkjax.model.positions import Learned, RelativeBias
-from sinkjax.model.random_leaf import random_leaf
 
 Params = dict[str, Any]
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-
-SMALL = np.float32(0.02)  # standard deviation of the leaves called "small"
 
 # Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
 RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
@@ -152,24 +150,27 @@ def abstract(config: Config) -> Params:
     return tree
 
 
-def init(config: Config, seed: int, dtype: str = "float32", std: float | None = None, mesh: Mesh | None = None) -> Params:
+def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: float | None = None) -> Params:
     """Random parameters. Each leaf draws from a key folded from (seed, its path), so no leaf depends on another's existence.
 
-    std: of every "normal" leaf, None: 1 / sqrt(fan_in). mesh: where to place the leaves by `sharding`, each device drawing
-    its own; None: the default device. Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits; more bytes than this
-    machine has.
+    With a traced seed the bits are the same: a division stays one, which XLA would make a product with the reciprocal.
+
+    std: of every "normal" leaf, None: 1 / sqrt(fan_in). Errors: a dtype that is unknown or not enabled; a seed beyond 32 bits;
+    more bytes than this machine has.
     """
     check_dtype(dtype)
     check_seed(seed)
+    apart: Callable[[Any], Any] = jax.lax.optimization_barrier if isinstance(seed, jax.Array) else lambda value: value
     refuse_larger_than_memory("parameters", count(config) * jnp.dtype(dtype).itemsize)
 
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
-        place = sharding(leaf, mesh) if mesh else None
         if leaf.init in ("zeros", "ones"):
-            return getattr(jnp, leaf.init)(leaf.shape, dtype, device=place)
+            return getattr(jnp, leaf.init)(leaf.shape, dtype)
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
-        scale = np.float32(1) / np.float32(math.sqrt(leaf.fan_in)) if std is None else np.float32(std)
-        return random_leaf(key, SMALL if leaf.init == "small" else scale, leaf.shape, dtype, place)
+        noise, root = apart((jax.random.normal(key, leaf.shape, jnp.float32), jnp.float32(math.sqrt(leaf.fan_in))))
+        if leaf.init == "small":
+            return (noise * 0.02).astype(dtype)
+        return apart((noise / root if std is None else noise * std).astype(dtype))
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
 
@@ -189,11 +190,11 @@ def check_dtype(dtype: str) -> None:
         raise SinkjaxError('dtype "float64" needs jax.config.update("jax_enable_x64", True) (or JAX_ENABLE_X64=1) beforehand')
 
 
-def sharding(leaf: Leaf, mesh: Mesh) -> NamedSharding:
-    """Where a leaf lives on a mesh, by its logical axes and RULES."""
+def sharding(leaf: Leaf, mesh: Mesh, rules: Mapping[str, str] = RULES) -> NamedSharding:
+    """Where a leaf lives on a mesh, by its logical axes and the rules."""
     spec = []
     for size, axis in zip(leaf.shape, leaf.axes, strict=True):
-        target = RULES.get(axis)
+        target = rules.get(axis)
         spec.append(target if target in mesh.shape and size % mesh.shape[target] == 0 else None)
     return NamedSharding(mesh, PartitionSpec(*spec))
 

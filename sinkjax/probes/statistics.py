@@ -33,7 +33,8 @@ class PairView(View):
     rotated, and mapped if the normaliser has a kernel. Of a long prompt, a built-in statistic gets the first S of T keys, all
     that these queries can see; any other gets all. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
     to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
-    behind it, as in a prefix.
+    behind it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, by which the array is still to be divided, if all that
+    see it are of `SUMS`; else None.
     """
 
     rows: jax.Array
@@ -42,6 +43,7 @@ class PairView(View):
     key: jax.Array
     bias: jax.Array | None = None
     ahead: bool = struct.field(pytree_node=False, default=False)
+    divisor: jax.Array | None = None
 
     @property
     def real_rows(self) -> jax.Array:
@@ -91,6 +93,7 @@ def column_sums(weights: jax.Array, view: PairView) -> jax.Array:
     if view.ahead:
         weights = jnp.where(view.rows[:, None] >= jnp.arange(weights.shape[-1]), weights, 0)
     real = jnp.broadcast_to(view.real_rows[..., 0].astype(weights.dtype), weights.shape[:3])
+    real = real if view.divisor is None else real / view.divisor[..., 0]
     return jnp.einsum("BHQ,BHQS->BHS", real, weights, precision="highest")  # a product: a masked sum would copy the weights
 
 
@@ -146,6 +149,9 @@ def share_above(sums: jax.Array, lengths: jax.Array, *, eps: float) -> jax.Array
 def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
     """`later_sums` of each key's share of the row's absolute weight, for rows that do not sum to 1: [B, H, S]."""
     return later_sums(jnp.abs(weights) / row_sizes(weights, view)[..., None], view)
+
+
+SUMS = (column_sums, later_sums, bias_sums)  # what of rows at WEIGHTS needs no division of each weight
 
 
 @functools.cache

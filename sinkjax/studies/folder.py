@@ -43,7 +43,8 @@ def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
     """
     import xarray
 
-    from sinkjax.sweeps.store import DONE, HARDWARE, IDENTITY, Store, check_metadata, described, hardware
+    from sinkjax.sweeps.identity import HARDWARE, IDENTITY, check_metadata, described, hardware
+    from sinkjax.sweeps.store import DONE, Store
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
@@ -58,15 +59,15 @@ def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
         store = Store(path)
         if damage := store.damage():
             raise _damaged(path, damage)
-        if not store.done.all():
-            share = f"{store.done.mean():.0%} done"
-            raise SinkjaxError(f"the sweep in {path} is not finished ({share}); the command that began it resumes it")
+        if not store.packed.all():
+            share = int(100 * store.done.mean())
+            raise SinkjaxError(f"the sweep in {path} is not finished ({share}% done); the command that began it resumes it")
     return dataset.drop_vars(DONE, errors="ignore").assign_attrs({HARDWARE: hardware(path, dataset.attrs)})
 
 
 def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
     """What a reader has to know of how a store was made, in words."""
-    from sinkjax.sweeps.store import devices_in_words
+    from sinkjax.sweeps.identity import devices_in_words
 
     sweep, study = dataset.attrs["sweep"], dataset.attrs.get("study", {})
     model, prompts = sweep["model"], sweep["prompts"]
@@ -74,6 +75,7 @@ def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
         "model": named(model) + (f" at {model['revision']}" if model.get("revision") else ""),
         "weights": f"{model['dtype']}, stored as {model.get('stored') or 'none: drawn'}, sha256 {model['sha256'][:12]}",
         "precision of matrix products": sweep["precision"],
+        "attention": sweep.get("attention_impl"),
         "prompts": f"{prompts['count']} of up to {prompts['positions']} tokens",
         "text": study.get("text"),
         "split": _split(study),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jax.sharding import Mesh
 
 import sinkjax
-from sinkjax import extras
+from sinkjax import extras, processes
 from sinkjax.analysis.claims import claims_csv, claims_json
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.checkpoints.load import open_checkpoint
@@ -98,13 +98,13 @@ def carry_out(
     # Every edit is checked against the model before anything is loaded or written.
     for _ in plans(chosen, machine.hardware(), weights=True):
         pass
-    results.claim(out, chosen)
+    processes.by_first(lambda: results.claim(out, chosen))
     if trainings := find(chosen.experiment).trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, machine, log, load or sinkjax.load)
     log("summary, figures and page")
-    return build(chosen, out)
+    return processes.by_first(lambda: build(chosen, out)) or section_of(chosen, out)
 
 
 def require_extras(trains: bool) -> None:
@@ -120,11 +120,19 @@ def _sweep(chosen: Chosen, out: Path, machine: Machine, log: Callable[[str], Non
     log(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision, mesh=machine.mesh)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
+    told = ""
     for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
-        edits = "" if isinstance(spec, Calculation) else f"{len(spec.edits)} edits x "
-        log(f"{spec.name}: {edits}{spec.prompts} prompts of up to {batch.tokens.shape[1]} tokens ({batch.study['text']})")
+        if batch.study["text"] != told:
+            log(f"text: {(told := batch.study['text'])}")
+        edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
+        log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
         store_spec(spec, model, batch, store, machine)
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 edit", "2 edits"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def plans(chosen: Chosen, hardware: Hardware | None = None, weights: bool = False) -> Iterator[tuple[SweepSpec, Config, Plan]]:

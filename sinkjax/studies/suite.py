@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
+from sinkjax import processes
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import disk_refuses, read_text, write
@@ -65,7 +66,7 @@ def carry_out(
     config = chosen.config
     run.require_extras(trains=isinstance(config, AllTrained))
     layers = _layers(config, weights=True)
-    results.claim(out, chosen)
+    processes.by_first(lambda: results.claim(out, chosen))
     load = functools.cache(sinkjax.load)
     refused: dict[str, str] = {}
     sections = []
@@ -78,7 +79,7 @@ def carry_out(
                 raise
             refused[name] = str(error)
             log(f"{name} does not run: {error}")
-    write(out / REFUSED, documents.dump(refused))
+    processes.by_first(lambda: write(out / REFUSED, documents.dump(refused)))
     return _write(config, out, sections, refused)
 
 
@@ -138,5 +139,5 @@ def _write(config: All | AllTrained, out: Path, sections: Sequence[Section], ski
     from sinkjax.report.page import page
 
     report = Report(title(config), tuple(sections), skipped)
-    write(out / results.PAGE, page(report.sections, report.title, skipped))
+    processes.by_first(lambda: write(out / results.PAGE, page(report.sections, report.title, skipped)))
     return report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax import __version__
+from sinkjax import __version__, processes
 from sinkjax.config_files import documents
 from sinkjax.progress import duration
 from sinkjax.studies import folder as results
@@ -43,7 +43,7 @@ def train_all(
         log(f"{spec.name} ({number} of {len(wanted)}{left})")
         train_one(spec, chosen, out, log)
         if number < len(wanted) and all(spec.so_far for spec in specs):
-            show()
+            processes.by_first(show)
 
 
 def seconds_left(specs: Sequence[TrainingSpec], out: Path) -> float | None:
@@ -82,13 +82,13 @@ def train_one(spec: TrainingSpec, chosen: Chosen, out: Path, log: Callable[[str]
     Errors: a training or a store of other numbers; no permission, no room.
     """
     store, identity = results.store_path(out, spec.name), description(spec)
-    if holds(store, identity):
+    if processes.largest(holds(store, identity))[0]:  # of joined processes, all train or none
         return
     log(f"{spec.name}: training")
     found = train(spec.training, out / spec.name, log)
     log(f"{spec.name}: measuring")
     study = {"experiment": chosen.experiment, "config": documents.plain(documents.fields(chosen.config))}
-    write_whole(spec.measure(found), store, identity, study)
+    processes.by_first(lambda: write_whole(spec.measure(found), store, identity, study))
 
 
 def description(spec: TrainingSpec) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def description(spec: TrainingSpec) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "optax")}
     return {
         "calculation": spec.name,
-        "training": documents.plain(documents.fields(spec.training)),
+        "training": documents.plain(documents.decisive(spec.training)),
         "dtype": spec.training.dtype,
         "versions": {"sinkjax": __version__} | versions,
     }

@@ -1,9 +1,12 @@
-"""The files of a store: one a chunk of an array, each with a checksum, and the manifest of those with which it was made."""
+"""The files of a store: of calls, of chunks of arrays, each with a checksum, and the manifest of those with which it was made."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import secrets
+import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -97,6 +100,48 @@ class Chunks:
             return np.frombuffer(content, self.dtype).reshape(self.size)
         except RuntimeError as error:  # of blosc, and of a checksum
             raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class CallFiles:
+    """What calls gave, one file each, until all of it lies in chunks of arrays.
+
+    A file has the values of each variable, [edits, prompts, ...], one after the other, and a checksum of its name and of them.
+    """
+
+    folder: Path
+    variables: Mapping[str, Chunks]
+
+    def write(self, name: str, values: Mapping[str, np.ndarray]) -> None:
+        """Write what a call gave, whole or not at all."""
+        content = b"".join(np.ascontiguousarray(values[key], array.dtype).tobytes() for key, array in self.variables.items())
+        self.folder.mkdir(exist_ok=True)
+        put(self.folder / name, content + self._checksum(name, content))
+
+    def read(self, name: str, edits: int, prompts: int) -> dict[str, np.ndarray]:
+        """What a call of so many edits and prompts gave. Errors: FileNotFoundError; ValueError for what was not written so."""
+        content = memoryview((self.folder / name).read_bytes())
+        shapes = {key: (edits, prompts, *array.shape[2:]) for key, array in self.variables.items()}
+        sizes = [math.prod(shape) * self.variables[key].dtype.itemsize for key, shape in shapes.items()]
+        if len(content) != sum(sizes) + 4 or content[-4:] != self._checksum(name, content[:-4]):
+            raise ValueError(CHANGED)
+        ends = itertools.accumulate(sizes, initial=0)
+        return {
+            key: np.frombuffer(content[begin : begin + size], self.variables[key].dtype).reshape(shape)
+            for (key, shape), begin, size in zip(shapes.items(), ends, sizes, strict=False)
+        }
+
+    def drop(self, name: str) -> None:
+        """Remove what a call gave."""
+        (self.folder / name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove the folder and what killed processes left in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @staticmethod
+    def _checksum(name: str, content: Any) -> bytes:
+        return zlib.crc32(content, zlib.crc32(name.encode())).to_bytes(4, "little")
 
 
 def storable(dtype: np.dtype) -> np.dtype:

@@ -44,6 +44,7 @@ def sweep_models(
     precision: str = "highest",
     attributes: Mapping[str, Any] | None = None,
     progress: bool = True,
+    attention_impl: str = "sinkjax",
 ) -> xarray.Dataset:
     """Measure every edit on every prompt, on every checkpoint of a series.
 
@@ -56,7 +57,7 @@ def sweep_models(
     Args:
         models: A folder with models below it, such as that of a training with `checkpoints:`; or several models as `load` takes
             them; or, with `revisions`, one hub id.
-        tokens, edits, probe, lengths, memory, precision, attributes: As for `sweep`.
+        tokens, edits, probe, lengths, memory, precision, attributes, attention_impl: As for `sweep`.
         revisions: Branches, tags or commits of the one model.
         out: A folder for one store a checkpoint, each of which is resumed on its own by the same call; None keeps the result in
             memory.
@@ -95,6 +96,7 @@ def sweep_models(
                 precision=precision,
                 attributes=attributes,
                 progress=False,
+                attention_impl=attention_impl,
             )
             found.append(data.load().assign_attrs(sources=[dict(model.source)]))
             advance(1, member.label)

@@ -27,6 +27,7 @@ from sinkjax.sweeps.job import CELLS, SweepJob, unchanged
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
+from sinkjax.transformer.fused import check_fused
 
 if TYPE_CHECKING:
     import xarray
@@ -51,6 +52,7 @@ def sweep(
     progress: bool = True,
     check: bool = True,
     strict: bool = False,
+    attention_impl: str = "sinkjax",
 ) -> xarray.Dataset:
     """Measure every edit on every prompt.
 
@@ -74,6 +76,8 @@ def sweep(
         check: Whether parameters that are NaN or infinite are refused; False is for the study of a broken model.
         strict: Whether a store that was begun on other hardware is refused. It is resumed otherwise, which is said, and gives the
             same numbers to rounding; the attribute `hardware` lists the machines.
+        attention_impl: As for `sinkjax.forward`, and stored. With "fused" in 16 bits on a GPU, runs whose scores are edited are
+            computed by another program than the baseline, so that they differ by the rounding of weights to 16 bits too.
 
     Returns:
         A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched, and the
@@ -81,7 +85,8 @@ def sweep(
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
-            not finite; the store is of another sweep, or with `strict` of another machine; the output cannot be written.
+            not finite; the store is of another sweep, or with `strict` of another machine; the output cannot be written; a fused
+            attention cannot do what an edit or the probe asks for.
     """
     check_model(model)
     if check:
@@ -90,7 +95,10 @@ def sweep(
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    job = SweepJob(model, tokens, lengths, resolved, probe, precision)
+    job = SweepJob(model, tokens, lengths, resolved, probe, precision, attention_impl)
+    if job.spec.attention_impl == "fused":
+        for terms in resolved:
+            check_fused(model.config, terms, probe)
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "sweep.zarr" if out is None else Path(out)
@@ -127,7 +135,7 @@ def finished(
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
     identity = SweepJob(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
     store = resume(out, identity, but=("edits", "sha256"))
-    return bool(store.done.all()) and not store.lost and store.has(attributes)
+    return bool(store.packed.all()) and not store.lost and store.has(attributes)
 
 
 def fill(store: Store, job: SweepJob, progress: bool) -> None:
@@ -145,22 +153,25 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
             advance(now - shown, f"{written / (time.monotonic() - begun):.2f} edits/s")
             shown = now
 
-        while calls := store.left():
-            computed = False
+        while not store.packed.all():
+            calls, computed = store.left(), False
             for block, chunk, record in compute(job, store.schedule, _unclaimed(store, claims, deal(calls, devices, L))):
                 computed = True
                 written += _write(store, job, block, chunk, record)
                 claims.drop(name_of(block, chunk))
+                store.pack(claims)
                 show()
+            store.pack(claims)
             if computed:
                 continue
             show()
-            if (left := store.left()) == calls:
-                if progress and not told:
+            if (left := store.left()) == calls and not store.packed.all():
+                if progress and left and not told:
                     say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
                     told = True
                 time.sleep(PAUSE)
         claims.clear()
+        store.calls.clear()
 
 
 def name_of(block: int, chunk: Chunk) -> str:

@@ -1,43 +1,59 @@
 """The store of a sweep: a zarr group that is filled chunk by chunk and survives a kill at any moment.
 
 It is made whole (shapes, labels, provenance, the chunk plan, a manifest of all that) in a scratch folder and renamed into place,
-by one process; any number may fill it, each call being claimed by one of them. A chunk's values are written first, its mark in
-`done` after them, so a mark vouches for its values: it holds their checksums, and whatever has no mark, or lacks what its mark
-says, is computed again. One zarr chunk holds one edit and one block of prompts, so no two calls ever write the same file. Zarr
-format 2: its fixed-width text is part of the specification, and every reader has it.
+by one process; any number may fill it, each call being claimed by one of them. A call gives one file, and the rename that puts
+it in its place makes the call done. Edits of a call need not be neighbours in the list, so a chunk of the arrays holds others;
+once all of these are done, one process packs them into it, writes its mark in `done`, and removes the files of calls that
+nothing needs any more. A mark holds the checksums of its chunks. Whatever has neither a mark nor the file of a call, or is not
+what its checksum says, is computed again. Zarr format 2: its fixed-width text is part of the specification, and every reader has
+it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.config_files.files import refuse_url
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
-from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, Chunks, checksum, codecs, faults, is_metadata, put, seal
+from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, seal
 from sinkjax.sweeps.claims import Claims, making
+from sinkjax.sweeps.identity import (
+    HARDWARE,
+    HARDWARE_FOLDER,
+    IDENTITY,
+    SCHEDULE,
+    as_json,
+    check_metadata,
+    damaged,
+    described,
+    differences,
+    hardware,
+    of_earlier,
+    refuse_other,
+)
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
     import xarray
 
-IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
-HARDWARE = "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in HARDWARE_FOLDER
 DIMS = "_ARRAY_DIMENSIONS"  # where xarray looks for the names of axes
-HARDWARE_FOLDER = ".hardware"
-OF_EARLIER = ("devices", "mesh")  # kept in the identity by earlier versions; with a mesh, calls were those of all its devices
-DONE = "done"  # [edit, prompt_block, variable]: the checksum of each chunk, 0 where it is not written
+DONE = "done"  # [edit, prompt_block, variable]: the checksum of the chunk with this edit, 0 where it is not written
+CHUNK_BYTES = 1 << 23  # of a chunk of the largest variable, unless one edit has more
 
 
 class Store:
-    """An open store, all of it checked: `done` [edit, prompt_block] says which chunks are complete, `write` adds some.
+    """An open store, all of it checked: `done` [edit, prompt_block] says what is computed, `packed` what of it the arrays have.
 
-    damaged: (edit, prompt_block) -> the variable and what is wrong with it, for chunks that were complete. lost: file -> what is
-    wrong with it, of arrays that are known before the sweep.
+    damaged: (edits, prompt_block) -> the variable and what was found wrong with it, of what had been complete; it counts until
+    these edits are done. lost: file -> what is wrong with it, of arrays that are known before the sweep.
     Errors: no store of a sweep, or metadata that are missing or changed.
     """
 
@@ -55,53 +71,47 @@ class Store:
             if absent or columns not in ([], [len(swept)]):
                 raise ValueError(f"{absent}/.zarray {MISSING}" if absent else f"{DONE} has marks of {columns} variables")
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _damaged(path, f"its metadata are incomplete: {_words(error)}") from None
+            raise damaged(path, f"its metadata are incomplete: {_words(error)}") from None
         try:
             self.schedule = Schedule.from_json(self.attributes[SCHEDULE])
         except (KeyError, TypeError, ValueError):
-            raise _of_earlier(path) from None
-        self.done = np.zeros((E, blocks), bool)
-        self.damaged: dict[tuple[int, int], tuple[str, str]] = {}
+            raise of_earlier(path) from None
+        self.group = self.marks.size[0]  # edits in a chunk
+        self.of_edit = {edit: chunk for chunk in self.schedule.chunks for edit in chunk.edits}
+        self.calls = CallFiles(path / ".calls", self.swept)
+        self.done, self.packed = np.zeros((E, blocks), bool), np.zeros((E, blocks), bool)
+        self.damaged: dict[tuple[tuple[int, ...], int], tuple[str, str]] = {}
         for block in range(blocks):
             self.look(range(E), block)
 
     def look(self, edits: Sequence[int], block: int) -> None:
-        """Read from the disk which of these chunks are complete."""
-        for edit in edits:
-            if self.done[edit, block]:
-                continue
-            try:
-                marks = np.ravel(self.marks.read((edit, block)))
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError):
-                self.damaged[edit, block] = DONE, CHANGED
-                continue
-            if not marks.all():
-                continue
-            expected = marks.tolist() if self.marks.dtype != bool else [None] * len(self.swept)
-            every = zip(self.swept.items(), expected, strict=True)
-            found = ((name, array.fault((edit, block), value)) for (name, array), value in every)
-            if fault := next(filter(lambda entry: entry[1], found), None):
-                self.damaged[edit, block] = fault
-            else:
-                self.damaged.pop((edit, block), None)
-                self.done[edit, block] = True
+        """Read from the disk which of these edits are done.
+
+        Files of calls first: one that is gone then was packed, and what it was packed into has its mark.
+        """
+        for chunk in dict.fromkeys(self.of_edit[edit] for edit in edits if not self.done[edit, block]):
+            self._read_call(chunk, block)
+        for group in dict.fromkeys(edit // self.group for edit in edits if not self.packed[edit, block]):
+            self._look_at_chunk(group, block)
 
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
-        """Write the values [len(edits), prompts of the block, ...] of those edits that lack them, and then their marks."""
-        try:
-            for row, edit in enumerate(edits):
-                if not self.done[edit, block]:
-                    sums = [array.write((edit, block), values[name][row : row + 1]) for name, array in self.swept.items()]
-                    marks = np.array(sums if self.marks.dtype != bool else True, self.marks.dtype)
-                    self.marks.write((edit, block), marks.reshape(self.marks.size))
-                    self.done[edit, block] = True
-                    self.damaged.pop((edit, block), None)
-        except OSError as error:
-            raise SinkjaxError(
-                f"cannot write to {self.path}: {error.strerror or error}; what is done is kept, the same command resumes"
-            ) from error
+        """Keep what a call gave: the values [len(edits), prompts of the block, ...] of every variable."""
+        with self._writing():
+            self.calls.write(_name(edits, block), values)
+        self.done[list(edits), block] = True
+
+    def pack(self, claims: Claims) -> None:
+        """Move what calls gave into those chunks of which all edits are done, unless another process is at it."""
+        first = range(0, len(self.done), self.group)
+        ready = np.logical_and.reduceat(self.done, first) & ~self.packed[first]
+        for group, block in np.argwhere(ready).tolist():
+            with self._writing():
+                if not claims.take(name := f"pack.{block}.{group}"):
+                    continue
+                self._look_at_chunk(group, block)
+                if not self.packed[group * self.group, block]:
+                    self._pack(group, block)
+                claims.drop(name)
 
     def left(self) -> list[tuple[int, Chunk]]:
         """The calls that are not done: (block of prompts, chunk of edits)."""
@@ -127,14 +137,16 @@ class Store:
 
     def has(self, attributes: Mapping[str, Any]) -> bool:
         """Whether the store was made with these attributes."""
-        return all(self.attributes.get(name) == value for name, value in _as_json(attributes).items())
+        return all(self.attributes.get(name) == value for name, value in as_json(attributes).items())
 
     def damage(self) -> str:
         """What is wrong with the store, in words; "" for nothing."""
         found = dict(self.lost)
-        for (edit, block), (name, fault) in sorted(self.damaged.items()):
+        for (edits, block), (name, fault) in sorted(self.damaged.items()):
+            if self.done[list(edits), block].all():
+                continue
             prompts = f", prompt block {block}," if self.done.shape[1] > 1 else ""
-            found[f"{name} of edit {self._label(edit)}{prompts}"] = fault
+            found[f"{name} of {self._words(edits)}{prompts}"] = fault
         return described(found)
 
     def dataset(self) -> xarray.Dataset:
@@ -151,16 +163,16 @@ class Store:
         """
         first, *others = hardware(self.path, self.attributes)
         facts = json.loads(json.dumps(facts))
-        differences = _differences(first, {name: facts.get(name) for name in first})  # earlier versions kept less
-        if strict and (differences or others):
-            found = "; ".join(differences or _differences(first, others[0]))
+        differs = differences(first, {name: facts.get(name) for name in first})  # earlier versions kept less
+        if strict and (differs or others):
+            found = "; ".join(differs or differences(first, others[0]))
             raise SinkjaxError(
                 f"{self.path} was computed on other hardware ({found}), and strict asks for the same; choose another output, or"
                 " resume without it"
             )
-        if differences and facts not in others:
+        if differs and facts not in others:
             say(
-                f"{self.path} was begun on other hardware ({'; '.join(differences)}): what is computed here is equal to rounding,"
+                f"{self.path} was begun on other hardware ({'; '.join(differs)}): what is computed here is equal to rounding,"
                 " not bit for bit"
             )
             content = json.dumps(facts).encode()
@@ -170,28 +182,90 @@ class Store:
             except OSError as error:
                 raise SinkjaxError(f"cannot write to {self.path}: {error.strerror or error}") from error
 
-    def _label(self, edit: int) -> str:
+    def _edits_of(self, group: int) -> tuple[int, ...]:
+        return tuple(range(group * self.group, min((group + 1) * self.group, len(self.done))))
+
+    def _read_call(self, chunk: Chunk, block: int) -> dict[str, np.ndarray] | None:
+        """What a call gave, if its file is there and sound: then it is done."""
+        prompts, size = next(iter(self.swept.values())).shape[1], self.schedule.prompt_block
+        where = list(chunk.edits), block
         try:
-            return f"{edit} ({self.arrays['edit'].read(())[edit]})"
+            found = self.calls.read(_name(chunk.edits, block), len(chunk.edits), min(size, prompts - block * size))
+        except (OSError, ValueError) as error:
+            self.done[where] = self.packed[where]
+            if not isinstance(error, FileNotFoundError):
+                self.damaged[chunk.edits, block] = "a call", CHANGED
+            return None
+        self.done[where] = True
+        return found
+
+    def _look_at_chunk(self, group: int, block: int) -> None:
+        """Whether a chunk of every variable is there and sound: then its edits are packed, and done."""
+        edits = self._edits_of(group)
+        try:
+            marks = self.marks.read((group, block)).reshape(self.group, -1)[: len(edits)]
+            expected = marks[0].tolist() if self.marks.dtype != bool else [None] * len(self.swept)
+            if not marks.all():
+                return
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError):
+            self.damaged[edits, block] = DONE, CHANGED
+            return
+        every = zip(self.swept.items(), expected, strict=True)
+        found = ((name, array.fault((group, block), value)) for (name, array), value in every)
+        if fault := next(filter(lambda entry: entry[1], found), None):
+            self.damaged[edits, block] = fault
+            return
+        self.packed[list(edits), block] = self.done[list(edits), block] = True
+
+    def _pack(self, group: int, block: int) -> None:
+        """Write a chunk of every variable, its mark, and only then remove what nothing needs any more."""
+        edits = self._edits_of(group)
+        chunks = dict.fromkeys(self.of_edit[edit] for edit in edits)
+        found = {}
+        for chunk in chunks:
+            values = self._read_call(chunk, block)
+            if values is None:  # changed since it was written
+                self.damaged.setdefault((chunk.edits, block), ("a call", MISSING))
+                say(f"{self.path}: {self.damage()}; computing only that again")
+                return
+            found[chunk] = values
+        rows = [(found[chunk], chunk.edits.index(edit)) for edit in edits for chunk in [self.of_edit[edit]]]
+        sums = [array.write((group, block), np.stack([of[name][row] for of, row in rows])) for name, array in self.swept.items()]
+        marks = np.array(sums if self.marks.dtype != bool else True, self.marks.dtype)
+        self.marks.write((group, block), np.broadcast_to(marks, (len(edits), *self.marks.size[1:])))
+        self.packed[list(edits), block] = True
+        for chunk in chunks:
+            if self.packed[list(chunk.edits), block].all():
+                self.calls.drop(_name(chunk.edits, block))
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SinkjaxError(
+                f"cannot write to {self.path}: {error.strerror or error}; what is done is kept, the same command resumes"
+            ) from error
+
+    def _words(self, edits: Sequence[int]) -> str:
+        if len(edits) > 1:
+            near = tuple(edits) == tuple(range(edits[0], edits[-1] + 1))
+            return f"edits {edits[0]} to {edits[-1]}" if near else f"edits {', '.join(map(str, edits))}"
+        try:
+            return f"edit {edits[0]} ({self.arrays['edit'].read(())[edits[0]]})"
         except (OSError, ValueError, KeyError):
-            return str(edit)
+            return f"edit {edits[0]}"
 
 
-def hardware(path: Path, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The machines that wrote to a store of these attributes: the one that made it, then others."""
-    made = attributes.get(IDENTITY, {})  # in which earlier versions kept them
-    first = attributes.get(HARDWARE) or [{"devices": made.get("devices")}]
-    return [*first, *(json.loads(file.read_bytes()) for file in sorted((path / HARDWARE_FOLDER).glob("*.json")))]
-
-
-def devices_in_words(attributes: Mapping[str, Any]) -> str:
-    """What the numbers of a dataset with these attributes were computed on."""
-    machines = attributes.get(HARDWARE) or [attributes[IDENTITY]]
-    return ", then ".join(dict.fromkeys(machine["devices"] for machine in machines))
+def _name(edits: Sequence[int], block: int) -> str:
+    return f"{block}.{edits[0]}"  # calls share no edit of a block
 
 
 def exists(path: Path) -> bool:
-    """Whether something lies at `path`. Errors: a path that cannot be looked up."""
+    """Whether something lies at `path`. Errors: a URL; a path that cannot be looked up."""
+    refuse_url(path)
     try:
         return path.exists()
     except OSError as error:
@@ -206,21 +280,6 @@ def resume(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None 
     """
     refuse_other(path, identity, but)
     return Store(path)
-
-
-def refuse_other(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
-    """Raise, naming each difference, unless `path` is a store of this identity. but: as for `resume`."""
-    have, want = _identity_of(path), json.loads(json.dumps(identity))
-    if have.get("mesh"):
-        raise _of_earlier(path)
-    for name in OF_EARLIER:
-        have.pop(name, None)
-    if but:
-        for entry in (have, want):
-            entry.get(but[0], {}).pop(but[1], None)
-    differences = _differences(have, want)
-    if differences:
-        raise SinkjaxError(f"{path} holds another sweep ({'; '.join(differences)}); choose another output or delete it")
 
 
 def create(
@@ -241,93 +300,35 @@ def create(
     """
     import zarr
 
-    attributes = _as_json(attributes)
+    attributes = as_json(attributes)
+    edits, prompts = next(iter(variables.values()))[1][:2]
+    largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * schedule.prompt_block
+    group = min(edits, max(1, CHUNK_BYTES // largest))
     with making(path) as scratch:
         if scratch is not None:
-            group = zarr.open_group(scratch, mode="w", zarr_format=2)
+            root = zarr.open_group(scratch, mode="w", zarr_format=2)
             for name, (dims, shape, dtype) in variables.items():
                 fill = np.nan if np.issubdtype(dtype, np.floating) else None  # readers take a fill value for "missing"
-                size = (1, schedule.prompt_block, *shape[2:])
-                array = group.create_array(name, shape=shape, chunks=size, dtype=dtype, fill_value=fill, **codecs())
+                size = (group, schedule.prompt_block, *shape[2:])
+                array = root.create_array(name, shape=shape, chunks=size, dtype=dtype, fill_value=fill, **codecs())
                 array.attrs[DIMS] = list(dims)
-            edits, prompts = next(iter(variables.values()))[1][:2]
             blocks, count = -(-prompts // schedule.prompt_block), len(variables)
-            done = group.create_array(
-                DONE, shape=(edits, blocks, count), chunks=(1, 1, count), dtype="uint32", fill_value=None, **codecs()
+            done = root.create_array(
+                DONE, shape=(edits, blocks, count), chunks=(group, 1, count), dtype="uint32", fill_value=None, **codecs()
             )
             done.attrs[DIMS] = ["edit", "prompt_block", "variable"]
             for name, (dims, values) in fixed.items():
-                array = group.create_array(
+                array = root.create_array(
                     name, shape=values.shape, chunks=values.shape, dtype=values.dtype, fill_value=None, **codecs()
                 )
                 array.attrs[DIMS] = list(dims)
                 array[...] = values
             own = {IDENTITY: identity, HARDWARE: [facts], SCHEDULE: schedule.to_json()}
-            group.attrs.update(attributes | json.loads(json.dumps(own)))
+            root.attrs.update(attributes | json.loads(json.dumps(own)))
             zarr.consolidate_metadata(scratch, zarr_format=2)
             seal(scratch)
     return resume(path, identity)
 
 
-def described(found: Mapping[str, str]) -> str:
-    """What is wrong with parts of a store, in words; "" for nothing."""
-    shown = [f"{part} {fault}" for part, fault in found.items()]
-    return "; ".join(shown[:3]) + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")
-
-
-def check_metadata(path: Path) -> dict[str, str]:
-    """What is wrong with the files with which a store was made: file -> fault. Errors: metadata that are missing or changed."""
-    try:
-        found = faults(path)
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
-    for file, fault in found.items():
-        if is_metadata(file):
-            raise _damaged(path, f"{file} {fault}")
-    return found
-
-
 def _words(error: Exception) -> str:
     return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
-
-
-def _damaged(path: Path, what: str) -> SinkjaxError:
-    return SinkjaxError(f"the store {path} is damaged ({what}); delete it, and the command that made it makes it again")
-
-
-def _of_earlier(path: Path) -> SinkjaxError:
-    return SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it")
-
-
-def _as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    for name in (IDENTITY, SCHEDULE, HARDWARE):
-        if name in attributes:
-            raise SinkjaxError(f"the attribute {name!r} is the store's own; choose another name")
-    try:
-        return json.loads(json.dumps(attributes, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise SinkjaxError(f"attributes must be JSON: {error}") from None
-
-
-def _identity_of(path: Path) -> dict:
-    check_metadata(path)
-    try:
-        return json.loads((path / ".zattrs").read_text())[IDENTITY]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output") from None
-
-
-def _differences(have: Any, want: Any, name: str = "") -> list[str]:
-    """Where two identities differ, by dotted name."""
-    if isinstance(have, dict) and isinstance(want, dict):
-        return [
-            entry
-            for key in sorted(have.keys() | want.keys())
-            for entry in _differences(have.get(key), want.get(key), f"{name}.{key}" if name else key)
-        ]
-    return [] if have == want else [f"{name} was {_short(have)}, now {_short(want)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -64,7 +64,7 @@ def choose(name: str) -> ChosenTraining:
 
     Errors: nothing of that name; a document that is no training.
     """
-    text, what, folder = document(name, KIND)
+    text, what, folder = document(name, KIND, "training")
     return read(text, what, folder)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sinkjax import extras, interruption
+from sinkjax import extras, interruption, processes
 from sinkjax.config_files.files import cannot_write, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.train.state import TrainState
@@ -38,7 +38,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(max_to_keep=None if look_only else 1, create=not look_only)
         try:
             # What a kill left. Orbax would do it in a thread that nothing waits for.
-            for left in () if look_only else self.path.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+            for left in () if look_only or not processes.first() else self.path.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
                 shutil.rmtree(left)
             self._manager = ocp.CheckpointManager(self.path, options=options)
         except OSError as error:
@@ -74,21 +74,27 @@ class Checkpoints:
         with self._in_one_sentence():
             self._manager.wait_until_finished()
             leaves = jax.tree.leaves(state)
-            self._wanted = sum(leaf.nbytes for leaf in leaves) + EACH * len(leaves) + BESIDE
+            shards = [
+                shard for leaf in leaves for shard in leaf.addressable_shards if shard.replica_id == 0
+            ]  # what is written here
+            self._wanted = sum(shard.data.nbytes for shard in shards) + EACH * len(leaves) + BESIDE
             self._under_way = self.path / str(number)
             reserve(self.path, self._wanted, self._under_way)
             copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the buffers that the next step overwrites
             self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The last committed state and its `meta`, or None. like: shapes and dtypes. Errors: a state of another shape."""
+        """The last committed state and its `meta`, or None. Errors: a state of another shape.
+
+        like: shapes, dtypes and shardings, by default the first device. Each device reads what is to lie on it.
+        """
         import orbax.checkpoint as ocp
 
         number = self.latest
         if number is None:
             return None
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), like)
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or device), like)
         wanted = ocp.args.Composite(state=ocp.args.StandardRestore(shapes), meta=ocp.args.JsonRestore())
         try:
             found = self._manager.restore(number, args=wanted)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sinkjax.config_files.checks import above, at_least, each_once, last_seed, typed, without_repeats
-from sinkjax.config_files.documents import LATER
+from sinkjax.config_files.documents import CHOICE, LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
@@ -110,8 +110,9 @@ class AdamWTraining(Training):
     """final value of the cosine schedule, as a fraction of the learning rate"""
     micro_batch: int | None = None
     """sequences whose gradient is computed at a time and accumulated over the batch; by default all of them"""
-    mesh: tuple[int, int] = (1, 1)
-    """devices of one run: the number that share the sequences of a (micro-)batch, and the number that share the matrices"""
+    mesh: tuple[int, int] = field(default=(1, 1), metadata=CHOICE)
+    """devices of one run: the number that share the sequences of a (micro-)batch, and the number that share the matrices; where
+    several processes are joined, all devices share the sequences of a text by default"""
     clip: float | None = 1.0
     """maximal norm of the gradient over all parameters, to which larger ones are scaled down"""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.native import save
@@ -50,7 +51,7 @@ def keep(folder: Path, task: ModelTask, state: TrainState, every: Sequence[Run],
     One that a killed training wrote already is written again, with the same bits. Errors: as for `native.save`.
     """
     for run in every:
-        if int(state.step[run.run]) == step and int(state.status[run.run]) == RUNNING:
+        if int(np.asarray(state.step)[run.run]) == step and int(np.asarray(state.status)[run.run]) == RUNNING:
             about = {"kind": "training", "name": f"{folder}, run {run.run}", **run.labels(), "step": step}
             params = jax.tree.map(lambda leaf, row=run.run: leaf[row], state.params)
             model = Model(task.model(run.variant), params, source.tokenizer if source else None, about)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ import filelock
 import jax
 import numpy as np
 
-from sinkjax import extras, interruption
+from sinkjax import extras, interruption, processes
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, write
 from sinkjax.errors import SinkjaxError
@@ -30,17 +32,19 @@ from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, Training
 from sinkjax.train.folder import keep, save_run
-from sinkjax.train.log import Log, read
+from sinkjax.train.journal import Journal
+from sinkjax.train.log import read
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
-from sinkjax.train.runs import Run, RunArrays, table
+from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState
 from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingTask, Task
-from sinkjax.train.tensorboard import Events, event_writer
-from sinkjax.train.trained import Trained, begin_all, going, trained
+from sinkjax.train.tensorboard import event_writer
+from sinkjax.train.trained import Trained, going, trained
 
 SUMMARY, MODELS, LOCK = "summary.json", "models", ".lock"
 SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
+WORDS = 120  # characters of what JAX says when another process was lost
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
 
@@ -67,33 +71,47 @@ def train(
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
     folder, config = Path(folder), task.config
     check_dtype(config.dtype)
-    if jax.process_count() > 1:
-        raise SinkjaxError(f"a training runs in one process, and this is one of {jax.process_count()} of jax.distributed")
     extras.require("training", "train")  # refused before there is a folder
     if tensorboard:
         event_writer()
     if config.kept and not isinstance(task, ModelTask):
         raise SinkjaxError(f"the runs of {task.name} are no models of this library, so no checkpoints of them can be kept")
+    if not processes.first():
+        say, progress, tensorboard = (lambda line: None), False, False
+    try:
+        return _train(task, folder, say, tensorboard, save_every, progress)
+    except jax.errors.JaxRuntimeError as error:
+        if not processes.joined():
+            raise
+        why = " ".join(str(error).split())[:WORDS]
+        raise SinkjaxError(
+            f"this process cannot go on without the ones that it was joined to ({why}); start all of them again"
+        ) from error
+
+
+def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bool, save_every: float, progress: bool) -> Trained:
+    """`train`, once its arguments are checked. Of joined processes, all compute, and the first one writes."""
+    config = task.config
+    processes.meet()
     every = table(config, task)
-    state, runs = begin_all(task, config)
-    claim(folder, task)
+    devices, runs = RunParallel(task, config, len(every)), jax.tree.map(np.asarray, arrays(every, task))
+    processes.by_first(lambda: claim(folder, task))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(alone(folder))
+        processes.by_first(lambda: stack.enter_context(alone(folder)))
         with interruption.held():  # so that it is closed, whatever comes
             checkpoints = stack.enter_context(Checkpoints(folder))
-        found = checkpoints.restore(state)
-        if found:
-            state = found[0]
-        done = Progress(**found[1]) if found else Progress()
-        log = stack.enter_context(Log(folder, done.log_bytes))
-        devices = RunParallel(task, config, len(every))
+        found = checkpoints.restore(devices.layout)
+        state, done = (found[0], Progress(**found[1])) if found else (devices.begin(), Progress())
+        journal = stack.enter_context(Journal(folder, done.log_bytes))
         source = task.open(say) if isinstance(task, HostDataTask) and going(state, config) else None
-        host = HostBatches(source, [run.seed for run in every], config.eval_every) if source else None
-        if not done.log_bytes:
-            log.write([header(task, every, state, devices, source)])
-        elif source:
-            same_data(folder, source)
-        events = stack.enter_context(contextlib.closing(Events(folder, read(folder)[1]))) if tensorboard else None
+        if source:
+            processes.check_same("texts", documents.plain(source.card))
+        host = HostBatches(source, [run.seed for run in every], config.eval_every, devices.rows(config.batch)) if source else None
+        if done.log_bytes and source:
+            processes.by_first(lambda: same_data(folder, source))
+        journal.begin(None if done.log_bytes else header(task, every, devices, source), tensorboard)
+        if done.log_bytes and processes.first() and (began := read(folder)[0]["devices"]) != devices.named:
+            say(f"it began on {began} and goes on, on {devices.named}, with numbers that are equal to rounding")
         if going(state, config):
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
@@ -102,29 +120,36 @@ def train(
         while left := going(state, config):
             taken, steps = done.seconds, done.run_steps
             state, done, lines = call(state, done, runs, every, left, devices, host)
-            log.write(lines)
             pace = speed.measured(task, done.run_steps - steps, done.seconds - taken, *devices.hardware)
-            speed.note(folder, done.step, pace)
-            if events:
-                events.write([line | pace for line in lines])
-            done = dataclasses.replace(done, log_bytes=log.size)
+            journal.add(done.step, lines, pace)
+            done = dataclasses.replace(done, log_bytes=journal.size)
             for line in lines:
                 if line["status"] == DIVERGED:
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
             if isinstance(task, ModelTask) and done.step in config.kept:
-                keep(folder, task, state, every, done.step, source)
-            if time.monotonic() - saved > save_every or interruption.received() or not going(state, config):
-                log.sync()
+                whole = dataclasses.replace(state, params=processes.whole(state.params))
+                processes.by_first(functools.partial(keep, folder, task, whole, every, done.step, source))
+            due, asked = processes.largest(time.monotonic() - saved > save_every, interruption.received() or 0)
+            if due or asked or not going(state, config):
+                journal.sync()
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
                 saved = time.monotonic()
+            if asked:
+                interruption.receive(asked)
             now = made(state, config)
             advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
             before = now
+    state = dataclasses.replace(state, params=processes.whole(state.params))
     result = trained(folder, config, task, state, dataclasses.asdict(done))
-    if not (folder / SUMMARY).is_file():  # it is written last
-        save_models(result)
-    write(folder / SUMMARY, json.dumps(summary(result), indent=1) + "\n")
+    processes.by_first(lambda: finish(result))
     return result
+
+
+def finish(result: Trained) -> None:
+    """Write the models and the summary of a training."""
+    if not (result.folder / SUMMARY).is_file():  # it is written last
+        save_models(result)
+    write(result.folder / SUMMARY, json.dumps(summary(result), indent=1) + "\n")
 
 
 def save_models(result: Trained) -> None:
@@ -198,9 +223,7 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def header(
-    task: Task, every: tuple[Run, ...], state: TrainState, devices: RunParallel, source: DataSource | None
-) -> dict[str, Any]:
+def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: DataSource | None) -> dict[str, Any]:
     """The first line of a log: what is trained, on which devices, and what intervals over its runs are over."""
     config = task.config
     over = "initialisations only: all runs see the same data" if config.shared_data else "initialisations and data"
@@ -208,11 +231,11 @@ def header(
         KIND: task.name,
         "config": documents.plain(documents.fields(config)),
         "runs": [run.labels() for run in every],
-        "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(state.params)),
+        "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(devices.layout.params)),
         **({"data": source.card} if source else {}),
         "intervals_over": over,
         "together": devices.together,
-        "devices": " x ".join(map(str, devices.hardware)),
+        "devices": devices.named,
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
 

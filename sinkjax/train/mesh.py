@@ -1,55 +1,105 @@
 """One run on many devices: the batch divided along the mesh axis "data", matrices along "model".
 
-Only the placement of arrays is stated; XLA divides the computation of a step accordingly.
+Between steps, parameters and their optimiser state lie divided along both axes: the residual stream's axis along "data" (fully
+sharded data parallelism). Only the placement of arrays is stated; XLA divides the computation of a step accordingly.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax import processes
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
+from sinkjax.model.params import Params
 from sinkjax.train.config import AdamWTraining, Training
+from sinkjax.train.state import TrainState
 from sinkjax.train.task import HostDataTask, ModelTask, Task
 
 T = TypeVar("T")
+STORED = params.RULES | {"width": "data"}  # logical axis -> mesh axis, between steps
 
 
 def mesh_of(config: Training, task: Task) -> Mesh | None:
-    """The mesh that a config asks for, or None.
+    """The mesh that a config asks for, or None. Joined processes divide batches that are read over all devices unasked.
 
-    Errors: too few devices; a task without models of this library, or whose batches each device would generate in full.
+    Errors: too few devices, or not all of those of joined processes; a task without models of this library, or whose batches each
+    device would generate in full; devices that do not divide a (micro-)batch.
     """
-    if not isinstance(config, AdamWTraining) or config.mesh == (1, 1):
+    if not isinstance(config, AdamWTraining):
         return None
-    count = config.mesh[0] * config.mesh[1]
-    if count > jax.device_count():
-        raise SinkjaxError(f"mesh {list(config.mesh)} needs {count} devices, and there are {jax.device_count()}")
+    shape, here = config.mesh, jax.device_count()
+    if shape == (1, 1):
+        if not (processes.joined() and isinstance(task, ModelTask) and isinstance(task, HostDataTask)):
+            return None
+        shape, rows = (here, 1), config.micro_batch or config.batch
+        if rows % here:
+            raise SinkjaxError(f"{here} devices do not divide a (micro-)batch of {rows} sequences; choose another, or a mesh")
+    count = shape[0] * shape[1]
+    if count > here:
+        raise SinkjaxError(f"mesh {list(shape)} needs {count} devices, and there are {here}")
+    if processes.joined() and count < here:
+        raise SinkjaxError(f"mesh {list(shape)} leaves devices of joined processes out, of which there are {here}")
     if not isinstance(task, ModelTask):
         raise SinkjaxError("mesh is for models of this library")
-    if config.mesh[0] > 1 and not isinstance(task, HostDataTask):
-        raise SinkjaxError(f"mesh divides batches that are read, and these are made on the device; choose [1, {config.mesh[1]}]")
-    return Mesh(np.array(jax.devices()[:count]).reshape(config.mesh), ("data", "model"))
+    if shape[0] > 1 and not isinstance(task, HostDataTask):
+        raise SinkjaxError(f"mesh divides batches that are read, and these are made on the device; choose [1, {shape[1]}]")
+    return Mesh(np.array(jax.devices()[:count]).reshape(shape), ("data", "model"))
 
 
-def place_state(state: T, task: Task, mesh: Mesh) -> T:
-    """A state of many runs, with parameters and their optimiser state divided as `params.RULES` state."""
+def placement(state: TrainState, task: Task, mesh: Mesh) -> TrainState:
+    """Where each leaf of a state of many runs lies between steps. state: arrays or shapes."""
     assert isinstance(task, ModelTask)
     leaves = jax.tree_util.tree_leaves_with_path(params.abstract(task.model(task.variants[0])))
-    where = {jax.tree_util.keystr(path): params.sharding(leaf, mesh).spec for path, leaf in leaves}
+    specs = {jax.tree_util.keystr(path): params.sharding(leaf, mesh, STORED).spec for path, leaf in leaves}
 
-    def place(path: tuple, leaf: jax.Array) -> jax.Array:
+    def place(path: tuple, leaf: jax.Array) -> NamedSharding:
         name = jax.tree_util.keystr(path)
-        spec = next((spec for end, spec in where.items() if name.endswith(end) and leaf.ndim == len(spec) + 1), ())
-        return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(None, *spec)))
+        spec = next((spec for end, spec in specs.items() if name.endswith(end) and leaf.ndim == len(spec) + 1), ())
+        return NamedSharding(mesh, PartitionSpec(None, *spec))
 
-    return jax.tree_util.tree_map_with_path(place, state)
+    found: TrainState = jax.tree_util.tree_map_with_path(place, state)
+    return found
 
 
-def place_batches(batches: T, mesh: Mesh) -> T:
-    """Batches [runs, steps, B, ...], divided along B."""
-    return jax.device_put(batches, NamedSharding(mesh, PartitionSpec(None, None, "data")))
+def gather(values: Params, task: Task, mesh: Mesh) -> Params:
+    """The parameters of one run, traced, as a step uses them: each device has all but what is divided along "model".
+
+    XLA would else divide the residual stream as the parameters are, and exchange activations instead of parameters.
+    """
+    assert isinstance(task, ModelTask)
+    where = jax.tree.map(lambda leaf: params.sharding(leaf, mesh), params.abstract(task.model(task.variants[0])))
+    found: Params = jax.lax.with_sharding_constraint(values, where)
+    return found
+
+
+def rows_here(mesh: Mesh, rows: int) -> np.ndarray:
+    """The rows of a batch of `rows` that lie on devices of this process, int64, ascending."""
+    held = NamedSharding(mesh, PartitionSpec("data")).addressable_devices_indices_map((rows,))
+    return np.unique(np.concatenate([np.arange(rows)[index] for index in held.values()]))
+
+
+def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
+    """Batches of `rows` sequences as global arrays, divided along them. batches: numpy [runs, steps, `rows_here`, ...]."""
+    where, held = NamedSharding(mesh, PartitionSpec(None, None, "data")), rows_here(mesh, rows)
+
+    def part(leaf: np.ndarray, index: tuple[slice, ...]) -> np.ndarray:
+        return leaf[:, :, np.searchsorted(held, np.arange(rows)[index[2]])]
+
+    def place(leaf: Any) -> jax.Array:
+        shape = (*leaf.shape[:2], rows, *leaf.shape[3:])
+        return jax.make_array_from_callback(shape, where, partial(part, leaf))
+
+    found: T = jax.tree.map(place, batches)
+    return found
+
+
+def replicate(tree: T, where: NamedSharding) -> T:
+    """Arrays that every process has computed alike, as global arrays."""
+    found: T = jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, where, np.asarray(leaf).__getitem__), tree)
+    return found

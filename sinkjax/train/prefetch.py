@@ -20,10 +20,10 @@ AHEAD = 1  # calls made ahead of their use
 
 
 class HostBatches:
-    """The data of runs: `seeds` by the number of a run, `count` batches a call."""
+    """The data of runs: `seeds` by the number of a run, `count` batches a call, `rows` of each (None: all)."""
 
-    def __init__(self, source: DataSource, seeds: Sequence[int], count: int):
-        self._source, self._seeds, self._count = source, seeds, count
+    def __init__(self, source: DataSource, seeds: Sequence[int], count: int, rows: np.ndarray | None = None):
+        self._source, self._seeds, self._count, self._rows = source, seeds, count, rows
         self._next: tuple[tuple[int, ...], int] | None = None  # what the iterator gives next
         self._calls: Iterator[Any] = iter(())
         self._made: tuple[tuple[tuple[int, ...], int], Any] | None = None
@@ -37,7 +37,7 @@ class HostBatches:
         if self._made and self._made[0] == wanted:  # asked for once more after the very first call, which makes no step
             return self._made[1]
         if self._next != wanted:
-            calls = CallBatches(self._source, tuple(self._seeds[run] for run in runs), first, self._count)
+            calls = CallBatches(self._source, tuple(self._seeds[run] for run in runs), first, self._count, self._rows)
             ahead = grain.ReadOptions(num_threads=1, prefetch_buffer_size=AHEAD)
             self._calls = iter(grain.MapDataset.source(calls).to_iter_dataset(ahead))
         self._made, self._next = (wanted, next(self._calls)), (wanted[0], first + self._count)
@@ -52,13 +52,14 @@ class CallBatches:
     seeds: tuple[int, ...]
     first: int
     count: int
+    rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return sys.maxsize
 
     def __getitem__(self, n: int) -> Any:
         steps = range(self.first + n * self.count, self.first + (n + 1) * self.count)
-        of_seed = {seed: _stack([self.source.batch(seed, k) for k in steps]) for seed in {*self.seeds}}
+        of_seed = {seed: _stack([self.source.batch(seed, k, self.rows) for k in steps]) for seed in {*self.seeds}}
         return _stack([of_seed[seed] for seed in self.seeds])
 
 

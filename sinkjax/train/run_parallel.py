@@ -1,5 +1,5 @@
 """Runs divided among the devices and computed on each together (vmap) or in sequence (map); or, for a config with a mesh, each
-run divided among all devices of the mesh (`sinkjax/train/mesh.py`).
+run divided among all devices of the mesh (`sinkjax/train/mesh.py`). The devices are those of all joined processes.
 
 With 64 runs of the trigger task (one layer, one head) on two CPU devices, a step of a run takes 0.41 ms of processor time in
 sequence, 0.66 ms together. The numbers of a run do not depend on it. Runs are redistributed whenever some end.
@@ -15,14 +15,17 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from sinkjax import processes
+from sinkjax.model.params import Params
 from sinkjax.train.config import Training
-from sinkjax.train.mesh import mesh_of, place_batches, place_state
+from sinkjax.train.mesh import gather, mesh_of, place_batches, placement, replicate, rows_here
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import TrainState
 from sinkjax.train.step import Metrics, advance
 from sinkjax.train.task import Task
+from sinkjax.train.trained import begin_all, begin_divided, shapes
 
 T = TypeVar("T")
 AXIS = PartitionSpec("run")
@@ -30,32 +33,58 @@ AXIS = PartitionSpec("run")
 
 @dataclass(frozen=True)
 class CallSpec:
-    """The static arguments of a call: the task, its config, how the runs of a device are computed, and the devices."""
+    """The static arguments of a call: the task, its config, how the runs of a device are computed, the devices over which runs
+    are divided, and those over which each run is, if it is."""
 
     task: Task
     config: Training
     together: str
     mesh: Mesh
+    parallel: Mesh | None
 
 
 class RunParallel:
-    """The devices of a training and the compiled call. together: "vmap" or "map", resolved."""
+    """The devices of a training and the compiled call.
+
+    together: "vmap" or "map", resolved. where, layout: the shardings of the state of all runs between calls; shapes with them.
+    """
 
     def __init__(self, task: Task, config: Training, runs: int):
         self.task, self.config, self.runs = task, config, runs
         self.parallel = mesh_of(config, task)
-        self.devices = list(self.parallel.devices.flat) if self.parallel else jax.devices()[: min(runs, jax.device_count())]
+        # Of joined processes, each takes part, with runs or without.
+        count = jax.device_count() if processes.joined() else min(runs, jax.device_count())
+        self.devices = list(self.parallel.devices.flat) if self.parallel else jax.devices()[:count]
         cpu = self.devices[0].platform == "cpu"
         self.together = config.together if config.together != "auto" else ("map" if cpu or self.parallel else "vmap")
         self.mesh = Mesh(np.array(self.devices[:1] if self.parallel else self.devices), ("run",))
         self._compiled: set[int] = set()
+        # The state of all runs lies here between calls. Each of joined processes needs all of it where runs are divided.
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        home = everywhere if processes.joined() else SingleDeviceSharding(self.devices[0])
+        every = shapes(task, config)
+        self.where = placement(every, task, self.parallel) if self.parallel else jax.tree.map(lambda leaf: home, every)
+        self.layout = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), every, self.where)
+        self._everywhere, self._home = everywhere, home
+
+    def begin(self) -> TrainState:
+        """The state of all runs before the first step, where it is to lie."""
+        if self.parallel:
+            return begin_divided(self.task, self.config, self.where)
+        state = begin_all(self.task, self.config)[0]
+        return replicate(state, self._everywhere) if processes.joined() else state
+
+    def rows(self, rows: int) -> np.ndarray | None:
+        """The rows of a batch of `rows` that this process needs, None: all of them."""
+        return rows_here(self.parallel, rows) if self.parallel else None
 
     def advance(
         self, state: TrainState, runs: RunArrays, going: Sequence[int], limit: int, batches: Any = None, held_out: Any = None
     ) -> tuple[TrainState, Metrics]:
         """Advance the runs `going` to step `limit`. Returns the new state of all runs, and the metrics of `going` in their order.
 
-        state, runs: of all runs [R]. batches (leaves [going, steps of a call, ...]), held_out: data read on the host, if any.
+        state, runs: of all runs [R]. batches (leaves [going, steps of a call, ...], the `rows` of each), held_out: data read on
+        the host, if any.
         """
         if self.parallel:
             return self._on_mesh(state, runs, going, limit, batches, held_out, self.parallel)
@@ -69,7 +98,7 @@ class RunParallel:
         rows[places] = np.arange(len(going))
         batches = jax.tree.map(lambda leaf: leaf[rows], batches)
         part, metrics = self._call(*jax.device_put((some, of_some, limits, batches), NamedSharding(self.mesh, AXIS)), held_out)
-        part, metrics = jax.device_put((part, metrics), self.devices[0])
+        part, metrics = jax.device_put((part, metrics), self._home)
         return _put(state, part, slots), _take(metrics, places)
 
     def _on_mesh(
@@ -79,14 +108,19 @@ class RunParallel:
         self._compiled.add(self.slots(len(going)))
         place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
         place[going], limits[going] = np.arange(len(going)), limit
-        batches = place_batches(jax.tree.map(lambda leaf: leaf[place], batches), mesh)
-        state, metrics = self._call(place_state(state, self.task, mesh), runs, limits, batches, held_out)
-        return state, jax.tree.map(lambda leaf: leaf[np.asarray(going)], metrics)
+        batches = place_batches(jax.tree.map(lambda leaf: leaf[place], batches), mesh, self.config.batch)
+        state, metrics = self._call(jax.device_put(state, self.where), runs, limits, batches, held_out)
+        return state, jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(going)], metrics)
 
     @property
     def hardware(self) -> tuple[int, str]:
         """How many devices of which kind."""
         return len(self.devices), self.devices[0].device_kind
+
+    @property
+    def named(self) -> str:
+        """The hardware in words."""
+        return " x ".join(map(str, self.hardware))
 
     def slots(self, going: int) -> int:
         """Slots for runs in one call: a multiple of the number of devices, with one compilation for each number.
@@ -103,7 +137,7 @@ class RunParallel:
         return self.slots(going) in self._compiled
 
     def _call(self, *args: Any) -> tuple[TrainState, Metrics]:
-        return _advance(*args, CallSpec(self.task, self.config, self.together, self.mesh))
+        return _advance(*args, CallSpec(self.task, self.config, self.together, self.mesh, self.parallel))
 
 
 def deal(going: Sequence[int], devices: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -129,12 +163,19 @@ def _advance(
     held_out: Any,
     spec: CallSpec,
 ) -> tuple[TrainState, Metrics]:
+    def used(params: Params) -> Params:
+        return gather(params, spec.task, spec.parallel) if spec.parallel else params
+
     def on_device(*given: Any) -> tuple[TrainState, Metrics]:
         *each, same = given
-        one = partial(advance, held_out=same, task=spec.task, config=spec.config)
+        one = partial(advance, held_out=same, task=spec.task, config=spec.config, used=used)
         return jax.vmap(one)(*each) if spec.together == "vmap" else jax.lax.map(lambda args: one(*args), tuple(each))
 
     given = (state, runs, limits, batches, held_out)
+    if spec.parallel:
+        state, metrics = on_device(*given)
+        where = placement(state, spec.task, spec.parallel), NamedSharding(spec.parallel, PartitionSpec())
+        return jax.lax.with_sharding_constraint(state, where[0]), jax.lax.with_sharding_constraint(metrics, where[1])
     if spec.mesh.size == 1:
         return on_device(*given)
     specs = (AXIS, AXIS, AXIS, AXIS, PartitionSpec())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,14 +17,23 @@ from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_
 from sinkjax.train.task import DeviceDataTask, Task
 
 Metrics = dict[str, jax.Array]
+Used = Callable[[Params], Params]
 
 
 def advance(
-    state: TrainState, run: RunArrays, limit: jax.Array, batches: Any, held_out: Any, task: Task, config: Training
+    state: TrainState,
+    run: RunArrays,
+    limit: jax.Array,
+    batches: Any,
+    held_out: Any,
+    task: Task,
+    config: Training,
+    used: Used = lambda params: params,
 ) -> tuple[TrainState, Metrics]:
     """Advance one run to step `limit`, int32 [], by at most `eval_every` steps, and evaluate it.
 
     batches, held_out: data read on the host (batches with a leading axis of `eval_every`), None for data generated on the device.
+    used: the parameters as they are computed with, from those of the state: the same numbers, laid out otherwise.
     A run that stops earlier keeps its state. A negative limit leaves the run as it is, with metrics of zero.
     """
 
@@ -31,11 +41,11 @@ def advance(
         def step(state: TrainState, batch: Any) -> tuple[TrainState, Any]:
             going = (state.status == RUNNING) & (state.step < limit)
             idle = lambda state: (state, (jnp.float32(jnp.nan), jnp.float32(jnp.nan)))  # noqa: E731
-            state, curve = jax.lax.cond(going, lambda state: update(state, run, batch, task, config), idle, state)
+            state, curve = jax.lax.cond(going, lambda state: update(state, run, batch, task, config, used), idle, state)
             return state, curve if isinstance(config, AdamWTraining) else None
 
         state, curves = jax.lax.scan(step, state, batches, length=config.eval_every)
-        metrics = task.evaluate(state.params, _held_out(task, config) if held_out is None else held_out, run.variant)
+        metrics = task.evaluate(used(state.params), _held_out(task, config) if held_out is None else held_out, run.variant)
         return state, metrics if curves is None else metrics | _watched(*curves)
 
     metrics = jax.eval_shape(lambda: go(state)[1])
@@ -44,7 +54,7 @@ def advance(
 
 
 def update(
-    state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training
+    state: TrainState, run: RunArrays, batch: Any, task: Task, config: Training, used: Used
 ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
     """One step; without an update if the batch reaches the goal or its loss or gradient is not finite.
 
@@ -55,7 +65,7 @@ def update(
     if batch is None:
         assert isinstance(task, DeviceDataTask)
         batch = task.batch(data_key(config, run.seed, state.step))
-    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, config)
+    (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, config, used)
     squared = optax.tree.norm(gradient, squared=True)
     finite = jnp.isfinite(loss) & jnp.isfinite(squared)
 
@@ -70,10 +80,15 @@ def update(
 
 
 def gradient_of(
-    params: Params, batch: Any, variant: jax.Array, task: Task, config: Training
+    params: Params,
+    batch: Any,
+    variant: jax.Array,
+    task: Task,
+    config: Training,
+    used: Used = lambda params: params,
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
     """((loss, reached), gradient) of a batch, averaged over micro-batches if the config has them."""
-    of = jax.value_and_grad(task.loss, has_aux=True)
+    of = jax.value_and_grad(lambda params, *rest: task.loss(used(params), *rest), has_aux=True)
     if not isinstance(config, AdamWTraining) or config.micro_batch in (None, config.batch):
         return of(params, batch, variant)
     # A group takes every n-th row, so that each device's rows (neighbours, in a mesh) are spread over all groups.

@@ -59,8 +59,11 @@ class DataSource(Protocol):
     @property
     def card(self) -> dict[str, Any]: ...
 
-    def batch(self, seed: int, k: int) -> Any:
-        """Batch k of a run with this seed, a pytree of numpy arrays that depends only on the two and the config."""
+    def batch(self, seed: int, k: int, rows: np.ndarray | None = None) -> Any:
+        """Batch k of a run with this seed, a pytree of numpy arrays that depends only on the two and the config.
+
+        rows: of the batch that are wanted, int [n]; None: all.
+        """
 
     def held_out(self) -> Any:
         """The held-out batch."""

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import Params
@@ -66,7 +67,7 @@ def load_trained(folder: Path, task: Task) -> Trained:
     """Read a finished training of a task. Errors: no checkpoint; runs that are not finished."""
     config = task.config
     with Checkpoints(folder, look_only=True) as checkpoints:
-        found = checkpoints.restore(jax.eval_shape(lambda: begin_all(task, config)[0]))
+        found = checkpoints.restore(shapes(task, config))
     if found is None:
         raise SinkjaxError(f"the training in {folder} has no checkpoint yet; the command that began it goes on with it")
     state, meta = found
@@ -102,6 +103,28 @@ def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:
 @partial(jax.jit, static_argnames="config")
 def _begin(params: Params, runs: RunArrays, config: Training) -> TrainState:
     return jax.vmap(lambda params, run: begin(params, run, config))(params, runs)
+
+
+def shapes(task: Task, config: Training) -> TrainState:
+    """Shapes and dtypes of the state of all runs; nothing is computed."""
+    every = table(config, task)
+    one = jax.eval_shape(lambda: task.init(config.seed))
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((len(every), *leaf.shape), leaf.dtype), one)
+    found: TrainState = jax.eval_shape(partial(_begin, config=config), params, arrays(every, task))
+    return found
+
+
+def begin_divided(task: Task, config: Training, where: TrainState) -> TrainState:
+    """The state of `begin_all`, each array made where it is to lie. where: the shardings, undivided along the axis of runs."""
+    every = table(config, task)
+    runs = jax.tree.map(np.asarray, arrays(every, task))
+    each = jax.tree.map(lambda leaf: NamedSharding(leaf.mesh, PartitionSpec(*leaf.spec[1:])), where.params)
+    draw = jax.jit(task.init, out_shardings=each)
+    params = {seed: draw(np.uint32(seed)) for seed in {run.seed for run in every}}
+    stack = jax.jit(lambda *trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees), out_shardings=where.params)
+    stacked = stack(*(params[run.seed] for run in every))
+    state: TrainState = jax.jit(partial(_begin, config=config), out_shardings=where)(stacked, runs)
+    return state
 
 
 def going(state: TrainState, config: Training) -> list[int]:

@@ -25,7 +25,7 @@ from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import add_to_scores, visible_keys
 from sinkjax.probes.measure import query_axes
 from sinkjax.probes.statistics import PairView
-from sinkjax.transformer.fused import attend_fused
+from sinkjax.transformer.fused import by_cudnn
 from sinkjax.transformer.tape import Tape
 
 # Queries whose scores exist at one time; no array of T x T outlives a block unless a map is asked for.
@@ -49,44 +49,57 @@ def attend(
 
     window: int, the number of last keys a query sees, or None. w: the parameters of the layer. tape: of the layer, with what is
     static in the pass and the position of the first query.
-    Scores, weights and their sums are at least float32.
+    Scores, weights and their sums are at least float32; queries and keys are multiplied in `ops.multiplied_dtype`.
     Returns the heads' outputs [B, T, H, D] in the dtype of v, and the number of rows that see nothing, int [B].
     """
     B, T, H, D = q_BTHD.shape
     S = k_BSKD.shape[1]
     config, precision = tape.spec.config, tape.spec.precision
-    if tape.spec.attention_impl == "fused":
-        return attend_fused(q_BTHD, k_BSKD, v_BSKD, config), jnp.zeros(B, jnp.int32)
+    fused = tape.spec.attention_impl == "fused"
+    done = by_cudnn(q_BTHD, k_BSKD, v_BSKD, config.scale) if fused and not tape.at(Site.LOGITS) else None
+    if done is not None and not tape.watches(Site.WEIGHTS):
+        return done, jnp.zeros(B, jnp.int32)
     K = k_BSKD.shape[2]
     wide = jnp.promote_types(q_BTHD.dtype, jnp.float32)
-    q_BHTD, k_BKSD, v_BKSD = (x.astype(wide).swapaxes(1, 2) for x in (q_BTHD, k_BSKD, v_BSKD))
+    q_BHTD, k_BKSD = (x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2) for x in (q_BTHD, k_BSKD))
+    values = v_BSKD if done is None else v_BSKD[..., :0]  # then the blocks are for what is measured alone
+    v_BKSD = values.astype(values.dtype if fused else wide).swapaxes(1, 2)
     learned = w.get("normaliser", {})
     if config.normaliser.kernel:
-        q_BHTD, k_BKSD = (config.normaliser.features(x, learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
+        q_BHTD, k_BKSD = (config.normaliser.features(x.astype(wide), learned, precision).astype(wide) for x in (q_BHTD, k_BKSD))
+    wide_k_BKSD = k_BKSD.astype(wide)  # for statistics
     extra = extra_key(w, config, tape.lengths, wide, precision)
     by_layer = isinstance(config.score_scale, tuple)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
+    divided_last = fused or (T >= GROUPED_FROM and extra is None and tape.sums_weights)
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array, N: int) -> tuple:
         inner = tape.fork()
         Q = rows_Q.size
         seen = visible_keys(rows_Q, N, window, config.prefix, tape.lengths)[:, None]
-        view = PairView(tape.lengths, rows_Q, seen, q_BHQD, k_BKSD, ahead=config.prefix is not None)
-        # Queries are scaled, not scores: that product would be fused into the softmax unless an edit lies between. The query
-        # heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
-        stacked_BKRD = (q_BHQD if config.score_scale == 1 else q_BHQD * scale).reshape(B, K, -1, D)
-        scores = soft_cap(ops.score(stacked_BKRD, k_BKSD[:, :, :N], precision).reshape(B, H, Q, N), config.caps.scores)
+        view = PairView(tape.lengths, rows_Q, seen, q_BHQD.astype(wide), wide_k_BKSD, ahead=config.prefix is not None)
+        # The query heads h of one key-value head are neighbours, h // (H / K), so their rows stack into one product: R = Q H / K.
+        stacked_BKRD = q_BHQD.reshape(B, K, -1, D)
+        scores = ops.score(stacked_BKRD, k_BKSD[:, :, :N], scale, precision).reshape(B, H, Q, N)
+        scores = soft_cap(scores, config.caps.scores)
         scores = add_to_scores(scores, config.position, rows_Q[:, None] - jnp.arange(N), S, w)
         scores, visible = inner.logits(scores, view)
         given = {**learned, "rows": rows_Q}
-        of_extra = None if extra is None else extra.scores(stacked_BKRD, precision).reshape(B, H, Q, 1)
+        of_extra = None if extra is None else extra.scores(stacked_BKRD, scale, precision).reshape(B, H, Q, 1)
         of_extra = None if of_extra is None else soft_cap(of_extra, config.caps.scores)
         if of_extra is not None and isinstance(config.attention_bias, SinkToken):
             of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, w)
-        weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
-        weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias))
-        out = ops.mix(weights.reshape(B, K, -1, N), v_BKSD[:, :, :N], precision).reshape(B, H, Q, D)
-        out = out if extra is None else extra.add(out, of_extra)
+        divisor: jax.Array | None = None
+        if divided_last:  # the same numbers to rounding, with one pass less over the block
+            weights, divisor = config.normaliser.undivided(scores, visible, given)
+            bias = config.normaliser.bias(scores, visible, given)
+        else:
+            weights, bias, of_extra = weigh(config.normaliser, scores, visible, given, of_extra)
+        weights = inner.weights(weights, dataclasses.replace(view, visible=visible, bias=bias, divisor=divisor))
+        weights = weights.reshape(B, K, -1, N).astype(v_BKSD.dtype)
+        out = ops.mix(weights, v_BKSD[:, :, :N], precision).reshape(B, H, Q, v_BKSD.shape[-1])
+        out = out if divisor is None else out / divisor
+        out = out if extra is None or of_extra is None else extra.add(out, of_extra)
         empty = (~visible.any(axis=-1) & view.real_rows[..., 0]).sum(axis=(1, 2))
         return out, jnp.broadcast_to(empty, (B,)), inner.record, inner.counts
 
@@ -102,7 +115,7 @@ def attend(
     out = out.swapaxes(1, 2)
     if isinstance(config.attention_bias, ValueBias):
         out = out + w["attention_bias"]["output"]
-    return out.astype(v_BSKD.dtype), empty
+    return out.astype(v_BSKD.dtype) if done is None else done, empty
 
 
 def block_size(T: int) -> int:

@@ -75,8 +75,8 @@ def forward(
         unroll: Compile the blocks one after the other and not as a loop, which copies what the gradient needs of each: for
             training a few small blocks.
         remat: Compute what is inside a block once more for its gradient, instead of keeping it.
-        attention_impl: "sinkjax", or "fused", faster on GPUs, which refuses edits and what needs scores and weights
-            (`transformer/fused.py`).
+        attention_impl: "sinkjax", or "fused", faster on GPUs in 16 bits, where weights are rounded before their product with
+            values; it refuses what needs the weights themselves (`transformer/fused.py`).
 
     Returns:
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of what the probe asked for.
@@ -99,7 +99,7 @@ def forward(
     probe.check(config, tokens.shape[1])
     resolved = resolve(edits, config, known_lengths, tokens.shape[1])
     if attention_impl == "fused":
-        check_fused(config, bool(resolved), probe)
+        check_fused(config, resolved, probe)
     out: Output = run(params, tokens, lengths, resolved, spec=spec)
     return out
 

@@ -1,36 +1,45 @@
-"""Causal softmax attention by one fused operator, `jax.nn.dot_product_attention`: scores and weights never exist, so nothing can
-be measured or edited there. On a GPU and in a 16-bit dtype it is cuDNN's flash attention."""
+"""`attention_impl="fused"`: softmax attention without scores or weights that anything outside of it could see.
+
+On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`). Elsewhere, and where scores are
+edited, it is the block of `attention.py`, where the weights are rounded to the dtype of the values before their product. What
+of the weights is measured are sums over rows (`SUMS`). cuDNN leaves those to a second pass over blocks of scores, which adds up
+its rows by itself: the log-sum-exps that JAX returns are rounded to 16 bits, so weights made of them would be off by per cents.
+"""
 
 from __future__ import annotations
-
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.normalisers import Softmax
 from sinkjax.model.positions import ScorePosition
 from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import SUMS
 
 
-def attend_fused(q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, config: Config) -> jax.Array:
-    """The heads' outputs [B, T, H, D] of rotated queries and keys, in the dtype of v."""
-    cudnn = jax.default_backend() == "gpu" and v_BSKD.dtype in (jnp.bfloat16, jnp.float16)
+def by_cudnn(q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, scale: float) -> jax.Array | None:
+    """The heads' outputs [B, T, H, D] of rotated queries and keys, in the dtype of v; None where there is no cuDNN for them."""
+    if jax.default_backend() != "gpu" or v_BSKD.dtype not in (jnp.bfloat16, jnp.float16):
+        return None
     q, k = q_BTHD.astype(v_BSKD.dtype), k_BSKD.astype(v_BSKD.dtype)
-    how: Literal["cudnn", "xla"] = "cudnn" if cudnn else "xla"
-    return jax.nn.dot_product_attention(q, k, v_BSKD, scale=config.scale, is_causal=True, implementation=how)
+    return jax.nn.dot_product_attention(q, k, v_BSKD, scale=scale, is_causal=True, implementation="cudnn")
 
 
-def check_fused(config: Config, edited: bool, probe: Probe) -> None:
+def check_fused(config: Config, edits: Edits, probe: Probe) -> None:
     """Raise an error that names what a fused attention cannot do."""
-    hidden = (Site.LOGITS, Site.WEIGHTS)
-    measured = [entry.name for entry in probe.statistics if entry.site in hidden]
-    measured += [entry.name for entry in probe.captures if entry.site in hidden]
+    pairs = (Site.LOGITS, Site.WEIGHTS)
+    measured = [
+        entry.name
+        for entry in probe.statistics
+        if entry.site == Site.LOGITS or (entry.site == Site.WEIGHTS and entry.fn not in SUMS)
+    ]
+    measured += [entry.name for entry in probe.captures if entry.site in pairs]
     reasons = {
-        "edits": edited,
+        "edits at WEIGHTS": any(term.site == Site.WEIGHTS for term in edits),
         f"the measurement of {', '.join(measured)}": bool(measured),
         f"the normaliser {config.normaliser!r}": config.normaliser != Softmax(),
         f"the position {config.position!r}": isinstance(config.position, ScorePosition),
@@ -42,4 +51,4 @@ def check_fused(config: Config, edited: bool, probe: Probe) -> None:
     }
     for what, here in reasons.items():
         if here:
-            raise SinkjaxError(f'attention_impl "fused" has no scores and weights, so it cannot do {what}; choose "sinkjax"')
+            raise SinkjaxError(f'attention_impl "fused" keeps no scores and weights, so it cannot do {what}; choose "sinkjax"')

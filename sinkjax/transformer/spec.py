@@ -24,7 +24,7 @@ class ForwardSpec:
         unroll: Whether the blocks are compiled one after the other and not as a loop, which copies what the gradient needs of
             each: for training a few small blocks.
         remat: Whether what is inside a block is computed once more for its gradient, instead of being kept.
-        attention_impl: One of IMPLEMENTATIONS; "fused" is faster on GPUs, and refuses edits and what needs scores and weights.
+        attention_impl: One of IMPLEMENTATIONS; see `sinkjax/transformer/fused.py`.
     """
 
     config: Config

@@ -14,7 +14,7 @@ from sinkjax.edits import apply
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.probes.measure import measure
-from sinkjax.probes.statistics import PairView, View
+from sinkjax.probes.statistics import SUMS, PairView, View
 from sinkjax.transformer.spec import ForwardSpec
 
 Kept = tuple[jax.Array, jax.Array]
@@ -54,6 +54,13 @@ class Tape:
         """Whether anything is edited or measured at a site."""
         measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
         return bool(self.at(site)) or site in measured
+
+    @property
+    def sums_weights(self) -> bool:
+        """Whether weights are neither edited nor captured, and of them nothing but sums is measured."""
+        measured = [entry.fn for entry in self.probe.statistics if entry.site == Site.WEIGHTS]
+        captured = any(entry.site == Site.WEIGHTS for entry in self.probe.captures)
+        return not self.at(Site.WEIGHTS) and not captured and all(fn in SUMS for fn in measured)
 
     def __call__(self, site: Site, x: jax.Array) -> jax.Array:
         """Visit a site of vectors: x [B, T, (H,) D]."""

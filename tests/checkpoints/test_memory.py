@@ -47,8 +47,6 @@ CASES = [
     ("folder", "bfloat16", 1),
     ("folder", "float32", 4),
     ("gguf", "float32", 1),
-    ("untrained", "float32", 1),
-    ("untrained", "bfloat16", 4),
 ]
 
 
@@ -57,7 +55,7 @@ def measured(tmp_path_factory):
     """Case -> bytes at the peak, bytes of the shards."""
     weights = {name: array.astype(np.float16) for name, array in random_weights(LARGE).items()}
     folder = tmp_path_factory.mktemp("large")
-    paths = {"folder": str(write_folder(folder, LARGE, weights, shards=3)), "untrained": f"untrained:{folder}"}
+    paths = {"folder": str(write_folder(folder, LARGE, weights, shards=3))}
     paths["gguf"] = str(write_gguf(folder / "large.gguf", METADATA, gguf_weights(weights, 4, 2)))
     command = [sys.executable, "-c", WATCH, *(f"{paths[kind]}={dtype}={devices}" for kind, dtype, devices in CASES)]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4", "MALLOC_MMAP_THRESHOLD_": "131072"}  # freed memory goes back at once

@@ -7,13 +7,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
-from sinkjax.model.random_leaf import random_leaf
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.studies.tiny import write_model
 
@@ -71,26 +69,6 @@ def test_the_draw_is_that_of_seed_and_name_on_a_mesh_and_in_a_narrow_type(folder
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(one.params), jax.device_get(spread.params))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a.astype("bfloat16"), b), one.params, narrow.params)
     assert spread.params["layers"]["q"].addressable_shards[0].data.shape == (3, 16, 2, 4)  # two of four heads
-
-
-@pytest.mark.parametrize("shape", [(5,), (3, 8, 4), (3, 1000, 700)])
-def test_a_leaf_drawn_in_pieces_has_the_numbers_of_jax_random_normal(shape):
-    key = jax.random.key(7)
-    drawn = random_leaf(key, np.float32(0.02), shape, "float32")
-    np.testing.assert_array_equal(drawn, jax.random.normal(key, shape) * 0.02)
-
-
-@pytest.mark.mesh
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_each_shard_is_drawn_as_its_part_of_the_whole(axis):
-    spec = [None] * 3
-    spec[axis] = "model"
-    mesh = jax.make_mesh((2, 4), ("data", "model"), devices=jax.devices()[:8])
-    place = NamedSharding(Mesh(mesh.devices, mesh.axis_names), PartitionSpec(*spec))
-    key, shape, scale = jax.random.key(7), (4, 1200, 1000), np.float32(0.02)
-    spread = random_leaf(key, scale, shape, "float32", place)
-    assert spread.sharding.is_equivalent_to(place, 3)
-    np.testing.assert_array_equal(spread, random_leaf(key, scale, shape, "float32"))
 
 
 def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():

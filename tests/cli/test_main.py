@@ -204,8 +204,8 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
     [
         (["rum"], "unknown command 'rum' (did you mean 'run'?)"),
         (["run"], None),
-        (["run", "--prompts", "3"], "takes a config before its options"),
-        (["run", "kiya/musk"], "unknown config 'kiya/musk' (did you mean 'kiya/mask'?)"),
+        (["run", "--prompts", "3"], "takes a study before its options"),
+        (["run", "kiya/musk"], "unknown study 'kiya/musk' (did you mean 'kiya/mask'?)"),
         (["run", "kiya/mask", "--promts", "3"], "unknown option '--promts' (did you mean '--prompts'?)"),
         (["run", "kiya/mask", "--prompts", "many"], "--prompts must be a whole number, not 'many'"),
         (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts takes one value, not 2: 1 2"),
@@ -228,7 +228,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "kiya/mask", "--map-layers", "99"], "map_layers has layer 99, but the model has 30"),
         (["run", "kiya/mask", "--length", "9000"], "length 9000 is beyond the context"),
         (["sweep", "kiya/mask"], "is a config of kiya/mask, not of a sweep"),
-        (["sweep", "nothing.yaml"], "unknown config 'nothing.yaml'"),
+        (["sweep", "nothing.yaml"], "unknown study 'nothing.yaml'"),
         (["sweep", "sweep/first-key", "--edits", "3"], "unknown option '--edits'"),
         (["sweep", "sweep/first-key", "--probe", "attention_recieved"], "did you mean 'attention_received'?"),
         (["plan", "kiya/mask", "--out", "x"], "sinkjax plan writes nothing, so it takes no --out"),
@@ -258,7 +258,7 @@ def test_a_mistake_is_one_sentence(arguments, words, capsys, tmp_path, monkeypat
     if words is None:
         with pytest.raises(SystemExit):
             cli.main(arguments)
-        assert "usage: sinkjax run CONFIG" in capsys.readouterr().out
+        assert "usage: sinkjax run STUDY" in capsys.readouterr().out
     else:
         assert words.lower() in fails(capsys, *arguments).lower()
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = (
-    ("errors", "backend", "display", "extras", "interruption", "maps", "progress", "resources"),
+    ("errors", "backend", "display", "extras", "interruption", "maps", "processes", "progress", "resources"),
     ("config_files",),
     ("model",),
     ("edits",),

@@ -121,7 +121,7 @@ def test_the_calls_of_a_killed_process_are_taken_over(tmp_path):
             for racers in (victim, other):
                 racers.processes[0].stdin.write(f"{out} same\n")
                 racers.processes[0].stdin.flush()
-            while not list(out.glob(f"done/{number}.*")):
+            while not list(out.glob(f".calls/0.{number}")):
                 assert other.processes[0].poll() is None
             victim.processes[0].kill()
             victim.processes[0].wait()

@@ -243,7 +243,7 @@ for round in range(-len(commands), rounds):
 
     def send():
         first = round < 0  # what compiles, and is not counted
-        while first and not over and not (list(out.glob("sweep.zarr/done/0.0")) + list(out.glob("speed.jsonl"))):
+        while first and not over and not (list(out.glob("sweep.zarr/.calls/0.*")) + list(out.glob("speed.jsonl"))):
             time.sleep(0.01)
         time.sleep(0 if first else rng.uniform(0, 1.5))
         if over:

@@ -68,11 +68,12 @@ METADATA = (".zattrs", ".zgroup", ".zmetadata", ".manifest", "nll/.zarray", "nll
 
 @pytest.fixture(scope="module")
 def sweep(tiny_config, tiny_params):
-    """The sweep of these tests into a path, a call for each edit."""
+    """The sweep of these tests into a path, a call for each edit, and as many edits in a chunk as bytes allow: one by default."""
     model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config)
 
-    def run(out: Path | None, **changes) -> xarray.Dataset:
+    def run(out: Path | None, chunk_bytes: int = 1, **changes) -> xarray.Dataset:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sinkjax.sweeps.store.CHUNK_BYTES", chunk_bytes)
             patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
             arguments = {"edits": EDITS, "probe": PROBE, "lengths": LENGTHS, "progress": False} | changes
             found = sinkjax.sweep(model, tokens, arguments.pop("edits"), out=out, **arguments)
@@ -132,6 +133,63 @@ def test_a_mark_vouches_for_nothing_once_it_is_damaged(sweep, store, damage):
     assert_refused(words.get(damage, f"done of edit 2 ({EDITS[2].label})"), lambda: open_store(store))
     sweep(store)
     assert files(store) == before
+
+
+@pytest.mark.parametrize("damage", NOT_SWAPPED)
+def test_a_chunk_of_several_edits_is_named_and_they_are_computed_again(sweep, tmp_path, capsys, damage):
+    store = tmp_path / "x.zarr"
+    sweep(store, chunk_bytes=4 * 3 * 6 * 12 * 4 * 3)  # of attention_received: prompts, layers, heads, keys, bytes, and edits
+    before, written = files(store), {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    assert {path.name[0] for path in (store / "nll").glob("[0-9]*")} == {"0", "1"}
+    act, words = DAMAGES[damage]
+    act(store / "nll" / "0.0.0")
+    assert_refused(f"is damaged (nll of edits 0 to 2 {words})", lambda: open_store(store))
+    sweep(store)
+    assert capsys.readouterr().err == f"{store}: nll of edits 0 to 2 {words}; computing only that again\n"
+    assert files(store) == before
+    assert {path.name[0] for path, time in written.items() if path.stat().st_mtime_ns != time} == {"0"}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_call_that_was_not_packed_yet_is_named_and_computed_again(sweep, finished, tmp_path, capsys, monkeypatch, damage):
+    store = tmp_path / "x.zarr"
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "pack", lambda *args: None)
+        patch.setattr("sinkjax.sweeps.run.time.sleep", lambda seconds: exec("raise KeyboardInterrupt"))  # all calls are done
+        with pytest.raises(KeyboardInterrupt):
+            sweep(store)
+    assert Store(store).done.all()
+    assert not Store(store).packed.any()
+    act, words = DAMAGES[damage]
+    if damage == "swapped":
+        shutil.copy(store / ".calls" / "0.1", store / ".calls" / "0.2")
+    else:
+        act(store / ".calls" / "0.2")
+    sentence = f"a call of edit 2 ({EDITS[2].label}) {words}"
+    assert_refused("is not finished (75% done)" if damage == "missing" else f"is damaged ({sentence})", lambda: open_store(store))
+    sweep(store)
+    said = f"{store}: {sentence}; computing only that again\n"
+    assert capsys.readouterr().err == ("" if damage == "missing" else said)
+    assert files(store).keys() == files(finished).keys()
+    xarray.testing.assert_identical(open_store(store).load(), open_store(finished).load())
+
+
+@pytest.mark.parametrize("damage", NOT_SWAPPED)
+def test_a_call_that_changes_before_it_is_packed_is_said_and_computed_again(
+    sweep, finished, tmp_path, capsys, monkeypatch, damage
+):
+    write, left = Store.write, [None]
+
+    def change(self, edits, block, values):
+        write(self, edits, block, values)
+        if 2 in edits and left:
+            left.pop()
+            DAMAGES[damage][0](self.path / ".calls" / "0.2")
+
+    monkeypatch.setattr(Store, "write", change)
+    sweep(tmp_path / "x.zarr")
+    assert f"a call of edit 2 ({EDITS[2].label}) {DAMAGES[damage][1]}; computing only that again" in capsys.readouterr().err
+    xarray.testing.assert_identical(open_store(tmp_path / "x.zarr").load(), open_store(finished).load())
 
 
 @pytest.mark.parametrize("damage", NOT_SWAPPED)

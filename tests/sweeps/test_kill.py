@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
+from sinkjax.sweeps.store import Store
+
 pytestmark = pytest.mark.kill
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,9 @@ from sinkjax.checkpoints.load import Model
 from sinkjax.model import params
 from sinkjax.model.config import Config, RMSNorm
 from sinkjax.model.rotary import Rope
+from sinkjax.sweeps import store
 
+store.CHUNK_BYTES = 400_000  # so that a chunk holds four edits
 config = Config(layers=6, width=32, heads=4, kv_heads=2, head_dim=8, mlp_width=48, vocab_size=61, context=512,
                 norm=RMSNorm(1e-5), position=Rope(1e4), activation="silu", tied=False)
 model = Model(config, params.init(config, seed=0), None, {})
@@ -55,9 +59,9 @@ def finish(out: Path, cache: Path) -> None:
         assert process.wait(timeout=300) == 0
 
 
-def marks(out: Path) -> int:
-    """How many chunks of a store are marked as done; 0 while it is being made."""
-    return sum(1 for _ in (out / "done").glob("[0-9]*.[0-9]*.0"))
+def files(out: Path) -> int:
+    """How many calls and chunks of a store are written; 0 while it is being made. It grows, but for calls that are packed."""
+    return sum(1 for _ in (out / ".calls").glob("[0-9]*")) + 4 * sum(1 for _ in (out / "done").glob("[0-9]*.[0-9]*.0"))
 
 
 def scratch(out: Path) -> list[Path]:
@@ -96,17 +100,18 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed,
     out, rng = tmp_path / "x.zarr", np.random.default_rng(seed)
     total, seen = undisturbed["done"][..., 0].size, []
     while len(seen) < KILLS:
-        target = (marks(out) if seen else 0) + total // (KILLS + 2)
+        target = (files(out) if seen else 0) + total // (KILLS + 2)
         with start(out, cache) as process:
-            while marks(out) < target and process.poll() is None:
+            while files(out) < target and process.poll() is None:
                 time.sleep(0.0005)
             time.sleep(rng.uniform(0, 0.01))  # anywhere within a chunk
             assert process.poll() is None, "the run ended before it was killed"
             process.kill()
-        seen.append(marks(out))
+        seen.append(int(Store(out).done.sum()))
     assert 0 < seen[0] < seen[-1] < total
     finish(out, cache)
     assert not (out / ".claims").exists()
+    assert not (out / ".calls").exists()
     assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
     assert_same_bits(arrays(out), undisturbed)
 

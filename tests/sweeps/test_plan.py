@@ -172,6 +172,17 @@ def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params
     assert plan(tiny_config, MASKS, LENGTHS, 12, EVERYTHING).result_bytes == len(MASKS) * measured
 
 
+def test_a_long_context_is_planned_with_bytes_in_proportion(tiny_config):
+    """At 131,072 positions; four times those of a quarter of it."""
+
+    def run(T: int) -> int:
+        found = plan(replace(tiny_config, context=T), MASKS, [T], T, RECEIVED, hardware=Hardware(10**12, platform="cpu"))
+        assert found.positions == T
+        return found.bytes["one call"]
+
+    assert run(131_072) == pytest.approx(4 * run(32_768), rel=0.01)
+
+
 def test_a_host_without_statistics_of_its_memory_still_has_some(monkeypatch):
     assert host_memory() > 1e8
 

@@ -53,6 +53,17 @@ def test_results_stand_in_the_order_of_the_list(tiny_config, model):
             assert_close(together[name][number], alone[name][0], 1e-5, name)
 
 
+def test_fused_attention_gives_the_same_sweep_and_is_stored(tiny_config, model):
+    edits = [sinkjax.mask_key(0, layers=1), sinkjax.add_logit(2, 0.5), sinkjax.swap_embeddings(0, 1)]
+    own, fused = (sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, attention_impl=how) for how in ("sinkjax", "fused"))
+    for name in [*PROBE.dims(), "cells_addressed", "cells_changed"]:
+        assert_close(fused[name], own[name], 1e-5, name)
+    assert fused.attrs["sweep"]["attention_impl"] == "fused"
+    assert "attention_impl" not in own.attrs["sweep"]  # so stores of earlier versions are resumed
+    with pytest.raises(SinkjaxError, match="cannot do edits at WEIGHTS"):
+        sinkjax.sweep(model, prompts(tiny_config), [sinkjax.edit("weights", "scale", 0.5, keys=0)], PROBE, attention_impl="fused")
+
+
 @pytest.mark.mesh
 @pytest.mark.parametrize("count", [3, 8, 11])
 def test_eight_devices_give_the_numbers_of_one(tiny_config, tiny_params, model, count):

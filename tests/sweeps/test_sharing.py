@@ -152,11 +152,18 @@ def test_the_blocks_that_are_run_are_those_planned(config, weights, monkeypatch)
     assert len(ran) == planned.layer_passes == L + sum(L - last for last in range(1, L - 1)) + 1
 
 
+@pytest.fixture(scope="module")
+def whole(config, weights):
+    """The sweep that is cut short below, not cut short."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
+        return sinkjax.sweep(model_of(config, weights), prompts(config), FIRST + OTHERS, probe=PROBE, lengths=LENGTHS)
+
+
 @pytest.mark.parametrize("written", range(1, 9, 2))
-def test_a_sweep_cut_short_at_any_chunk_resumes_to_the_same_bits(config, weights, monkeypatch, tmp_path, written):
+def test_a_sweep_cut_short_at_any_chunk_resumes_to_the_same_bits(config, weights, whole, monkeypatch, tmp_path, written):
     monkeypatch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
     model, tokens, edits = model_of(config, weights), prompts(config), FIRST + OTHERS
-    whole = sinkjax.sweep(model, tokens, edits, probe=PROBE, lengths=LENGTHS)
     write, left = Store.write, iter(range(written))
 
     def fail(store, *values):

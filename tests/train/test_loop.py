@@ -156,13 +156,6 @@ def test_another_config_is_refused_by_the_fields_that_differ(done, tmp_path):
         load_runs(tmp_path)
 
 
-def test_one_of_several_joined_processes_is_refused_before_there_is_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(SinkjaxError, match=r"in one process, and this is one of 4 of jax\.distributed"):
-        train(SMALL, tmp_path / "new", progress=False)
-    assert not [*tmp_path.iterdir()]
-
-
 def test_a_folder_in_which_another_process_trains_is_left_alone(done):
     hold = "with alone(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", f"import sys; from sinkjax.train.loop import Path, alone\n{hold}", str(done.folder)]

@@ -15,6 +15,7 @@ from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import BackcopyTraining
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.train.mesh import mesh_of, place_batches, rows_here
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.step import gradient_of
 from sinkjax.train.trained import begin_all
@@ -59,8 +60,43 @@ def test_on_a_mesh_a_run_learns_what_it_learns_on_one_device(rng):
         np.testing.assert_allclose(one, two, atol=2e-4)
     np.testing.assert_allclose(found["loss"], measured["loss"], rtol=1e-4)
     assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state.params)} == {8}
-    up = state.params["layers"]["up"]
-    assert up.addressable_shards[0].data.shape[-1] == up.shape[-1] // 2
+    for leaves in (state.params, state.optimiser[1][0].mu, state.optimiser[1][0].nu):
+        up = leaves["layers"]["up"]  # [run, layer, width, mlp]: the width over "data", the units over "model"
+        assert up.addressable_shards[0].data.shape == (2, 1, 16 // 4, 24 // 2)
+
+
+def test_a_state_is_drawn_where_it_lies_with_the_bits_of_one_device():
+    config = dataclasses.replace(SMALL, mesh=(4, 2))
+    devices = RunParallel(pretrain.task(config), config, 2)
+    divided, alone = devices.begin(), begin_all(pretrain.task(config), config)[0]
+    for leaf, want, where in zip(*map(jax.tree.leaves, (divided, alone, devices.where)), strict=True):
+        np.testing.assert_array_equal(leaf, want)
+        assert leaf.sharding == where
+
+
+def test_a_device_gets_its_rows_of_a_batch_and_no_others(rng):
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+    whole = rng.integers(0, 300, (2, 3, 8, 17))
+    assert rows_here(mesh, 8).tolist() == [*range(8)]
+    placed = place_batches({"tokens": whole}, mesh, 8)["tokens"]
+    np.testing.assert_array_equal(placed, whole)
+    for shard in placed.addressable_shards:
+        number = jax.devices().index(shard.device) // 2
+        np.testing.assert_array_equal(shard.data, whole[:, :, 2 * number : 2 * number + 2])
+
+
+def test_processes_that_are_joined_divide_a_text_over_all_devices(monkeypatch):
+    task = pretrain.task(SMALL)
+    assert mesh_of(SMALL, task) is None
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    assert mesh_of(SMALL, task).shape == {"data": 8, "model": 1}
+    for fields, sentence in (
+        ({"mesh": (2, 1)}, r"mesh \[2, 1\] leaves devices of joined processes out, of which there are 8"),
+        ({"batch": 12}, r"8 devices do not divide a \(micro-\)batch of 12 sequences"),
+    ):
+        config = dataclasses.replace(SMALL, **fields)
+        with pytest.raises(SinkjaxError, match=sentence):
+            mesh_of(config, pretrain.task(config))
 
 
 def test_the_rows_of_a_micro_batch_are_divided_among_devices():

@@ -1,34 +1,107 @@
-"""Fused attention gives the numbers of the forward's own, and is refused where it cannot do what is asked."""
+"""Fused attention gives the numbers of the forward's own, edited and measured, and is refused where it cannot."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax import Capture, Probe, Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.normalisers import Sigmoid
-from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import sinking_heads
+from sinkjax.transformer import attention, fused
+from sinkjax.transformer.spec import ForwardSpec
+from tests.model.variants import draw
+
+TOKENS, LENGTHS = np.random.default_rng(3).integers(0, 61, (3, 20)), np.array([20, 7, 13])
+PROBE = Probe(attention_received=True, resid_norm=True, nll=True, extra=(sinking_heads(0.1),))
+EDITS = {
+    "none": (),
+    "mask": sinkjax.mask_key(0, layers=1),
+    "constant": sinkjax.add_logit(2, 0.7, heads=[0, 1]),
+    "elsewhere": [
+        sinkjax.swap_embeddings(0, 3),
+        sinkjax.shift_positions(key=2),
+        sinkjax.edit("head_out", "scale", 0.5, layers=0),
+    ],
+}
 
 
-def test_fused_attention_gives_the_same_logits(tiny_config, tiny_params, rng):
-    tokens, lengths = rng.integers(0, 61, (3, 20)), np.array([20, 7, 13])
-    own = sinkjax.forward(tiny_params, tokens, tiny_config, probe=Probe(resid_norm=True), lengths=lengths)
-    fused = sinkjax.forward(
-        tiny_params, tokens, tiny_config, probe=Probe(resid_norm=True), lengths=lengths, attention_impl="fused"
-    )
-    for b, length in enumerate(lengths):
-        np.testing.assert_allclose(fused.logits[b, :length], own.logits[b, :length], atol=2e-5)
-    np.testing.assert_allclose(fused.record["resid_norm"], own.record["resid_norm"], rtol=1e-4)
+def cudnn_stand_in(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> jax.Array:
+    """The same operator of JAX, by the implementation that needs no GPU."""
+    return jax.nn.dot_product_attention(q, k, v, scale=scale, is_causal=True, implementation="xla")
+
+
+@pytest.mark.parametrize("edits", EDITS)
+@pytest.mark.parametrize("by_cudnn", [False, True])
+def test_numbers_are_those_of_the_forward_itself(edits, by_cudnn, tiny_config, monkeypatch) -> None:
+    """Logits, statistics and counts of cells; where one operator stands for cuDNN, a second pass measures."""
+    if by_cudnn:
+        monkeypatch.setattr(attention, "by_cudnn", cudnn_stand_in)
+    with jax.enable_x64(True):
+        params = draw(tiny_config)
+        run = lambda how: sinkjax.forward(  # noqa: E731
+            params, TOKENS, tiny_config, EDITS[edits], PROBE, LENGTHS, attention_impl=how
+        )
+        jax.clear_caches()
+        own, other = run("sinkjax"), run("fused")
+        jax.clear_caches()
+        close = {"rtol": 1e-5, "atol": 1e-6} if by_cudnn and edits in ("none", "elsewhere") else {"rtol": 1e-12, "atol": 1e-12}
+        for b, length in enumerate(LENGTHS):  # the stand-in takes its softmax in float32
+            np.testing.assert_allclose(other.logits[b, :length], own.logits[b, :length], **close)
+        assert set(own.record) == set(other.record)
+        for name, values in own.record.items():
+            np.testing.assert_allclose(other.record[name], values, **close, err_msg=name)
+
+
+def test_gradients(tiny_config) -> None:
+    with jax.enable_x64(True):
+        params = draw(tiny_config)
+
+        def loss(params: dict, how: str) -> jax.Array:
+            out = sinkjax.forward(params, TOKENS, tiny_config, EDITS["mask"], Probe(), LENGTHS, attention_impl=how)
+            return (out.logits[0] ** 2).mean()
+
+        own, other = (jax.jit(jax.grad(loss), static_argnums=1)(params, how) for how in ("sinkjax", "fused"))
+        for mine, want in zip(jax.tree.leaves(other), jax.tree.leaves(own), strict=True):
+            np.testing.assert_allclose(mine, want, rtol=1e-11, atol=1e-12)
+
+
+def test_in_16_bits_weights_are_rounded_before_their_product_and_measured_before_that(tiny_config) -> None:
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), draw(tiny_config))
+    run = lambda how, probe: sinkjax.forward(params, TOKENS, tiny_config, (), probe, LENGTHS, attention_impl=how)  # noqa: E731
+    own, other = (run(how, Probe(attention_received=True)) for how in ("sinkjax", "fused"))
+    first = [np.asarray(out.record["attention_received"][:, 0]) for out in (own, other)]
+    np.testing.assert_allclose(*first, rtol=1e-5, atol=1e-6)  # of the first layer, whose input is the same
+    assert not np.array_equal(own.logits, other.logits)
+    np.testing.assert_allclose(other.logits[0], own.logits[0], atol=0.1 * float(np.abs(own.logits[0]).max()))
+
+
+def test_nothing_of_the_size_of_a_map_is_held(tiny_config) -> None:
+    """Twice the positions take at most 2.3 times the temporaries."""
+
+    def temporaries(T: int) -> int:
+        config = dataclasses.replace(tiny_config, layers=1, context=T)
+        spec = ForwardSpec(config=config, probe=Probe(attention_received=True), attention_impl="fused")
+        arguments = (draw(config), jnp.zeros((1, T), jnp.int32), jnp.array([T]), ())
+        compiled = sinkjax.transformer.forward.run.lower(*arguments, spec=spec).compile()
+        return int(compiled.memory_analysis().temp_size_in_bytes)
+
+    assert temporaries(4096) < 2.3 * temporaries(2048)
 
 
 @pytest.mark.parametrize(
     ("fields", "arguments", "what"),
     [
-        ({}, {"edits": sinkjax.mask_key(0)}, "edits"),
-        ({}, {"probe": Probe(attention_received=True)}, "the measurement of attention_received"),
+        ({}, {"edits": sinkjax.edit("weights", "scale", 0.5, keys=0)}, "edits at WEIGHTS"),
+        ({}, {"probe": Probe(row_entropy=True)}, "the measurement of row_entropy"),
+        ({}, {"probe": Probe(query_key_cosine=True, attention=True)}, "the measurement of query_key_cosine, attention"),
+        ({}, {"probe": Probe(capture=(Capture(Site.LOGITS),))}, "the measurement of logits"),
         ({"normaliser": Sigmoid()}, {}, r"the normaliser Sigmoid\(shift=0.0\)"),
         ({"windows": (4, None, None)}, {}, "windows"),
         ({"prefix": 2}, {}, "a prefix"),
@@ -37,5 +110,16 @@ def test_fused_attention_gives_the_same_logits(tiny_config, tiny_params, rng):
 )
 def test_what_a_fused_operator_cannot_do_is_refused(fields, arguments, what, tiny_config, tiny_params):
     config = dataclasses.replace(tiny_config, **fields)
-    with pytest.raises(SinkjaxError, match=f'attention_impl "fused" has no scores and weights, so it cannot do {what}'):
+    with pytest.raises(SinkjaxError, match=f'attention_impl "fused" keeps no scores and weights, so it cannot do {what}; '):
         sinkjax.forward(tiny_params, np.ones((1, 8), int), config, attention_impl="fused", **{"probe": Probe(), **arguments})
+
+
+def test_cudnn_is_for_16_bits_on_a_gpu_alone(monkeypatch) -> None:
+    q, k, v = (jnp.ones((1, 8, heads, 16), jnp.bfloat16) for heads in (4, 2, 2))
+    assert fused.by_cudnn(q, k, v, 0.25) is None
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert fused.by_cudnn(q.astype(jnp.float32), k.astype(jnp.float32), v.astype(jnp.float32), 0.25) is None
+    called = {}
+    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, k, v, **how: called.update(how) or q)
+    fused.by_cudnn(q, k, v, 0.25)
+    assert called == {"scale": 0.25, "is_causal": True, "implementation": "cudnn"}

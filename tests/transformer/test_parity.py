@@ -14,6 +14,7 @@ from sinkjax import Capture, Probe, Site
 from tests.model import reference
 from tests.model.reference import LENGTHS, VOCABULARY, Kind
 
+pytestmark = pytest.mark.apart
 PROBE = Probe(attention=range(reference.LAYERS), capture=(Capture(Site.EMBED), Capture(Site.RESID)))
 
 

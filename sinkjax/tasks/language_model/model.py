@@ -81,7 +81,7 @@ def build(config: Architecture, vocab_size: int, context: int, prefix: int = 0) 
         attention_bias=_attention_bias(config),
     )
     if config.attention_impl == "fused":
-        check_fused(made, False, Probe())
+        check_fused(made, (), Probe())
     return made
 
 

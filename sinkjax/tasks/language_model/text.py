@@ -38,8 +38,8 @@ class Text:
     def tokenizer(self) -> Tokenizer:
         return self.tokens.tokenizer
 
-    def batch(self, seed: int, k: int) -> Batch:
-        return self._of(seed).at(k)
+    def batch(self, seed: int, k: int, rows: np.ndarray | None = None) -> Batch:
+        return self._of(seed).at(k, rows)
 
     def held_out(self) -> Batch:
         return self._validation.at(0)

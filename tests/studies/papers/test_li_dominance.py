@@ -13,7 +13,7 @@ from sinkjax.analysis.claims import judge
 from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.ops import rms_norm
-from sinkjax.studies.papers.li import _lock_in, dominance
+from sinkjax.studies.papers.li import _dominance, _lock_in, dominance
 from sinkjax.studies.papers.li.dominance import AFTER, ALIGNED, BEFORE, STORE, STUDY, Dominance
 from sinkjax.studies.results import Results
 from sinkjax.studies.study import Batch
@@ -209,7 +209,7 @@ def test_the_rows_are_those_of_every_state_and_ranked_among_other_positions():
 
 def test_a_peak_is_each_prompts_and_each_positions_own():
     before = np.array([[[1.0, 7, np.nan], [5, 6, np.nan]], [[9, 2, 3], [4, 8, 1]]])  # prompt, state, position
-    found = dominance.at_peaks(before, 10 * before)
+    found = _dominance.at_peaks(before, 10 * before)
     np.testing.assert_array_equal(found[0], [[5, 7, np.nan], [9, 8, 3]])
     np.testing.assert_array_equal(found[1], 10 * found[0])
 

@@ -137,6 +137,13 @@ def test_a_feed_gives_the_batches_of_each_step_whoever_goes_on_and_wherever_it_b
                 np.testing.assert_array_equal(rows, [source.batch(run, step + k)["tokens"] for k in range(3)])
 
 
+def test_a_process_reads_only_its_rows_of_each_batch():
+    source, rows = pretrain.task(SMALL).open(lambda line: None), np.array([1, 3])
+    some, every = (prefetch.HostBatches(source, [0, 1], 3, which).at([0, 1], 6) for which in (rows, None))
+    for name in every:
+        np.testing.assert_array_equal(some[name], every[name][:, :, rows])
+
+
 def test_the_first_parameters_have_the_papers_deviations():
     config = dataclasses.replace(SMALL, layers=5, width=64, mlp_width=96)
     params = pretrain.task(config).init(0)

@@ -124,7 +124,7 @@ class Ablation(Trains):
     """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
     micro_batch: int | None = None
     """sequences whose gradient is computed at a time, by default as for the size"""
-    mesh: tuple[int, int] | None = None
+    mesh: tuple[int, int] | None = field(default=None, metadata=documents.CHOICE)
     """devices of one run: the number that share the sequences, and the number that share the matrices; by default one"""
     only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
     """names of the rows to train, by default all; others are shown if they are finished"""

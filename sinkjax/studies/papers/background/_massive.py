@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
-from sinkjax.analysis import metrics
+from sinkjax.analysis import activations, metrics
 from sinkjax.studies.papers.background._position import real
 
 RANKS = 10  # largest activations that are kept of each hidden state
@@ -33,7 +33,7 @@ def median(x: Any, view: Any) -> Any:
 
 def state_median() -> sinkjax.Statistic:
     """The median |h| of each hidden state, all positions together."""
-    return sinkjax.Statistic(metrics.STATE_MEDIAN, sinkjax.Site.RESID, median, ("prompt", "depth"))
+    return sinkjax.Statistic(activations.STATE_MEDIAN, sinkjax.Site.RESID, median, ("prompt", "depth"))
 
 
 def levels_probe(position: int) -> sinkjax.Probe:

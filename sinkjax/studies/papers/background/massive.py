@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis import activations, intervals, metrics
 from sinkjax.config_files.checks import at_least, below, refuse
 from sinkjax.studies.papers.background._massive import RANKS, Levels, levels_probe
 from sinkjax.studies.papers.background._position import record
@@ -287,10 +287,10 @@ STUDY = st.Study(
         f"dims {config.dims} and {RANKS} more for the controls are more than the model's {architecture.width}",
     ),
     notes=lambda config, results: (
-        f"""The definition of Sun et al. 2024: |h| above {metrics.THRESHOLD:g} and above {metrics.RATIO:,.0f} times the median of
-        all |h| of the prompt, all positions and dims together, as in their code. The edits follow the first layer after which it
-        holds in most of the first {results.size("prompt", "controls")} prompts, or, if there is none, the one after which |h| is
-        largest; no effect of an edit decides it. There these prompts also give the {config.dims} largest dims
+        f"""The definition of Sun et al. 2024: |h| above {activations.THRESHOLD:g} and above {activations.RATIO:,.0f} times the
+        median of all |h| of the prompt, all positions and dims together, as in their code. The edits follow the first layer after
+        which it holds in most of the first {results.size("prompt", "controls")} prompts, or, if there is none, the one after
+        which |h| is largest; no effect of an edit decides it. There these prompts also give the {config.dims} largest dims
         ({", ".join(map(str, levels(results).order[levels(results).layer, : config.dims]))}) and their means; where each layer is
         edited in turn, each has its own. Controls take none of the {RANKS} largest dims.""",
     ),

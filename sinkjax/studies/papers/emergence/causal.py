@@ -140,7 +140,7 @@ def shown(results: st.Results) -> tuple[str, ...]:
 
 def provenance(results: st.Results) -> dict[str, Any]:
     """How the numbers were made."""
-    from sinkjax.sweeps.store import devices_in_words
+    from sinkjax.sweeps.identity import devices_in_words
 
     made = results[ROW].attrs["sweep"]
     return {

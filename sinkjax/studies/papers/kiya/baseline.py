@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
-from sinkjax.analysis import metrics
+from sinkjax.analysis import activations, metrics
 from sinkjax.config_files.checks import MIN_QUERIES, above, at_least, share
 from sinkjax.studies.papers.kiya import _bos
 from sinkjax.studies.papers.kiya._bos import STORES, in_every_run
@@ -132,7 +132,8 @@ def claims(config: Baseline, architecture: Any) -> Iterator[st.Claim]:
         in_every_run(lambda of: st.above(of(gap, lambda data: (at_key.of(data) - strongest.of(data))[0], POINTS, True))),
         source="Kiya et al. 2026, Figs. 1a, 6",
     )
-    sun = f"the share of prompts with |h| above {metrics.THRESHOLD:g} and {metrics.RATIO:,.0f} medians somewhere (Sun et al.)"
+    bounds = f"|h| above {activations.THRESHOLD:g} and {activations.RATIO:,.0f} medians"
+    sun = f"the share of prompts with {bounds} somewhere (Sun et al.)"
 
     def layer(data: Any) -> float:
         shares = by_sun(data).mean(axis=0)

@@ -7,22 +7,33 @@ many other neurons of the same layers to 0.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import sinkjax
 import sinkjax.studies as st
 from sinkjax.config_files.checks import at_least, refuse
 from sinkjax.report.figures import scatter
+from sinkjax.studies.papers.li._super_neurons import (
+    STORE,
+    Neuron,
+    ablate,
+    ends,
+    found,
+    in_prompts,
+    in_weights,
+    largest,
+    share_of,
+    sizes,
+)
 
 if TYPE_CHECKING:
     import xarray
 
-STORE, SAME = "neurons", "identity (every neuron times 1)"
+SAME = "identity (every neuron times 1)"
 ONE, TOGETHER, PART = "one neuron", "the largest together", "part of the positions"
 ABOUT_0, HIGH, RANK = 0.1, 0.3, 0.99  # cosines, and the share of a layer's neurons with smaller ones; bounds of the verdicts
 LEFT = 0.1  # of the massive activation
@@ -46,22 +57,6 @@ class SuperNeurons(st.ControlledSinks):
         at_least(self, neurons=2)
 
 
-class Neuron(NamedTuple):
-    """A neuron's layer and number, both 0-based."""
-
-    layer: int
-    number: int
-
-    def __str__(self) -> str:
-        return f"layer {self.layer}, neuron {self.number}"
-
-
-def largest(values: NDArray, count: int) -> tuple[Neuron, ...]:
-    """The neurons with the largest of float[layer, neuron], in falling order."""
-    order = np.argsort(-values, axis=None, kind="stable")[:count]
-    return tuple(Neuron(int(layer), int(number)) for layer, number in zip(*np.unravel_index(order, values.shape), strict=True))
-
-
 def blank(config: SuperNeurons, architecture: Any, prompts: int) -> tuple[Neuron, ...]:
     return tuple(Neuron(0, place) for place in range(config.neurons))
 
@@ -77,15 +72,6 @@ def survey(config: SuperNeurons, model: Any, batch: st.Batch) -> xarray.Dataset:
     from sinkjax.studies.papers.li import _neurons
 
     return _neurons.survey(model, batch.tokens, batch.lengths, super_neurons(config, model, batch))
-
-
-def ablate(chosen: Sequence[Neuron], architecture: Any, label: str, positions: Any = None) -> sinkjax.Edit:
-    """Neurons set to 0, as one term whatever their layers: the outputs of these layers times 0 and 1. No neuron: all times 1."""
-    factors = np.ones((architecture.layers, 1, architecture.mlp_width), np.float32)
-    for neuron in chosen:
-        factors[neuron.layer, 0, neuron.number] = 0
-    layers = sorted({neuron.layer for neuron in chosen}) or None
-    return sinkjax.edit("neuron", "scale", factors, layers=layers, queries=positions, label=label)
 
 
 def budgets(config: SuperNeurons, architecture: Any = None) -> list[int]:
@@ -137,15 +123,6 @@ def typical() -> st.Measure:
     return st.Measure(name, lambda data: np.nanmedian(st.largest(data)[..., 1:], axis=-1))
 
 
-def sizes(results: st.Results) -> NDArray:
-    """Of every neuron: float[layer, neuron]."""
-    return (results[STORE]["gate_norm"] * results[STORE]["up_norm"]).values
-
-
-def found(results: st.Results) -> tuple[Neuron, ...]:
-    return largest(sizes(results), results.config.neurons)
-
-
 def rows(results: st.Results) -> Iterator[st.Row]:
     """One row for each of the largest neurons and each number."""
     looked = results[STORE]
@@ -158,46 +135,6 @@ def rows(results: st.Results) -> Iterator[st.Row]:
     }
     for neuron in found(results):
         yield from (st.Row(str(neuron), ONE, name, st.constant(float(values[neuron]))) for name, values in columns.items())
-
-
-def extremes(results: st.Results) -> tuple[Neuron, ...]:
-    """The neurons of extreme norm among the largest, which come first."""
-    size = sizes(results)
-    return tuple(neuron for neuron in found(results) if size[neuron] >= results.config.extreme)
-
-
-def share_of(what: str, holds: Callable[[st.Results], NDArray], exact: bool = False) -> st.Quantity:
-    """The share of the neurons of extreme norm of which something holds, in each prompt or (exact) in the weights; NaN without.
-
-    holds: results -> bool[prompt, neuron] or bool[neuron].
-    """
-
-    def of(results: st.Results) -> Any:
-        return 100 * holds(results).mean(axis=-1) if extremes(results) else np.nan
-
-    return (st.number if exact else st.quantity)(f"neurons of extreme norm {what} (%)", of)
-
-
-def ends(name: str, what: str) -> tuple[st.Quantity, ...]:
-    """The smallest and the largest number of these neurons."""
-
-    def of(joined: Callable[..., Any], results: st.Results) -> float:
-        values = in_weights(results, name)
-        return float(joined(values)) if values.size else np.nan
-
-    return tuple(
-        st.number(f"{what} {end}", functools.partial(of, joined)) for end, joined in (("at least", np.min), ("at most", np.max))
-    )
-
-
-def in_prompts(results: st.Results, name: str) -> NDArray:
-    """A number of the neurons of extreme norm in each prompt: float[prompt, neuron]."""
-    return np.asarray(results[STORE][name].values[:, : len(extremes(results))])
-
-
-def in_weights(results: st.Results, name: str) -> NDArray:
-    """A number of their weights: [neuron]."""
-    return np.array([results[STORE][name].values[neuron] for neuron in extremes(results)])
 
 
 def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:

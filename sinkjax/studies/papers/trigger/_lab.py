@@ -267,7 +267,7 @@ def unfinished(stores: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator
 
 def provenance(stores: Mapping[str, Any]) -> dict[str, Any]:
     """How the stores were made."""
-    from sinkjax.sweeps.store import devices_in_words
+    from sinkjax.sweeps.identity import devices_in_words
 
     attributes = next(iter(stores.values())).attrs
     made = attributes["sweep"]

@@ -74,36 +74,33 @@ def test_every_row_has_a_model_a_loss_a_gradient_and_an_evaluation(name):
 
 @pytest.mark.rows
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_row_makes_two_steps_and_is_measured(name):
+def test_every_row_makes_a_step_and_is_measured(name):
     """Without compiling its program, which would take ten times as long: its operations are those of other rows."""
     found = tiny(name)
     for spec in trainings.trainings(found):
         task = registry.task(spec.training)
-        _, held_out = data(task, spec.training)
+        batch, held_out = data(task, spec.training)
         with jax.disable_jit():
             params = task.init(0)
             optimiser = optimiser_of(spec.training, jnp.float32(spec.training.learning_rates[0]))
-            state = optimiser.init(params)
-            for step in range(2):
-                batch, _ = data(task, spec.training, step)
-                loss, gradient = loss_and_gradient(task, params, batch)
-                changes, state = optimiser.update(gradient, state, params)
-                moved = optax.apply_updates(params, changes)
-                assert np.isfinite(float(loss)), spec.name
-                assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), spec.name
-                params = moved
-            measured = task.evaluate(params, held_out, jnp.int32(0))
+            loss, gradient = loss_and_gradient(task, params, batch)
+            changes, _ = optimiser.update(gradient, optimiser.init(params), params)
+            moved = optax.apply_updates(params, changes)
+            measured = task.evaluate(moved, held_out, jnp.int32(0))
+        assert np.isfinite(float(loss)), spec.name
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(moved)), spec.name
+        assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), spec.name
         summary = task.summarise({key: np.asarray(value) for key, value in measured.items()})
         assert np.isfinite(summary["loss"]), spec.name
         assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, spec.name
 
 
-def data(task: Any, training: Any, step: int = 0) -> tuple[Any, Any]:
-    """A batch of a task, and what it is evaluated on."""
+def data(task: Any, training: Any) -> tuple[Any, Any]:
+    """The first batch of a task, and what it is evaluated on."""
     if isinstance(task, HostDataTask):
         source = task.open(lambda line: None)
-        return source.batch(0, step), source.held_out()
-    return task.batch(jax.random.key(step)), task.held_out(jax.random.key(99))
+        return source.batch(0, 0), source.held_out()
+    return task.batch(jax.random.key(0)), task.held_out(jax.random.key(99))
 
 
 def loss_and_gradient(task: Any, params: Any, batch: Any) -> tuple[Any, Any]:

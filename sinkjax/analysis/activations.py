@@ -1,0 +1,179 @@
+"""Massive activations as functions of a record: how large hidden states are, where, and from which depth on (`onset`).
+
+Records, axes and what is undefined are those of `sinkjax.metrics`, which lists these functions too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sinkjax.analysis import records
+from sinkjax.analysis.records import Floats, Peak
+
+NEVER = np.inf
+THRESHOLD, RATIO = 100.0, 1000.0  # of a massive activation (Sun et al. 2024, section 2)
+STATE_MEDIAN = "state_median"
+
+
+def is_massive(largest: ArrayLike, median: ArrayLike, *, threshold: float = THRESHOLD, ratio: float = RATIO) -> Floats:
+    """Sun et al.'s definition (2024, arXiv 2402.17762): |h| > 100 and > 1,000 times the median |h| of its hidden state.
+
+    A hidden state is that of a whole prompt at one depth: its median is over all positions and dims together, as in their code
+    (`hidden_median`), and not over the dims of one position.
+
+    Args:
+        largest: |h|, or the largest of several: float[...].
+        median: That of the hidden state, which broadcasts with it.
+        threshold: In units of the residual stream.
+        ratio: To the median.
+
+    Returns:
+        1, 0 or NaN, where a number is undefined: float[...].
+
+    Raises:
+        SinkjaxError: A threshold is not finite.
+    """
+    largest, median = np.asarray(largest), np.asarray(median)
+    massive = (largest > records.finite_number("threshold", threshold)) & (
+        largest > records.finite_number("ratio", ratio) * median
+    )
+    return np.where(np.isnan(largest + median), np.nan, massive)
+
+
+def hidden_median(record: Mapping[Any, Any]) -> Floats:
+    """The median |h| of each hidden state, all positions and dims together.
+
+    Args:
+        record: Statistics by name, with state_median (that number), or with resid_median, the medians of the positions, whose own
+            median then stands for it.
+
+    Returns:
+        float[..., prompt, depth].
+
+    Raises:
+        SinkjaxError: Neither statistic was measured.
+    """
+    if STATE_MEDIAN in record:
+        return records.measured(record, STATE_MEDIAN)
+    return np.nanmedian(records.measured(record, "resid_median"), axis=-1)
+
+
+def massive_activations(
+    record: Mapping[Any, Any], position: ArrayLike | None = None, *, threshold: float = THRESHOLD, ratio: float = RATIO
+) -> Floats:
+    """Whether the largest |h| of a position is massive (`is_massive`).
+
+    The definition was made for models of 7B parameters and fails in small ones (arXiv 2508.03616): report `norm_ratio`,
+    `top1_over_median` and the maximum itself beside it.
+
+    Args:
+        record: Statistics by name, with resid_max and what `hidden_median` takes.
+        position: int, int[prompt], or None for all.
+        threshold, ratio: As for `is_massive`.
+
+    Returns:
+        1, 0 or NaN: float[..., prompt, depth], with a last axis of positions where `position` is None.
+
+    Raises:
+        SinkjaxError: A statistic was not measured; the position is outside the record; a threshold is not finite.
+    """
+    largest, median = records.measured(record, "resid_max"), hidden_median(record)
+    return records.at(is_massive(largest, median[..., None], threshold=threshold, ratio=ratio), position)
+
+
+def norm_ratio(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
+    """||h_k|| over the mean ||h_t|| of the prompt's other positions t != k (Gu et al., their Figs. 7 and 8).
+
+    Args:
+        record: Statistics by name, with resid_norm.
+        position: int, int[prompt], or None for all.
+
+    Returns:
+        float[..., prompt, depth], with a last axis of positions where `position` is None; NaN in a prompt of one token.
+
+    Raises:
+        SinkjaxError: The statistic was not measured; the position is outside the record.
+    """
+    norms = records.measured(record, "resid_norm").astype(np.float64)
+    present = ~np.isnan(norms)
+    others = np.where(present, norms, 0).sum(-1, keepdims=True) - norms
+    return records.at(records.ratio(norms * (present.sum(-1, keepdims=True) - 1), others), position)
+
+
+def top1_over_median(record: Mapping[Any, Any], position: ArrayLike | None = None) -> Floats:
+    """max |h| over median |h| of the same position.
+
+    Args:
+        record: Statistics by name, with resid_max and resid_median.
+        position: int, int[prompt], or None for all.
+
+    Returns:
+        As `norm_ratio`; NaN where the median is 0.
+
+    Raises:
+        SinkjaxError: As `norm_ratio`.
+    """
+    return records.at(records.ratio(records.measured(record, "resid_max"), records.measured(record, "resid_median")), position)
+
+
+def largest_activation(record: Mapping[Any, Any], where: ArrayLike | None = None) -> Peak:
+    """The position with the largest |h|, and its value, at each depth.
+
+    Args:
+        record: Statistics by name, with resid_max.
+        where: bool[prompt, position], the positions to choose from (`token_mask`: activations on full stops); None: all.
+
+    Returns:
+        A Peak of [..., prompt, depth].
+
+    Raises:
+        SinkjaxError: The statistic was not measured; `where` is not boolean or does not fit.
+    """
+    largest = records.measured(record, "resid_max")
+    return records.peak(largest, records.choice(largest, where, inner=1)[..., None, :] & ~np.isnan(largest))
+
+
+def massive_onset(
+    record: Mapping[Any, Any], position: ArrayLike | None = 0, *, threshold: float = THRESHOLD, ratio: float = RATIO
+) -> Floats:
+    """First depth with a massive activation (Sun et al.'s rule) at `position`, or anywhere for None; `NEVER` (inf) if none has.
+
+    Other rules compose: `onset(norm_ratio(record, 0), 10)`.
+
+    Args:
+        record, threshold, ratio: As for `massive_activations`.
+        position: int, int[prompt], or None for anywhere.
+
+    Returns:
+        float[..., prompt]: the depth, 0 for the embedding.
+
+    Raises:
+        SinkjaxError: As `massive_activations`.
+    """
+    massive = massive_activations(record, position, threshold=threshold, ratio=ratio)
+    return onset(massive if position is not None else np.fmax.reduce(massive, axis=-1), 0.5)
+
+
+def onset(values: ArrayLike, threshold: float) -> Floats:
+    """First index along the last axis (layers or depths) at which values > threshold.
+
+    Args:
+        values: float[..., n].
+        threshold: A finite number.
+
+    Returns:
+        float[...]: `NEVER` (inf) where no value is above, so that a mean cannot hide it; NaN where a NaN comes before any.
+
+    Raises:
+        SinkjaxError: The threshold is not one finite number.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    undefined = np.isnan(values)
+    hit = undefined | (values > records.finite_number("threshold", threshold))
+    first = hit.argmax(-1)
+    blocked = np.take_along_axis(undefined, first[..., None], -1)[..., 0]
+    return np.where(hit.any(-1), np.where(blocked, np.nan, first), NEVER)

@@ -1,0 +1,128 @@
+"""Processes that `jax.distributed` has joined, such as one for each host of a TPU slice: how they agree, and which one writes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from sinkjax import interruption
+from sinkjax.errors import SinkjaxError
+
+T = TypeVar("T")
+ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
+LONGEST = 1000  # bytes of an error that the other processes are told
+
+
+def join() -> None:
+    """Join the processes that a launcher started; JAX's back end must not run yet.
+
+    Slurm, Open MPI, Kubernetes and TPU slices say themselves who takes part. Elsewhere each process has three variables: the
+    address (host:port) of the first one in ADDRESS, their number in COUNT and its own, from 0, in NUMBER.
+    Errors: neither of them says; the others do not come.
+    """
+    stated = [int(os.environ[name]) if os.environ.get(name, "").isdecimal() else None for name in (COUNT, NUMBER)]
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(num_processes=stated[0], process_id=stated[1])
+    except (RuntimeError, ValueError) as error:
+        raise SinkjaxError(
+            f"the processes cannot be joined ({' '.join(str(error).split())}); a launcher says who takes part, or {ADDRESS},"
+            f" {COUNT} and {NUMBER} do"
+        ) from None
+    for number in interruption.SIGNALS:  # JAX has put a handler of its own in the place of Python's
+        if (handler := signal.getsignal(number)) is not None:
+            signal.signal(number, handler)
+    meet()
+
+
+def meet() -> None:
+    """Wait for all processes.
+
+    Afterwards they wait for each other without a limit. But on CPUs the connections for this must be made within half a minute:
+    that is now, before one of them compiles a long program.
+    """
+    if joined():
+        _of_each(np.zeros(1, np.int32))
+
+
+def joined() -> bool:
+    """Whether this is one of several processes."""
+    return jax.process_count() > 1
+
+
+def first() -> bool:
+    """Whether this is the process that writes."""
+    return jax.process_index() == 0
+
+
+def by_first(action: Callable[[], T]) -> T | None:
+    """Let the first process do something, while the others wait; what it raises is raised in all of them.
+
+    Returns what the action returns, None in the other processes.
+    """
+    if not joined():
+        return action()
+    found, raised = None, None
+    if first():
+        try:
+            found = action()
+        except BaseException as error:  # the others must hear of it first
+            raised = error
+    words = "" if raised is None else str(raised) or type(raised).__name__
+    told = _of_each(np.frombuffer(words.encode()[:LONGEST].ljust(LONGEST, b"\0"), np.uint8))[0]
+    if raised is not None:
+        raise raised
+    if text := bytes(told).rstrip(b"\0").decode(errors="ignore"):
+        raise SinkjaxError(text)
+    return found
+
+
+def largest(*values: int) -> list[int]:
+    """The largest of each of these numbers, int32, that any process has."""
+    if not joined():
+        return [*values]
+    found: list[int] = _of_each(np.array(values, np.int32)).max(axis=0).tolist()
+    return found
+
+
+def check_same(what: str, value: Any) -> None:
+    """Raise, in all processes, unless they all have the same value, which is JSON. what: it is, for the message."""
+    crc = zlib.crc32(json.dumps(value, sort_keys=True).encode()) >> 1
+    most, least = largest(crc, -crc)
+    if most != -least:
+        raise SinkjaxError(f"the joined processes have different {what}; each must see the same files")
+
+
+def whole(tree: T) -> T:
+    """Arrays that lie divided over all devices of joined processes, as numpy arrays on each; in one process, as they are.
+
+    One array at a time is whole on a device.
+    """
+    found: T = jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
+    return found
+
+
+def _of_each(values: np.ndarray) -> np.ndarray:
+    """What each process gives, [processes, ...]; all of the same shape and dtype."""
+    divided, gather = _everywhere()
+    owners = [device.process_index for device in jax.devices()]
+    given = jax.make_array_from_callback((len(owners), *values.shape), divided, lambda index: values[None])
+    return np.asarray(gather(given))[[owners.index(number) for number in range(jax.process_count())]]
+
+
+@functools.cache
+def _everywhere() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """The sharding that divides a leading axis over all devices, and the function that copies an array to each of them."""
+    mesh = Mesh(np.array(jax.devices()), ("device",))
+    return NamedSharding(mesh, PartitionSpec("device")), jax.jit(
+        lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec())
+    )
