@@ -19,8 +19,9 @@ FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli t
 PLAIN  := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 plain   = $$(XLA_FLAGS="$(PLAIN)" JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
-QUICK  := $(wildcard tests/studies/test_*.py) tests/analysis tests/cli tests/config_files tests/edits tests/explorer tests/probes \
-          tests/report tests/sweeps tests/tasks/backcopy tests/tasks/language_model tests/train tests/transformer/test_cached.py \
+# The longest files come first, so that no process is left with one of them at the end.
+QUICK  := tests/train $(wildcard tests/studies/test_*.py) tests/analysis tests/cli tests/config_files tests/edits tests/explorer \
+          tests/probes tests/report tests/sweeps tests/tasks/backcopy tests/tasks/language_model tests/transformer/test_cached.py \
           tests/transformer/test_families.py tests/transformer/test_families_edited.py
 AS_IS  := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
 # A worker that crashes ends the run: xdist would begin another one, and has been seen to wait for ever.
