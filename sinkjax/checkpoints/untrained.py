@@ -10,7 +10,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,18 +41,23 @@ def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) ->
     INITIALIZER_RANGE. Norms: 1. Biases: 0. Each leaf draws from (SEED, its name).
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
-    draw: Callable[..., params.Params]
-    seed: Any
-    draw, seed = functools.partial(params.init, checkpoint.config, dtype=dtype, std=std), SEED
-    if mesh is not None:  # each device draws its own
-        places = jax.tree.map(lambda leaf: params.sharding(leaf, mesh), params.abstract(checkpoint.config))
-        draw, seed = jax.jit(draw, out_shardings=places), jnp.uint32(SEED)
-    drawn = draw(seed)
+    init = functools.partial(params.init, checkpoint.config, dtype=dtype, std=std)
+    drawn = init(SEED) if mesh is None else _in_shards(init, checkpoint, mesh)
     sha = hashlib.sha256()
     for leaf in jax.tree.leaves(drawn):
         for rows in host_rows(leaf):
             sha.update(rows.view(np.uint8).data)
     return drawn, sha.hexdigest()
+
+
+def _in_shards(init: Callable[..., params.Params], checkpoint: Checkpoint, mesh: Mesh) -> params.Params:
+    """One leaf after the other, of which each device draws its own part."""
+    leaves, tree = jax.tree.flatten(params.abstract(checkpoint.config))
+    drawn = []
+    for number, leaf in enumerate(leaves):
+        one = jax.jit(lambda seed, number=number: jax.tree.leaves(init(seed))[number], out_shardings=params.sharding(leaf, mesh))
+        drawn.append(jax.block_until_ready(one(jnp.uint32(SEED))))
+    return jax.tree.unflatten(tree, drawn)
 
 
 def host_rows(leaf: jax.Array) -> Iterator[np.ndarray]:
