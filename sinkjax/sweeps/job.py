@@ -118,21 +118,19 @@ class SweepJob:
     def identity(self, labels: Mapping[str, Sequence]) -> dict[str, Any]:
         """All that decides the numbers and their labels, as JSON."""
         structure = [str(jax.tree.structure(edits)) for edits in self.resolved]
-        stated = {} if self.attention_impl == "sinkjax" else {"attention_impl": self.attention_impl}  # as stores always said
-        return (
-            description(self.model, self.precision, self.params)
-            | stated
-            | {
-                "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
-                "prompts": {
-                    "count": len(self.lengths),
-                    "positions": self.tokens.shape[1],
-                    "sha256": digest(self.tokens, self.lengths),
-                },
-                "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
-                "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
-            }
-        )
+        found = description(self.model, self.precision, self.params) | {
+            "probe": re.sub(r" at 0x[0-9a-f]+", "", repr(self.probe)),  # where a function lies differs between processes
+            "prompts": {
+                "count": len(self.lengths),
+                "positions": self.tokens.shape[1],
+                "sha256": digest(self.tokens, self.lengths),
+            },
+            "edits": {"count": len(self.resolved), "sha256": digest(*structure, *jax.tree.leaves(self.resolved))},
+            "labels": {axis: {"count": len(values), "sha256": digest(*map(str, values))} for axis, values in labels.items()},
+        }
+        if self.attention_impl != "sinkjax":  # which stores of earlier versions do not name
+            found["attention_impl"] = self.attention_impl
+        return found
 
     def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
         """What a store of this job holds: variables to be written, and coordinates, tokens and lengths, known beforehand.

@@ -150,12 +150,16 @@ def test_a_chunk_of_several_edits_is_named_and_they_are_computed_again(sweep, tm
     assert {path.name[0] for path, time in written.items() if path.stat().st_mtime_ns != time} == {"0"}
 
 
+def interrupt(seconds: float) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_call_that_was_not_packed_yet_is_named_and_computed_again(sweep, finished, tmp_path, capsys, monkeypatch, damage):
     store = tmp_path / "x.zarr"
     with monkeypatch.context() as patch:
         patch.setattr(Store, "pack", lambda *args: None)
-        patch.setattr("sinkjax.sweeps.run.time.sleep", lambda seconds: exec("raise KeyboardInterrupt"))  # all calls are done
+        patch.setattr("sinkjax.sweeps.run.time.sleep", interrupt)  # all calls are done
         with pytest.raises(KeyboardInterrupt):
             sweep(store)
     assert Store(store).done.all()
