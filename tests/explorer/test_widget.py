@@ -100,7 +100,7 @@ def test_with_real_clicks_it_is_the_explorer_and_python_has_its_edit(browser, tm
     from selenium.webdriver.support.ui import WebDriverWait
 
     explorer = Explorer(answers(tmp_path))
-    root = "document.querySelector('#cell > div').shadowRoot"
+    root = "document.querySelector('#cell > div')?.shadowRoot"  # none until the module is loaded
 
     def settled() -> dict:
         """What is on screen, when all that was asked for is drawn."""
