@@ -1,4 +1,4 @@
-"""The tests that `make fast` names are there."""
+"""How the suite is run: the tests that `make fast` names are there, and those of one file share a worker."""
 
 import re
 from pathlib import Path
@@ -9,3 +9,9 @@ ROOT = Path(__file__).parents[2]
 def test_what_make_fast_runs_exists():
     (named,) = re.findall(r"^FAST\s*:=\s*(.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert [path for path in named.split() if not (ROOT / path).exists()] == []
+
+
+def test_tests_of_one_file_share_a_worker(request):
+    """xdist names the group behind an "@"; where it cannot, it splits files over workers and says nothing."""
+    grouped = getattr(request.config.option, "loadgroup", False)  # set in xdist's workers alone
+    assert request.node.nodeid.endswith(f"@{request.node.path}") == grouped
