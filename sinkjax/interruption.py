@@ -81,13 +81,14 @@ def handled() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold signals back: within, and in what it calls, only `check` raises."""
+    """Hold signals back: within, and in what it calls, only `check` raises; the outermost of several calls it at its end."""
     _state.holders += 1
     try:
         yield
     finally:
         _state.holders -= 1
-    check()
+    if not _state.holders:
+        check()
 
 
 def check() -> None:

@@ -17,10 +17,10 @@ QUIET = 60  # seconds after which work that has no terminal for its bar says how
 
 
 @contextlib.contextmanager
-def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int, str], None]]:
+def bar(name: str, show: bool, total: int, done: int, heed: bool = True) -> Iterator[Callable[[int, str], None]]:
     """A progress bar with the time left; yields the function that advances it by an amount and says, in words, at what rate.
 
-    In a command, a signal waits for the next advance, which raises `interruption.Interrupted`.
+    In a command, a signal waits for the next advance, which raises `interruption.Interrupted`; heed=False: for the caller to ask.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -42,7 +42,8 @@ def bar(name: str, show: bool, total: int, done: int) -> Iterator[Callable[[int,
 
         def advance(count: int, rate: str) -> None:
             nonlocal said, done
-            interruption.check()
+            if heed:
+                interruption.check()
             done += count
             if drawn is not None and task is not None:
                 drawn.update(task, completed=done, rate=rate)

@@ -31,12 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             carry_out(arguments)
     except SinkjaxError as error:
-        return _fail(str(error), 2)
+        return _fail(str(error), 2, process)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its exit
         return 1
     except OSError as error:
-        return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2)
+        return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2, process)
     except KeyboardInterrupt as stop:
         if process:
             interruption.leave()
@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _fail(message: str, code: int) -> int:
+def _fail(message: str, code: int, alone: bool = False) -> int:
+    """Print why, and return the code. alone: whether this may be one of several processes, which cannot go on without it."""
     print(f"sinkjax: {message}", file=sys.stderr)
+    if alone and (joined := sys.modules.get("sinkjax.processes")):  # which imports JAX
+        joined.end(code)
     return code

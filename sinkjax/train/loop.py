@@ -79,7 +79,9 @@ def train(
     if not processes.first():
         say, progress, tensorboard = (lambda line: None), False, False
     try:
-        return _train(task, folder, say, tensorboard, save_every, progress)
+        # Joined processes end together, so a signal to one of them waits until they agree on it.
+        with interruption.held() if processes.joined() else contextlib.nullcontext():
+            return _train(task, folder, say, tensorboard, save_every, progress)
     except jax.errors.JaxRuntimeError as error:
         if not processes.joined():
             raise
@@ -115,7 +117,7 @@ def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bo
         if going(state, config):
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
-        advance = stack.enter_context(bar("train", progress and before < total, total, before))
+        advance = stack.enter_context(bar("train", progress and before < total, total, before, heed=False))
         saved = time.monotonic()
         while left := going(state, config):
             taken, steps = done.seconds, done.run_steps
@@ -136,6 +138,7 @@ def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bo
                 saved = time.monotonic()
             if asked:
                 interruption.receive(asked)
+                interruption.check()
             now = made(state, config)
             advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
             before = now

@@ -42,6 +42,31 @@ from sinkjax.tasks import run
 run.train.__kwdefaults__["save_every"] = 0.0  # after each call
 sys.exit(main())
 """
+# The second process gets a signal just after both have agreed, at step 4, that none came: they end together after the next call.
+LATE = """
+import os, signal
+from sinkjax import processes
+agree, rounds = processes.largest, []
+def late(*values):
+    found = agree(*values)
+    rounds.append(len(values))
+    if rounds.count(2) == 4 and not processes.first():
+        os.kill(os.getpid(), signal.SIGTERM)
+    return found
+processes.largest = late
+"""
+# The second process cannot read its texts.
+UNREADABLE = """
+from sinkjax import processes
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks.language_model import task
+read = task.open_text
+def unreadable(config, say):
+    if not processes.first():
+        raise SinkjaxError("there are no texts here")
+    return read(config, say)
+task.open_text = unreadable
+"""
 STARTED: list[subprocess.Popen] = []
 CHEAP = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
@@ -61,8 +86,8 @@ def _none_is_left():
         STARTED.pop().kill()
 
 
-def start(file: Path, out: Path, count: int) -> list[subprocess.Popen]:
-    """`sinkjax train` in so many joined processes of two devices each, saving after each call."""
+def start(file: Path, out: Path, count: int, first: str = "") -> list[subprocess.Popen]:
+    """`sinkjax train` in so many joined processes of two devices each, saving after each call. first: code that runs before."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{found.getsockname()[1]}"
@@ -75,7 +100,7 @@ def start(file: Path, out: Path, count: int) -> list[subprocess.Popen]:
         "JAX_COORDINATOR_ADDRESS": address,
         "JAX_NUM_PROCESSES": str(count),
     }
-    command = [sys.executable, "-c", COMMAND, "train", str(file), "--out", str(out), *["--join"] * (count > 1)]
+    command = [sys.executable, "-c", first + COMMAND, "train", str(file), "--out", str(out), *["--join"] * (count > 1)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command, env=environment | {"JAX_PROCESS_ID": str(n)}, **pipes) for n in range(count)]
     STARTED.extend(processes)
@@ -145,14 +170,21 @@ def reach(processes: list[subprocess.Popen], out: Path, step: int) -> None:
 
 
 def test_a_signal_to_one_process_ends_all_of_them_after_the_call_under_way(file, tmp_path):
-    processes = start(file, tmp_path / "out", 2)
-    reach(processes, tmp_path / "out", 2)
-    processes[1].send_signal(signal.SIGTERM)
+    processes = start(file, tmp_path / "out", 2, LATE)
     for process in processes:
         _, complaint = process.communicate(timeout=600)
         assert process.returncode == 128 + signal.SIGTERM, complaint
         assert "interrupted; resume with: sinkjax train" in complaint
     assert read(tmp_path / "out")[1][-1]["step"] == steps(tmp_path / "out") < 14
+
+
+def test_what_one_process_cannot_do_ends_the_other_too(file, tmp_path):
+    other, failed = start(file, tmp_path / "out", 2, UNREADABLE)
+    _, complaint = failed.communicate(timeout=600)
+    assert (failed.returncode, complaint.splitlines()[-1]) == (2, "sinkjax: there are no texts here")
+    _, complaint = other.communicate(timeout=60)
+    assert other.returncode == 2
+    assert "this process cannot go on without the ones that it was joined to" in complaint
 
 
 @pytest.mark.parametrize(("before", "victim", "after"), [(2, 0, 1), (2, 1, 1), (1, 0, 2)])
