@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.forward import forward as forward
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 _HOME = {
     "sinkjax.analysis.frame": ("to_frame",),
