@@ -149,11 +149,11 @@ def alone(value: float | str | None) -> Interval:
 
 
 def finished(results: st.Results, spec: RowSpec) -> tuple[int, int]:
-    """How many runs of a row made all their steps, and how many there are; 0 of 0 if the row was not run."""
+    """How many runs of a row made all their steps, and how many are planned; 0 of 0 if the row was not run."""
     if spec.name not in results:
         return 0, 0
     outcome = results[spec.name]["outcome"].values
-    return int((outcome == ALL_STEPS).sum()), len(outcome)
+    return int((outcome == ALL_STEPS).sum()), max(len(outcome), results.config.seeds)
 
 
 def rows(results: st.Results) -> list[st.Row]:

@@ -120,7 +120,7 @@ STUDY = study(
     lambda config: MODELS,
     name="trigger/one-layer",
     config=OneLayer,
-    title="One layer, one head: a sink for softmax, none for ReLU",
+    title="One layer, one head: softmax and ReLU",
     question="""Ran-Milo 2026, Theorems 1 and 3, Fig. 3: to copy the mean of earlier tokens at a trigger and to write nothing
         elsewhere, a softmax layer puts its attention on BOS in every other row; a ReLU layer needs no such sink.""",
     rows=rows,
