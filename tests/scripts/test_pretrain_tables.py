@@ -74,7 +74,7 @@ def test_the_training_of_the_study_of_emergence_is_a_row_of_the_core_table(scrip
     log(out / "softmax", [*curve(3, [5.0, 4.0], 0.2, STEPS), *curve(4, [5.0, 4.2], 0.4, STEPS)], STEPS)
     (out / "config.yaml").write_text(documents.write("emergence/causal", choose("emergence/causal").config))
     core = run(script, monkeypatch, page, str(out)).partition("<!-- begin pretrain/mini -->")[2]
-    assert "| softmax | 2 of 2 |" in core.partition("<!-- end pretrain/mini -->")[0]
+    assert "| softmax | 2 of 8 |" in core.partition("<!-- end pretrain/mini -->")[0]
 
 
 def test_the_row_of_the_llama_s_block_is_that_of_the_core_table_with_its_own_seeds(script, tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_the_row_of_the_llama_s_block_is_that_of_the_core_table_with_its_own_see
     (out / "config.yaml").write_text(documents.write("emergence/causal", choose("emergence/causal").config))
     families = run(script, monkeypatch, page, str(out)).partition("<!-- begin pretrain/families -->")[2]
     (row,) = [line for line in families.splitlines() if line.startswith("| Llama")]
-    assert row.startswith("| Llama (pre-norm, RoPE, SwiGLU) | 1 of 1 | 20")
+    assert row.startswith("| Llama (pre-norm, RoPE, SwiGLU) | 1 of 4 | 20")
 
 
 @pytest.mark.parametrize(
