@@ -12,20 +12,20 @@ BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
 # Most of the time is compilation of small programs. With the plain emitters of XLA for CPUs, each program as one module and LLVM's
-# cheap passes (xla,1) compiling takes less than half of the time, and with LLVM at level 0 (xla,0), for what computes little (QUICK),
-# a third of that: a forward of three layers took 0.71 s of processor time in many modules, 0.60 in one, 0.22 at level 0. Parity with
-# transformers is shown as users compile (AS_IS), and `make coverage` compiles all of these tests so. An XLA that does not know a flag
-# ends the process, so they are tried first.
+# cheap passes (xla,1) compiling takes less than half of the time, and with LLVM at level 0 (xla,0) a third of that: a forward of three
+# layers took 0.71 s of processor time in many modules, 0.60 in one, 0.22 at level 0. What computes much (COMPUTES) has level 1; parity
+# with transformers is shown as users compile (AS_IS), and `make coverage` compiles all of these tests so. An XLA that does not know a
+# flag ends the process, so they are tried first.
 PLAIN  := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 plain   = $$(XLA_FLAGS="$(PLAIN)" JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
-# The longest files come first, so that no process is left with one of them at the end.
-QUICK  := tests/train $(wildcard tests/studies/test_*.py) tests/analysis tests/cli tests/config_files tests/edits tests/explorer \
-          tests/probes tests/report tests/sweeps tests/tasks/backcopy tests/tasks/language_model tests/transformer/test_cached.py \
-          tests/transformer/test_families.py tests/transformer/test_families_edited.py
-AS_IS  := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
+AS_IS    := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
+COMPUTES := tests/checkpoints tests/data tests/scripts tests/studies/papers tests/tasks/trigger
+# Those with the longest files come first, and files are taken in this order, so that no process is left with one at the end.
+LONG     := tests/train tests/studies tests/transformer tests/sweeps tests/edits
+OTHERS   := $(filter-out $(LONG) $(COMPUTES) tests/conftest.py,$(wildcard tests/[a-z]*))
 # A worker that crashes ends the run: xdist would begin another one, and has been seen to wait for ever.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The tests of FAST and of the probes that compare with no other library, so that they need no torch.
 ALONE  := tests/analysis tests/config_files tests/edits tests/probes tests/sweeps tests/cli tests/transformer/test_forward.py
@@ -48,8 +48,8 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
 	$(PYTEST) $(AS_IS)
-	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(AS_IS:%=--ignore=%) $(QUICK:%=--ignore=%)
-	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(QUICK)
+	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(COMPUTES)
+	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(AS_IS:%=--ignore=%) $(COMPUTES:%=--ignore=%) $(LONG) $(OTHERS)
 	@$(MAKE) --no-print-directory mesh
 
 fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line

@@ -39,21 +39,25 @@ HEAD = """# What was found
 Made by `python scripts/findings.py` from [findings.json](findings.json), to which every finished run adds;
 [findings.csv](findings.csv) holds every verdict as a row.
 
-Some rules were fixed after a look at SmolLM2 and the small models on other texts (excerpts of novels); the studies' notes name
-those. They are judged here on the *{split}* split of the texts. Some were changed once more, after a review of the rules, when
-the verdicts of mini-sink, of mini-nosink (background and gu) and of SmolLM2 (kiya/mask) on that split were known under the
-former rules; the CHANGELOG lists them. For a model that was looked at when rules were chosen this confirms across texts at best,
-not across models.
-A verdict is at the level of 5 % without a correction for the number of claims (the CSV has p corrected by Holm within each
-study); [How verdicts are made](verdicts.md) explains the rules. Settings, commands and run times are in
-`configs/`. A number beside a verdict is the first estimate that its rule reads, with its interval of 95 %.
+The prompts are {text}; all verdicts are made on the *{split}* split. The rules were chosen after a look at SmolLM2 and the
+small models on other texts (excerpts of novels). Some were changed again, in reviews, when verdicts on this split were known:
+the studies' notes name those, and the CHANGELOG gives the reasons. So a verdict here confirms a statement across texts at best,
+for the models below, and says nothing of other models.
+
+A verdict is at the level of 5 % without a correction for the number of claims; the first table also counts the claims that stay
+supported with Holm's correction within each study. [How verdicts are made](verdicts.md) explains the rules. The number beside a
+verdict is the estimate that decides it, with its interval of 95 %. A dagger (†) marks a comparison of exact numbers, such as
+weights or counts: it has no sampling error, so nothing is tested. n and all other estimates are in the evidence and in the CSV.
 """
 GROUPS = {
-    "What holds on these models": "Supported on one or more trained models, contradicted on none.",
-    "What does not hold": "Contradicted on one or more trained models, supported on none.",
-    "What differs between models": "Supported on some trained models, contradicted on others.",
-    "What cannot be said": "Neither supported nor contradicted on any trained model to which it applies.",
-    "What does not apply": "The premise is not met on any of these models, or what it needs was not measured.",
+    "Supported": "Supported on one or more models, contradicted on none; the last column counts them among the models judged.",
+    "Contradicted": "Contradicted on one or more models, supported on none; the last column counts them among the models judged.",
+    "Different on different models": "Supported on some models, contradicted on others.",
+    "Undecided": "Neither supported nor contradicted on any model to which it applies.",
+    "Not applicable": "The premise is not met on any of these models, or what it needs was not measured.",
+}
+CONTROLS = {  # models that no statement of a paper is about, beside untrained ones
+    "mini-nosink": "trained like mini-sink, but with a norm of each head's output, which keeps sinks away",
 }
 VERDICTS = ("supported", "contradicted", "inconclusive", "not applicable", "holds", "fails")
 
@@ -62,8 +66,9 @@ VERDICTS = ("supported", "contradicted", "inconclusive", "not applicable", "hold
 class Found:
     """What a study found on a model.
 
-    model: its name, and whether BOS stood first. weights: what they were stored as. prompts: how many, how long. refused: why the
-    study cannot run on it, or "". findings: sentences. claims: those of `claims.json`, each with its evidence in words.
+    model: its name, and whether BOS stood first. weights: what they were stored as. prompts: how many, how long. text: where they
+    are from. refused: why the study cannot run on it, or "". findings: sentences. claims: those of `claims.json`, each with its
+    evidence in words.
     """
 
     study: str
@@ -71,6 +76,7 @@ class Found:
     split: str = "confirm"
     weights: str = ""
     prompts: str = ""
+    text: str = ""
     refused: str = ""
     findings: Sequence[str] = ()
     claims: Sequence[Mapping[str, Any]] = ()
@@ -121,8 +127,8 @@ def of_section(section: Section, model: str, split: str) -> Found:
     """What a section of a report says, as data."""
     entries = json.loads(claims_json(section.study, section.claims, model, split))
     claims = [entry | {"evidence": claim.parts[0]} for entry, claim in zip(entries, section.claims, strict=True)]
-    weights, prompts = (str(section.provenance.get(name, "")) for name in ("model", "prompts"))
-    return Found(section.study, model, split, weights, prompts, findings=list(section.findings), claims=claims)
+    weights, prompts, text = (str(section.provenance.get(name, "")) for name in ("model", "prompts", "text"))
+    return Found(section.study, model, split, weights, prompts, text, findings=list(section.findings), claims=claims)
 
 
 def by_model(found: Sequence[Found]) -> Table:
@@ -138,9 +144,16 @@ def page(found: Table) -> str:
     """The page: what can be said, verdicts counted, then a part for each study."""
     names = list(dict.fromkeys(name for name in [*studies(), *(study for column in found.values() for study in column)]))
     names = [name for name in names if any(name in column for column in found.values())]
-    splits = dict.fromkeys(entry.split for column in found.values() for entry in column.values())
+    splits, texts = (
+        dict.fromkeys(getattr(entry, name) for column in found.values() for entry in column.values() if getattr(entry, name))
+        for name in ("split", "text")
+    )
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
-    parts = [HEAD.format(split="* and *".join(splits)), models(found), counted(found)]
+    parts = [
+        HEAD.format(split="* and *".join(splits), text=" and ".join(texts) or "those of the studies' configs"),
+        models(found),
+        counted(found),
+    ]
     parts += ["## In short\n", by_paper(found), in_short(found), "## Studies\n", table(["study", *found], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
@@ -151,7 +164,9 @@ def models(found: Table) -> str:
     lines = []
     for column, entries in found.items():
         weights = dict.fromkeys(entry.weights for entry in entries.values() if entry.weights not in ("", column))
-        lines += [f"- *{column}*: {name}." for name in weights]
+        why = control(column)
+        role = f" A control ({why}): its verdicts count neither for the headings below nor in their last column." if why else ""
+        lines += [f"- *{column}*: {name}.{role}" for name in weights or [column] * bool(why)]
     return "\n".join(lines) + "\n"
 
 
@@ -162,8 +177,18 @@ def counted(found: Table) -> str:
         judged = [claim for entry in column.values() for claim in entry.claims]
         verdicts = Counter(claim["verdict"] for claim in judged)
         tested = [one for one in judged if one["kind"] == "empirical" and one["p"] is not None and one["verdict"] in JUDGED]
-        lines.append([model, *(str(verdicts[verdict]) for verdict in VERDICTS), in_digits(LEVEL * len(tested))])
-    heads = ["model", *VERDICTS[:4], "identities that hold", "that fail", "supported by chance, at most"]
+        counts = [str(verdicts[verdict]) for verdict in VERDICTS]
+        holm = sum(one["verdict"] == "supported" and one["p_holm"] <= LEVEL for one in tested)
+        lines.append([model, counts[0], str(holm), *counts[1:], in_digits(LEVEL * len(tested))])
+    heads = [
+        "model",
+        "supported",
+        "by Holm too",
+        *VERDICTS[1:4],
+        "identities that hold",
+        "that fail",
+        "supported by chance, at most",
+    ]
     return table(heads, lines)
 
 
@@ -174,10 +199,12 @@ def in_short(found: Table) -> str:
         source = next((claim["source"] for claim in claims.values() if claim["source"]), "")
         about = f"{statement} *{source}*" if source else statement
         verdict_on = [claims[model]["verdict"] if model in claims else "-" for model in found]
-        groups[group({model: claim["verdict"] for model, claim in claims.items()})].append(
-            [about, f"[{study}](#{anchor(study)})", *verdict_on]
-        )
-    head = ["claim", "study", *found]
+        judged = [claim["verdict"] for model, claim in claims.items() if not control(model) and claim["verdict"] in JUDGED]
+        title = group({model: claim["verdict"] for model, claim in claims.items()})
+        alike = sum(verdict == title.lower() for verdict in judged)
+        of = f"{alike} of {len(judged)}" if title.lower() in JUDGED else "-"
+        groups[title].append([about, f"[{study}](#{anchor(study)})", *verdict_on, of])
+    head = ["claim", "study", *found, "models"]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
     return "\n".join(parts)
 
@@ -207,10 +234,15 @@ def by_claim(found: Table) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]
     return claims
 
 
+def control(model: str) -> str:
+    """Why no statement of a paper is about a model, or "". model: as the columns are called."""
+    return "with weights as they are drawn" if model.startswith("untrained:") else CONTROLS.get(model.partition(",")[0], "")
+
+
 def group(verdict_on: Mapping[str, str]) -> str:
     """What can be said of a claim. verdict_on: model -> verdict."""
     holds, fails, differs, open_, absent = GROUPS
-    found = {verdict for model, verdict in verdict_on.items() if not model.startswith("untrained:")}
+    found = {verdict for model, verdict in verdict_on.items() if not control(model)}
     if {"supported", "contradicted"} <= found:
         return differs
     if "supported" in found or "contradicted" in found:
@@ -255,9 +287,13 @@ def cell(claim: Mapping[str, Any] | None) -> str:
     if claim is None:
         return "-"
     numbers = [claim[name] for name in ("estimate", "low", "high")]
-    verdict = f"**{claim['verdict']}**"
-    if claim["verdict"] == "not applicable" or not isinstance(numbers[0], float | int):
+    judged, number = claim["verdict"] != "not applicable", isinstance(numbers[0], float | int)
+    verdict = f"**{claim['verdict']}**" + " †" * (judged and claim.get("unit") == "model" and claim.get("kind") == "empirical")
+    if not judged or not number:
         return verdict
+    first = next(iter(claim.get("estimates", ())), {})
+    if str(first.get("measured_in", "")).startswith("of "):
+        return f"{verdict} {numbers[0]:.0f} {first['measured_in']}"
     mean, *ends = (in_digits(value) if isinstance(value, float | int) else "" for value in numbers)
     return f"{verdict} {mean}" + (f" [{ends[0]}, {ends[1]}]" if all(ends) and ends[0] != ends[1] else "")
 
@@ -270,7 +306,8 @@ def told(statement: str, claims: Mapping[str, Mapping[str, Any]]) -> str:
     for model, claim in claims.items():
         reason = claim["reason"] and f"{claim['reason'][0].upper()}{claim['reason'][1:]}."
         rule = "" if one else f"Rule: {rules[model]}."
-        lines.append(f"- *{model}*, {claim['verdict']}: {' '.join(filter(None, (claim['evidence'], rule, reason)))}")
+        size = f", n = {claim['n']}" if claim["unit"] not in ("", "model") and claim["n"] else ""
+        lines.append(f"- *{model}*{size}, {claim['verdict']}: {' '.join(filter(None, (claim['evidence'], rule, reason)))}")
     return "\n".join(lines) + "\n"
 
 

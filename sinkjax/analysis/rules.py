@@ -9,6 +9,7 @@ must hold a partial conjunction (Benjamini and Heller 2008). Neither is below `L
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -276,13 +277,19 @@ def _counted(count: int, rules: Sequence[Rule], what: str, words: str) -> Rule:
 
 
 def _conjunction(count: int, found: Sequence[Outcome]) -> Outcome:
-    """`count` or more of some rules hold: the p value of the partial conjunction, and that of its opposite."""
+    """`count` or more of some rules hold: the p value of the partial conjunction, and that of its opposite.
+
+    The estimates of the part whose p decides come first.
+    """
     K = len(found)
-    p = min(1.0, (K - count + 1) * sorted(one.p for one in found)[count - 1])
-    against = min(1.0, count * sorted(one.against for one in found)[K - count])
+    by_p, by_against = (sorted(found, key=operator.attrgetter(name)) for name in ("p", "against"))
+    p = min(1.0, (K - count + 1) * by_p[count - 1].p)
+    against = min(1.0, count * by_against[K - count].against)
+    decides = by_against[K - count] if against <= LEVEL < p else by_p[count - 1]
+    parts = [decides, *(one for one in found if one is not decides)]
     why = "" if min(p, against) <= LEVEL else _first(one.why for one in found)
     ranked = sum(one.ranked for one in found) > K - count  # more than those that need not hold
-    return Outcome(p, against, tuple(estimate for one in found for estimate in one.estimates), why, ranked)
+    return Outcome(p, against, tuple(estimate for one in parts for estimate in one.estimates), why, ranked)
 
 
 def _first(texts: Iterable[str]) -> str:

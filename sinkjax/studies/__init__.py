@@ -56,6 +56,7 @@ from sinkjax.studies.measures import heads_on as heads_on
 from sinkjax.studies.measures import largest as largest
 from sinkjax.studies.measures import largest_activation as largest_activation
 from sinkjax.studies.measures import largest_elsewhere as largest_elsewhere
+from sinkjax.studies.measures import largest_typical as largest_typical
 from sinkjax.studies.measures import loss as loss
 from sinkjax.studies.measures import mean_loss as mean_loss
 from sinkjax.studies.measures import sink_note as sink_note
@@ -74,6 +75,7 @@ from sinkjax.studies.quantities import effect as effect
 from sinkjax.studies.quantities import largest_effect as largest_effect
 from sinkjax.studies.quantities import largest_of as largest_of
 from sinkjax.studies.quantities import listed as listed
+from sinkjax.studies.quantities import massive_on_first as massive_on_first
 from sinkjax.studies.quantities import median as median
 from sinkjax.studies.quantities import noop_change as noop_change
 from sinkjax.studies.quantities import number_of as number_of

@@ -57,6 +57,11 @@ def largest(data: xarray.Dataset) -> NDArray:
     return _largest(data)
 
 
+def largest_typical() -> Measure:
+    """Largest |h| over depths and dims at a typical (the median) position but the first."""
+    return Measure("largest |h| at a typical other position", lambda data: np.nanmedian(_largest(data)[..., 1:], axis=-1))
+
+
 def loss() -> Measure:
     """Mean negative log-likelihood of a prompt's next tokens."""
     return Measure("loss (nats per token)", metrics.mean_nll, unit="nats")

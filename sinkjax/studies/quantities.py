@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Estimate, Quantity, constant, quantity
 from sinkjax.analysis.rules import Rule, above, above_controls, all_of
+from sinkjax.studies.measures import largest_activation, largest_typical
 from sinkjax.studies.specs import CONTROLS, SWEEP
-from sinkjax.studies.study import Condition, Measure
+from sinkjax.studies.study import NO_EDIT, Condition, Measure
 
 if TYPE_CHECKING:
     from sinkjax.studies.results import Results
@@ -241,6 +242,12 @@ def raised(measure: Measure, label: str) -> Rule:
     """A condition raises a measure: the interval of its effect lies above 0, and the effect above those of its controls."""
     changed = effect(measure, label)
     return all_of(above(changed), above_controls(changed))
+
+
+def massive_on_first(times: float = 10) -> Rule:
+    """The premise of what is said of the first token's massive activation: without an edit it has one, `times` a typical |h|."""
+    typical = value(largest_typical(), NO_EDIT).times(times, f"{times:g} times that at a typical other position")
+    return above(value(largest_activation(0), NO_EDIT), typical)
 
 
 def largest_of(quantities: Sequence[Quantity], name: str) -> Quantity:

@@ -161,7 +161,7 @@ def test_a_claim_as_csv_and_json():
     assert (float(first["estimate"]), first["controls"], float(first["p"])) == (2.0, "19", 0.05)
     assert (first["verdict"], first["p_holm"], second["p"], second["verdict"]) == ("supported", "0.05", "", "not applicable")
     entry = json.loads(claims_json("kiya/mask", judged, "mini-sink", "confirm"))[0]
-    assert entry["estimates"][1] == {"name": "the effect", "mean": 2.0, "low": pytest.approx(1.42, abs=0.01)} | {
+    assert entry["estimates"][0] == {"name": "the effect", "mean": 2.0, "low": pytest.approx(1.42, abs=0.01)} | {
         "high": pytest.approx(2.58, abs=0.01), "n": 8, "measured_in": "nats", "interval": "t", "percentile": 100.0, "controls": 19
     }  # fmt: skip
     assert entry["estimates"][2]["name"] == "a count"

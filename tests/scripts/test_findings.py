@@ -83,11 +83,12 @@ def test_a_verdict_stands_with_the_estimate_that_decides(script, numbers, shown)
 @pytest.mark.parametrize(
     ("verdicts", "title"),
     [
-        ({"a": "supported", "b": "inconclusive"}, "What holds on these models"),
-        ({"a": "contradicted", "b": "not applicable"}, "What does not hold"),
-        ({"a": "contradicted", "b": "supported"}, "What differs between models"),
-        ({"a": "inconclusive", "b": "not applicable", "untrained:a": "supported"}, "What cannot be said"),
-        ({"a": "not applicable", "untrained:a": "contradicted"}, "What does not apply"),
+        ({"a": "supported", "b": "inconclusive"}, "Supported"),
+        ({"a": "contradicted", "b": "not applicable"}, "Contradicted"),
+        ({"a": "contradicted", "b": "supported"}, "Different on different models"),
+        ({"a": "inconclusive", "b": "not applicable", "untrained:a": "supported"}, "Undecided"),
+        ({"a": "supported", "mini-nosink, after BOS": "contradicted"}, "Supported"),
+        ({"a": "not applicable", "untrained:a": "contradicted"}, "Not applicable"),
     ],
 )
 def test_a_claim_stands_under_what_the_trained_models_say(script, verdicts, title):
@@ -99,9 +100,9 @@ def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(sc
     found = script["by_model"]([of(MOVES, identity), of(STAYS, model="random")])
     text = script["page"](found)
     counts = rows(text)[2:4]
-    assert counts == [["trained", "1", "0", "0", "0", "1", "0", "0"], ["random", "0", "0", "1", "0", "0", "0", "0"]]
+    assert counts == [["trained", "1", "0", "0", "0", "0", "1", "0", "0"], ["random", "0", "0", "0", "1", "0", "0", "0", "0"]]
     short = text.split("## In short")[1].split("## Studies")[0]
-    assert ["The sink moves.", "[kiya/mask](#kiyamask)", "supported", "-"] in rows(short)
+    assert ["The sink moves.", "[kiya/mask](#kiyamask)", "supported", "-", "1 of 1"] in rows(short)
     assert "All are equal" not in short
     own = claims_csv("kiya/mask", [MOVES, identity], "trained", "confirm")
     assert script["rows"](found) == own + claims_csv("kiya/mask", [STAYS], "random", "confirm").partition("\n")[2]

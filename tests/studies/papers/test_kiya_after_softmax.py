@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import xarray
 
+from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import after_softmax as study
 from sinkjax.studies.papers.kiya.after_softmax import AFTER, BEFORE, RENORMALISED, WAYS, AfterSoftmax, label
@@ -19,21 +22,32 @@ MASKED, ALONE = CONFIG.edits
 
 
 @pytest.mark.parametrize(
-    ("losses", "verdicts"),
+    ("losses", "verdict"),
     [
-        ({}, "cc"),
-        ({label(MASKED, AFTER): 6}, "sc"),  # log(100) is 4.6, and the intervals reach 1 to either side
-        ({label(ALONE, AFTER): 6}, "sc"),  # either edit is enough
-        ({label(MASKED, AFTER): 5}, "ic"),
-        ({label(MASKED, RENORMALISED): 6}, "cs"),
-        ({label(MASKED, BEFORE): 9}, "cc"),
-        ({NO_EDIT: 6, label(MASKED, AFTER): 9}, "nn"),  # it guesses anyway
+        ({}, "c"),
+        ({label(MASKED, AFTER): 6}, "s"),  # log(100) is 4.6, and the intervals reach 1 to either side
+        ({label(ALONE, AFTER): 6}, "s"),  # either edit is enough
+        ({label(MASKED, AFTER): 5}, "i"),
+        ({label(MASKED, RENORMALISED): 6}, "c"),
+        ({label(MASKED, BEFORE): 9}, "c"),
+        ({NO_EDIT: 6, label(MASKED, AFTER): 9}, "n"),  # it guesses anyway
     ],
 )
-def test_an_output_has_collapsed_that_is_no_better_than_guessing(losses, verdicts):
+def test_an_output_has_collapsed_that_is_no_better_than_guessing(losses, verdict):
     rows = {(name, LOSS): row(name, LOSS, value) for name, value in losses.items()}
-    found = Planted(study.STUDY, CONFIG, {"vocab_size": 100}, rows).verdicts()
-    assert "".join(verdict[0] for verdict in found) == verdicts
+    collapse, _ = study.claims(CONFIG, SimpleNamespace(vocab_size=100))
+    assert judge(collapse, Planted(study.STUDY, CONFIG, {"vocab_size": 100}, rows)).verdict[0] == verdict
+
+
+@pytest.mark.parametrize(("apart", "verdict"), [(0.009, "holds"), (0.011, "fails")])
+def test_renormalised_weights_are_those_of_the_masked_logits_to_rounding(apart, verdict):
+    labels = [label(what, way) for what in CONFIG.edits for way in (BEFORE, RENORMALISED)]
+    nll = xarray.DataArray(np.ones((4, 2, 3)), {"edit": labels}, ("edit", "prompt", "position")).copy()
+    nll[-1, 1, 2] += apart
+    nll[:, 0, 1] = np.nan  # beyond a prompt
+    _, identity = study.claims(CONFIG, SimpleNamespace(vocab_size=100))
+    results = SimpleNamespace(data=xarray.Dataset({"nll": nll}), config=CONFIG)
+    assert judge(identity, results).verdict == verdict
 
 
 def test_conditions_are_both_edits_in_three_ways_and_some_layers():

@@ -23,6 +23,7 @@ MODEL = SimpleNamespace(layers=L, heads=H)
 CONFIG = Mask(length=24, prompts=8)
 
 Numbers = tuple[float, float, float, float]  # shares of heads on key 0 and on key 1, largest |h| at both positions
+STARTS = 0.1  # share of the heads of layer 0 that sink on key 0, whatever the layer in which most do
 CLAIMED: dict[str, Numbers] = {
     NO_EDIT: (0.8, 0.0, 100.0, 5.0),
     "layer 0": (0.8, 0.4, 100.0, 5.0),
@@ -32,13 +33,19 @@ CLAIMED: dict[str, Numbers] = {
 QUIET: Numbers = (0.8, 0.0, 100.0, 5.0)
 
 
-def store(conditions: list[Condition], planted: dict[str, Numbers], sink_from: int, prompts: int) -> xarray.Dataset:
-    """Planted numbers, those of a label before those of its budget and of its series; key 0 has its sink from one layer on."""
+def store(
+    conditions: list[Condition], planted: dict[str, Numbers], sink_from: int, prompts: int, starts: float = STARTS
+) -> xarray.Dataset:
+    """Planted numbers, those of a label before those of its budget and of its series; key 0 has its sink from one layer on.
+
+    starts: share of the heads of layer 0 that sink on key 0 without an edit before that layer.
+    """
     received = np.full((len(conditions), prompts, L, H, CONFIG.length), 0.01)
     sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
     for row, condition in enumerate(conditions):
         drawn = f"{condition.series} in {condition.budget}"
         first, second, *largest = planted.get(condition.label, planted.get(drawn, planted.get(condition.series, QUIET)))
+        received[row, :, 0, : round(starts * H * (first > 0)), 0] = 0.9
         received[row, :, sink_from:, : round(first * H), 0] = 0.9
         received[row, :, :, : round(second * H), 1] = 0.9
         sizes[row, :, -1, :2] = largest
@@ -50,9 +57,9 @@ def store(conditions: list[Condition], planted: dict[str, Numbers], sink_from: i
     return xarray.Dataset(variables, {"edit": [entry.label for entry in conditions]}, {"sweep": {"config": vars(MODEL)}})
 
 
-def results(planted: dict[str, Numbers] | None = None, sink_from: int = 1, prompts: int = 8) -> Results:
+def results(planted: dict[str, Numbers] | None = None, sink_from: int = 1, prompts: int = 8, starts: float = STARTS) -> Results:
     values = CLAIMED | (planted or {})
-    stores = {SWEEP: store(list(study.conditions(CONFIG, MODEL, 1)), values, sink_from, prompts)}
+    stores = {SWEEP: store(list(study.conditions(CONFIG, MODEL, 1)), values, sink_from, prompts, starts)}
     for sweep in STUDY.controls:
         stores[sweep.name] = store(list(conditions_of(sweep, CONFIG, MODEL, 1)), values, sink_from, prompts)
     return Results(STUDY, CONFIG, stores)
@@ -85,6 +92,10 @@ def verdicts(found: Results) -> str:
 def test_each_claim_needs_every_part_of_its_rule(planted, sink_from, expected):
     found = results(planted, sink_from)
     assert verdicts(found) == expected
+
+
+def test_the_first_layer_alone_is_judged_where_heads_of_it_sink():
+    assert verdicts(results(starts=0.0)) == "snss"
 
 
 @pytest.mark.parametrize(("sink_from", "expected"), [(0, 0), (2, 2), (L, L - 1)])

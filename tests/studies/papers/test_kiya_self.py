@@ -21,6 +21,7 @@ L = 3
 MODEL = SimpleNamespace(layers=L)
 CONFIG = SelfOnly(positions=(1, 3), shown=3, first_layers=(2, 9), length=20, prompts=16)
 SINK_FROM = 1  # layer in which the sink on key 0 forms
+FIRST_SIZE, TYPICAL = 11.0, 1.0  # largest |h| without an edit, at position 0 and at most others
 
 # what is planted for the conditions of a series: (share of heads on the position, largest |h| there, share on key 0)
 CLAIMED: dict[str, tuple[float, float, float]] = {
@@ -33,8 +34,17 @@ CLAIMED: dict[str, tuple[float, float, float]] = {
 }
 
 
-def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[float, float, float]]) -> xarray.Dataset:
-    """Planted numbers; those of a label come before those of its budget, and these before those of its series."""
+def store(
+    conditions: list[Condition],
+    prompts: int,
+    planted: dict[Any, tuple[float, float, float]],
+    first_size: float = FIRST_SIZE,
+    typical: float = TYPICAL,
+) -> xarray.Dataset:
+    """Planted numbers; those of a label come before those of its budget, and these before those of its series.
+
+    first_size, typical: of the largest |h| without an edit at position 0 and at most others; some of these have more.
+    """
     heads = np.zeros((len(conditions), prompts, L, CONFIG.length))
     sizes = np.ones((len(conditions), prompts, L + 1, CONFIG.length))
     for row, condition in enumerate(conditions):
@@ -42,6 +52,9 @@ def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[fl
         share, size, first = planted.get(condition.label, planted.get(drawn, planted.get(condition.series, (0.0, 1.0, 0.0))))
         heads[row, :, SINK_FROM if condition.label == NO_EDIT else 0 :, 0] = first
         heads[row][..., list(condition.at)] = share
+        if condition.label == NO_EDIT:
+            sizes[row, :, 1] = [first_size, *[typical] * (CONFIG.length - 1)]
+            sizes[row, :, 1, -4:] = 900
         sizes[row][:, -1, list(condition.at)] = size
     variables = {
         "sinking_heads": (("edit", "prompt", "layer", "key"), heads),
@@ -52,9 +65,10 @@ def store(conditions: list[Condition], prompts: int, planted: dict[Any, tuple[fl
     return xarray.Dataset(variables, coordinates, {"sweep": {"config": {"layers": L}}})
 
 
-def results(planted: dict[Any, tuple[float, float, float]]) -> Results:
+def results(planted: dict[Any, tuple[float, float, float]], **unedited: float) -> Results:
+    """unedited: as for `store`."""
     values = CLAIMED | planted
-    sweep = store(list(study.conditions(CONFIG, MODEL)), CONFIG.prompts, values)
+    sweep = store(list(study.conditions(CONFIG, MODEL)), CONFIG.prompts, values, **unedited)
     random = store(list(study.random_links(CONFIG, MODEL)), CONFIG.control_prompts, values)
     return Results(STUDY, CONFIG, {SWEEP: sweep, CONTROLS: random})
 
@@ -88,6 +102,20 @@ def verdicts(found: Results) -> str:
 )
 def test_each_claim_needs_every_part_of_its_rule(planted, expected):
     assert verdicts(results(planted)) == expected
+
+
+@pytest.mark.parametrize(
+    ("unedited", "expected"),
+    [
+        ({"first_size": 10.1}, "sssss"),
+        ({"first_size": 10.0}, "sisss"),  # exactly ten times
+        ({"first_size": 9.9}, "snsss"),
+        ({"typical": 1.09}, "sssss"),
+        ({"typical": 1.2}, "snsss"),
+    ],
+)
+def test_without_a_massive_activation_on_the_first_token_there_is_none_to_get(unedited, expected):
+    assert verdicts(results({}, **unedited)) == expected
 
 
 def test_conditions_are_every_position_in_each_layer_in_first_layers_and_in_all():
@@ -136,9 +164,12 @@ def test_the_query_alone_and_the_one_with_another_key_are_compared_at_the_same_p
         sinks[labels.index(f"position {position} in {ALL}")][..., position] = alone
         sinks[labels.index(seen)][..., position] = other
     *_, cause = STUDY.claims(CONFIG, MODEL)
-    difference, other, *_ = judge(cause, found).estimates
+    judged = judge(cause, found)
+    estimates = {estimate.name: estimate for estimate in judged.estimates}
+    difference, (other,) = estimates["difference of the two"], [one for name, one in estimates.items() if "random other" in name]
     assert (difference.mean, difference.value.n) == (pytest.approx(30), CONFIG.prompts)  # 60 and 0
     assert other.mean == pytest.approx(20)
+    assert judged.verdict == "supported"
 
 
 def test_the_summary_has_a_row_for_each_condition_and_compares_at_the_same_position():

@@ -29,7 +29,7 @@ from sinkjax.studies.papers.li.amplify import (
     Dose,
 )
 from sinkjax.studies.results import Results
-from sinkjax.studies.study import Batch
+from sinkjax.studies.study import NO_EDIT, Batch
 from tests.studies.planted import Planted, row
 from tests.studies.tiny import write_both
 
@@ -148,17 +148,21 @@ READ = {way: number for number, way in enumerate(READINGS)}  # claims of a readi
 
 
 def judged(
-    rates: dict[Dose, float], first: float = 80, controls: Sequence[float] = (), scores: dict[Dose, float] | None = None
+    rates: dict[Dose, float],
+    first: float = 80,
+    controls: Sequence[float] = (),
+    scores: dict[Dose, float] | None = None,
+    before: float = 0,
 ) -> list[str]:
     """The verdicts where doses have these shares of heads that sink on the token, in per cent, and the others have none.
 
     first: heads that sink on key 0 without an edit. controls: heads that do on the token in the first controls. scores: how much
-    attention doses have beside.
+    attention doses have beside. before: heads that sink on the token without an edit.
     """
     model = SimpleNamespace(layers=3, heads=4, head_dim=8)
     means, sizes = amplify.no_means(CONFIG, model, 1), amplify.nothing(CONFIG, model, 1)
     labels = [entry.label for entry in amplify.conditions(CONFIG, model, means)]
-    by_label = {dose.label: rate for dose, rate in rates.items()}
+    by_label = {NO_EDIT: before} | {dose.label: rate for dose, rate in rates.items()}
     more = {dose.label: score for dose, score in (scores or {}).items()}
 
     def store(labels: list[str], rates: list[float], prompts: int) -> xarray.Dataset:
@@ -199,6 +203,9 @@ def pushed(two: float, five: float, way: str = POSITIONS) -> dict[Dose, float]:
         (20, 45, {"controls": [60] * 120}, "inconclusive", "supported"),  # random directions do as much
         (20, 45, {"first": 0}, "not applicable", "supported"),  # no sink on key 0 to compare with
         (0, 0, {}, "contradicted", "not applicable"),
+        (1, 5, {}, "contradicted", "supported"),  # an effect, but no sink
+        (0, 1, {}, "contradicted", "inconclusive"),  # at the bound of an effect
+        (20, 0.4, {}, "contradicted", "not applicable"),
     ],
 )
 def test_a_reading_is_judged_at_its_bounds(way, two, five, options, sink, growth):
@@ -220,18 +227,47 @@ def test_a_sink_that_grows_below_the_threshold_grows():
     assert judged(rates, scores={Dose(POSITIONS, 2, 5.0): 0.05})[1] == "supported"
 
 
+def test_a_token_that_was_a_sink_before_is_not_made_one():
+    assert judged(pushed(20, 45), before=30)[0] == "supported"
+    assert judged(pushed(20, 45), before=45)[0] == "inconclusive"
+    assert judged(pushed(20, 45), before=60)[0] == "contradicted"
+
+
+@pytest.mark.parametrize("way", READINGS)
+@pytest.mark.parametrize("layer", CONFIG.layers)
 @pytest.mark.parametrize(
-    ("rates", "verdict"),
+    ("rate", "verdict"),
+    [(0, "supported"), (5, "supported"), (35, "supported"), (40, "inconclusive"), (45, "contradicted")],
+    ids=["none", "some", "less", "bound", "more"],
+)
+def test_scaling_must_be_shown_to_do_less_than_a_sink_in_every_layer(way, layer, rate, verdict):
+    """Half of the heads on key 0 are 40 %, as for pushing."""
+    assert judged(pushed(20, 45, way) | {Dose(NORM, layer, 5.0): rate})[-1] == verdict
+
+
+@pytest.mark.parametrize("dose", [Dose(NORM, 0, 2.0), Dose(NORM, 2, 2.0), Dose(NORM, 1, 5.0)], ids=str)
+def test_scaling_is_judged_where_pushing_is(dose):
+    """At another factor, or in another layer, there is no pushing to compare it with."""
+    assert judged(pushed(20, 45) | {dose: 60})[-1] == "supported"
+
+
+@pytest.mark.parametrize(
+    ("rates", "options", "verdict"),
     [
-        (pushed(20, 45), "supported"),
-        (pushed(20, 45, WHOLE) | {Dose(NORM, 0, 2.0): 1}, "inconclusive"),
-        (pushed(20, 45) | {Dose(NORM, 0, 2.0): 5}, "contradicted"),
-        (pushed(20, 0.5), "not applicable"),
-        (pushed(20, 45, DIMS), "not applicable"),  # no reading of the paper's mean
+        (pushed(20, 40), {}, "inconclusive"),  # whether that is a sink is not shown
+        (pushed(20, 35), {}, "not applicable"),
+        (pushed(60, 35), {}, "not applicable"),  # a sink at another factor
+        (pushed(20, 35) | {Dose(POSITIONS, 1, 5.0): 60}, {}, "not applicable"),  # in another layer
+        (pushed(20, 35) | {Dose(NORM, 0, 5.0): 60}, {}, "not applicable"),
+        (pushed(20, 45, DIMS), {}, "not applicable"),  # no reading of the paper's mean
+        (pushed(20, 45), {"before": 60}, "not applicable"),  # pushing takes away
+        (pushed(20, 45), {"first": 0}, "not applicable"),  # no sink on key 0 to compare with
+        (pushed(20, 45) | {Dose(NORM, 0, 5.0): 1}, {"first": 0}, "not applicable"),
+        (pushed(20, 0.4), {}, "not applicable"),
     ],
 )
-def test_scaling_must_be_shown_to_do_less_than_a_sink(rates, verdict):
-    assert judged(rates)[-1] == verdict
+def test_where_pushing_makes_no_sink_scaling_is_not_judged(rates, options, verdict):
+    assert judged(rates, **options)[-1] == verdict
 
 
 def test_the_largest_effect_of_several_layers_is_ranked_among_the_largest_of_as_many_controls():

@@ -102,15 +102,15 @@ def test_the_rows_of_w_k_are_compared_with_the_first_key(model, record, data):
     assert data["own_row"].values[4, 2, 1] == pytest.approx(expected, rel=1e-3)
 
 
-N, L, H, D, LONG = 16, 6, 2, 8, 64
+N, L, H, D, LONG = 16, 6, 2, 8, 80
 SINKING = slice(2, L)  # layers
 SPREAD = np.linspace(-1, 1, N)  # over prompts: the mean's 95 % interval reaches about a third to either side
 
 
-def planted(some: int = N, **changed: Any) -> Results:
+def planted(some: int = N, width: int = 256, controls: int = 20, **changed: Any) -> Results:
     """Results that support every claim, but for what is changed: before, after, held, row, aligned, other, positive, received.
 
-    some: in how many prompts what is said of heads and layers is so.
+    some: in how many prompts what is said of heads and layers is so. width: of the model. controls: how many other positions.
     """
     values = {"before": 250.0, "after": 150.0, "held": 0.9, "row": 0.95, "aligned": 0.8, "other": 0.1, "positive": 0.99}
     values |= {"received": 0.9, "elsewhere": 10.0, "later": 0.5} | changed
@@ -138,9 +138,9 @@ def planted(some: int = N, **changed: Any) -> Results:
             "own_row": (("prompt", "layer", "kv_head"), values["row"] + 0.01 * np.tile(SPREAD[:, None, None], (1, L, H))),
             "row_cosine": (("layer", "kv_head", "dim"), np.full((L, H, D), 0.2)),
         },
-        attrs={"sweep": {"config": {"layers": L, "width": D}}},
+        attrs={"sweep": {"config": {"layers": L, "width": width}}},
     )
-    return Results(STUDY, Dominance(), {STORE: data})
+    return Results(STUDY, Dominance(controls=controls), {STORE: data})
 
 
 def verdicts(results: Results) -> list[str]:
@@ -158,15 +158,22 @@ def test_numbers_beyond_every_bound_support_every_claim():
         ({"before": 200.1}, 0, "inconclusive"),
         ({"before": 199.0}, 0, "contradicted"),
         ({"elsewhere": 300.0}, 0, "inconclusive"),  # the other positions have more of it
+        ({"width": 201, "before": 200.5}, 0, "supported"),
+        ({"width": 200}, 0, "not applicable"),  # which no ratio exceeds
+        ({"width": 200, "before": 150.0}, 0, "not applicable"),
         ({"after": 125.5}, 1, "supported"),
         ({"after": 125.1}, 1, "inconclusive"),
         ({"after": 120.0}, 1, "contradicted"),
         ({"before": 15.0, "after": 9.0}, 1, "inconclusive"),  # below other positions
-        ({"before": 10.0, "after": 9.0}, 1, "inconclusive"),  # that it has any dominance is not shown
-        ({"before": 7.0, "after": 9.0}, 1, "not applicable"),
+        ({"before": 11.0, "after": 9.0}, 1, "inconclusive"),
+        ({"before": 9.0, "after": 9.0}, 1, "not applicable"),  # no dim dominates
+        ({"before": 9.0, "after": 1.0}, 1, "not applicable"),
+        ({"held": 0.1}, 1, "supported"),
+        ({"held": 0.1, "after": 120.0}, 1, "contradicted"),  # what the norm removes is no longer held
         ({"row": 0.905}, 2, "supported"),
         ({"row": 0.901}, 2, "inconclusive"),
         ({"row": 0.89}, 2, "contradicted"),
+        ({"held": 0.8}, 2, "supported"),
         ({"held": 0.79}, 2, "not applicable"),
         ({"some": 2}, 2, "not applicable"),
         ({"some": 8}, 2, "inconclusive"),

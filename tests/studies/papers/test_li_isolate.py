@@ -10,6 +10,7 @@ import pytest
 import xarray
 
 import sinkjax
+import sinkjax.studies as st
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.li import isolate
 from sinkjax.studies.papers.li.isolate import ALL, EVEN, FIRST, OTHER, SAME, SINGLE, STUDY, Isolate
@@ -74,14 +75,24 @@ def test_a_position_without_earlier_or_later_tokens_is_refused(fields, sentence)
 
 
 def verdicts(
-    sinks: float = 45, first: float = 80, size: float = 520, even: float = 20, other: float = 30, percentile: float = 100
+    sinks: float = 45,
+    first: float = 80,
+    size: float = 520,
+    even: float = 20,
+    other: float = 30,
+    percentile: float = 100,
+    typical: float = 80,
 ) -> list[str]:
-    """The verdicts on planted sinks and largest |h| of the isolated token, and effects of even attention and of the controls."""
+    """The verdicts on planted sinks and largest |h| of the isolated token, and effects of even attention and of the controls.
+
+    typical: the largest |h| at a typical other position without an edit, where position 0 has 900.
+    """
     on_token, on_first, at_token, at_first, _ = isolate.measures(CONFIG)
     values = {
         (NO_EDIT, on_first): (first, 0),
         (NO_EDIT, at_token): (40, 0),
         (NO_EDIT, at_first): (900, 0),
+        (NO_EDIT, st.largest_typical()): (typical, 0),
         (ALL, on_token): (sinks, sinks),
         (ALL, at_token): (size, size - 40),
         (EVENLY, on_token): (even, even),
@@ -121,6 +132,9 @@ def test_a_token_that_passes_every_bound_is_a_sink_because_it_averages_nothing()
         ({"size": 450}, 3, "inconclusive"),
         ({"size": 400}, 3, "contradicted"),  # not half of what position 0 has
         ({"size": 41}, 3, "contradicted"),
+        ({"typical": 89}, 3, "supported"),
+        ({"typical": 89.2}, 3, "inconclusive"),
+        ({"typical": 91.2}, 3, "not applicable"),  # key 0 has no massive activation
     ],
 )
 def test_each_part_of_a_rule_counts(planted, claim, verdict):

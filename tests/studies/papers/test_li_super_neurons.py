@@ -11,6 +11,7 @@ import pytest
 import xarray
 
 import sinkjax
+import sinkjax.studies as st
 from sinkjax.analysis.summary import Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.li import _neurons, super_neurons
@@ -130,24 +131,35 @@ def test_too_many_neurons_are_refused():
         SuperNeurons(neurons=1)
 
 
-LARGE = (Neuron(0, 1), Neuron(1, 2), Neuron(2, 3))  # of extreme norm, in falling order
+MANY = 8  # the fewest of which most are said something
+LARGE = tuple(Neuron(place % L, place + 1) for place in range(MANY))  # of extreme norm, in falling order
+ALL = together(MANY)
 SUPPORT: dict[str, Any] = {"own_first": 0.3, "smaller": 0.99, "own_others": -0.1, "concentration": 0.51, "fed": 4}
 
 
-def results(left: float = 1.0, rank: float = 0.0, some: int = PROMPTS, typical: float = 2.0, **changed: Any) -> Planted:
-    """Results that support every claim, but for what is changed of two of the three large neurons.
+def results(
+    left: float = 1.0,
+    rank: float = 0.0,
+    some: int = PROMPTS,
+    typical: float = 2.0,
+    many: int = MANY,
+    same: int = 3,
+    **changed: Any,
+) -> Planted:
+    """Results that support every claim, but for what is changed of most of the large neurons.
 
     left: the largest |h| at position 0 without all of them, of 30. rank: its percentile among the controls. some: in how many
-    prompts what is changed of prompts is so. typical: the largest |h| at a typical other position without an edit.
+    prompts what is changed of prompts is so. typical: the largest |h| at a typical other position without an edit. many: how
+    many neurons are of extreme norm, the last of them just so. same: of how many of them nothing is changed.
     """
-    config = SuperNeurons(neurons=4)
+    config = SuperNeurons(neurons=MANY)
     size, concentration, fed = np.ones((L, F)), np.zeros((L, F)), np.zeros((L, F))
-    for place, neuron in enumerate(LARGE):
-        values = SUPPORT | (changed if place else {})
-        size[neuron], concentration[neuron], fed[neuron] = 5.01 - 1e-3 * place, values["concentration"], values["fed"]
-    prompts = {name: np.full((PROMPTS, 4), SUPPORT[name]) for name in ("own_first", "smaller", "own_others")}
+    for place, neuron in enumerate(LARGE[:many]):
+        values = SUPPORT | (changed if place >= same else {})
+        size[neuron], concentration[neuron], fed[neuron] = 5 + 1e-3 * (many - 1 - place), values["concentration"], values["fed"]
+    prompts = {name: np.full((PROMPTS, MANY), SUPPORT[name]) for name in ("own_first", "smaller", "own_others")}
     for name, array in prompts.items():
-        array[:some, 1:] = changed.get(name, SUPPORT[name])
+        array[:some, same:] = changed.get(name, SUPPORT[name])
     arrays = {name: np.ones((L, F)) for name in ("up_norm", "writes", "cosine_first", "cosine_others")}
     arrays |= {"gate_norm": size, "concentration": concentration, "fed": fed}
     looked = xarray.Dataset(
@@ -155,12 +167,11 @@ def results(left: float = 1.0, rank: float = 0.0, some: int = PROMPTS, typical: 
         | {name: (("prompt", "chosen"), array) for name, array in prompts.items()}
         | {"own_massive_dim": (("prompt",), np.full(PROMPTS, 4)), "massive_dim": ((), 4)}
     )
-    (_, activation, _), other = super_neurons.measures(config), super_neurons.typical()
-    whole = together(4)
+    (_, activation, _), other = super_neurons.measures(config), st.largest_typical()
     rows = {
         (NO_EDIT, activation.name): row(NO_EDIT, activation.name, 30),
         (NO_EDIT, other.name): Row(NO_EDIT, "planted", other.name, around(typical, 0.2)),
-        (whole, activation.name): row(whole, activation.name, left, left - 30, rank),
+        (ALL, activation.name): row(ALL, activation.name, left, left - 30, rank),
     }
     labels = [entry.label for entry in stand_ins(main_sweep(STUDY), config, MODEL)]
     stores = {STORE: looked, SWEEP: xarray.Dataset(coords={"edit": labels})}
@@ -195,6 +206,22 @@ def test_each_part_of_a_rule_counts_for_most_of_the_large_neurons(changed, claim
 
 
 @pytest.mark.parametrize(
+    ("changed", "claim"),
+    [({"own_first": 0.29}, 1), ({"smaller": 0.98}, 1), ({"own_others": 0.11}, 2), ({"concentration": 0.5}, 3), ({"fed": 5}, 4)],
+)
+def test_most_are_more_than_half(changed, claim):
+    """Exactly half are a verdict where the number is exact."""
+    assert results(same=5, **changed).verdicts()[claim] == "supported"
+    assert results(same=4, **changed).verdicts()[claim] == ("contradicted" if claim == 3 else "inconclusive")
+
+
+@pytest.mark.parametrize("many", [1, MANY - 1])
+def test_what_is_said_of_most_is_not_said_of_a_few(many):
+    assert results(many=many).verdicts() == ["supported", *["not applicable"] * 4, "supported"]
+    assert results(many=many, same=0, own_first=0.29).verdicts()[1] == "not applicable"
+
+
+@pytest.mark.parametrize(
     ("typical", "verdict"), [(2.89, "supported"), (3.0, "inconclusive"), (4.0, "not applicable")], ids=["ten", "near", "seven"]
 )
 def test_without_a_massive_activation_there_is_none_to_feed_or_to_lose(typical, verdict):
@@ -205,7 +232,7 @@ def test_without_a_massive_activation_there_is_none_to_feed_or_to_lose(typical, 
 def test_a_typical_position_is_the_median_of_the_others():
     largest = np.zeros((1, 1, 2, 6))  # edit, prompt, depth, position
     largest[0, 0, 1] = [9000, 3, 1, 8000, 2, np.nan]
-    assert super_neurons.typical().of(xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), largest)})) == 2.5
+    assert st.largest_typical().of(xarray.Dataset({"resid_max": (("edit", "prompt", "depth", "position"), largest)})) == 2.5
 
 
 def test_without_a_large_neuron_there_is_nothing_to_say_about_them():
@@ -219,4 +246,4 @@ def test_neurons_are_named_once_the_model_is_known():
     assert STUDY.names(found)[rank(0)] == str(LARGE[0]) == "layer 0, neuron 1"
     described = {entry.condition for entry in STUDY.rows(found)}
     assert described == set(STUDY.names(found).values())
-    assert list(STUDY.featured(found))[-2:] == [f"{together(4)}, at {where}" for where in PARTS]
+    assert list(STUDY.featured(found))[-2:] == [f"{ALL}, at {where}" for where in PARTS]

@@ -129,11 +129,6 @@ def number(
     return dataclasses.replace(found, name=name, exact=exact)
 
 
-def in_every_run(rule: Callable[[Callable[..., st.Quantity]], st.Rule]) -> st.Rule:
-    """A rule, made from a run's `number`, holds in every run that took place."""
-    return st.all_present([rule(functools.partial(number, run)) for run in STORES], "in every run")
-
-
 def by_layer(eps: float, places: Mapping[str, tuple[int, int | None]], caption: str) -> st.Figure:
     """Heads that sink, in per cent (top), and the largest |h| (bottom) in each layer of both runs.
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 SOURCE = "Li et al. 2026"
 NEARLY_ALL, SAME = 95, 0.9  # bounds of the verdicts
+DOMINANT = 10  # times the mean |x|: in a state with less no dim dominates
 POSITIONS = 24  # drawn of each prompt, so that a column is visible
 
 
@@ -111,9 +112,12 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
     lock_in = st.listed(SINKING, ALIGNED, f"mean cos(u_1, k_0) of {SINKING}")
     well = st.listed(SINKING, WELL, f"share of these heads with a cosine of at least {config.aligned:g} (%)")
     positive = st.listed(IN_WELL, POSITIVE, f"{POSITIVE} in {IN_WELL}")
+    holds = f"a layer in which one dim holds at least {HELD} % of the squared norm"
+    width = st.number("the width, which no ratio exceeds,", lambda results: architecture.width)
     yield st.Claim(
         f"The dominance ratio of the first token's hidden state exceeds {config.ratio:g} in shallow layers.",
         st.all_of(st.above(before, config.ratio), st.above_controls(before)),
+        given=st.above(width, config.ratio),
         source=SOURCE,
         also=(ratio(PEAK, BEFORE),),
         paper="above 200 in shallow layers of Llama-2-7B (width 4096)",
@@ -121,7 +125,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
     yield st.Claim(
         "The norm keeps the dominance of one dim in the first token's hidden state.",
         st.all_of(st.above(after, before.times(0.5, "half of the ratio before it")), st.above_controls(after)),
-        given=st.above_controls(before),
+        given=st.above(before, DOMINANT),
         source=f"{SOURCE}, Table 1",
         also=(before, normed("top", "largest"), normed("mean", "mean"), ratio(PEAK, BEFORE), ratio(PEAK, AFTER)),
         paper="262.88 after the norm of the second layer of Llama-2-7B: |x| of dim 2533 is 1.2568, the mean 0.0048",
@@ -129,7 +133,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
     yield st.Claim(
         "Where one dim dominates the first token's state, the token's key is, but for length and sign, that dim's row of W_K.",
         st.above(st.quantity(f"{ROW}, median over the key heads of these layers", own_row), SAME),
-        given=prompts_with(f"a layer in which one dim holds at least {HELD} % of the squared norm", own_row),
+        given=prompts_with(holds, own_row),
         source=SOURCE,
     )
     yield st.Claim(
@@ -291,10 +295,12 @@ STUDY = st.Study(
         the rows of all other dims. Nothing is edited, so no edit that must change nothing is run.""",
         """u_1 is the first right singular vector of a head's rotated queries, those of position 0 left out, all prompts stacked
         and not centred, with the sign that makes the mean query positive along it. Shares count the queries after the key.""",
-        """After a first look at SmolLM2 and random weights, two claims were made not applicable where their premise is not met.
+        f"""After a first look at SmolLM2 and random weights, two claims were made not applicable where their premise is not met.
         On reading the rules again, shallow became the first third of layers instead of the first half, the norm is judged in the
         layer where the ratio before it is largest, and alignment is judged in the heads that sink instead of in one layer. These
         rules are frozen since, and are judged on the confirm split only. Heads are no samples: what is said of them is one number
-        for each prompt, of the heads that sink or are well aligned in it.""",
+        for each prompt, of the heads that sink or are well aligned in it. After a review on 2026-11-22, with results known, a
+        ratio above 200 became not applicable to a width of no more, and what the norm keeps to a state whose largest dim is not
+        {DOMINANT} times the mean; before, one above other positions was enough.""",
     ),
 )

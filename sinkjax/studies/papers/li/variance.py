@@ -144,7 +144,7 @@ def claims(config: Variance, architecture: Any) -> Iterator[st.Claim]:
         source=SOURCE,
     )
     yield st.Claim(
-        f"{what} decays monotonically with the position.",
+        f"{what} is lower after each doubling of the position.",
         st.every(steps, "doublings of the position", "the variance is lower after it, by the interval of the paired difference"),
         source=SOURCE,
         also=(st.number("Kendall's tau of position and variance", order),),
