@@ -142,7 +142,8 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
     before, massive = st.value(size, st.NO_EDIT), st.massive_on_first(MASSIVE)
     many = st.number(f"neurons of size {config.extreme:g} or more", lambda results: (sizes(results) >= config.extreme).sum())
     several = st.at_least(
-        st.number(f"those of them among the {config.neurons} largest", lambda results: len(extremes(results))), FEWEST
+        st.number(f"the number of these among the {config.neurons} largest neurons", lambda results: len(extremes(results))),
+        FEWEST,
     )
 
     def of_most(statement: str, quantity: st.Quantity, *also: st.Quantity, given: st.Rule = several, paper: str = "") -> st.Claim:
