@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from sinkjax.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
+
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def disk_refuses(error: BaseException) -> bool:
@@ -81,6 +84,26 @@ def reserve(folder: Path, wanted: int, path: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise cannot_write(path, error, wanted) from error
+
+
+def take_lock(file: Path, timeout: float) -> Callable[[], object]:
+    """Lock a file as the system does, so that a kill releases it; returns what else does.
+
+    Where the file system has no locks, nothing is locked: filelock's own substitute, a file that is there, would outlive a kill.
+    Errors: `filelock.Timeout`, if another process keeps the lock for so many seconds; OSError.
+    """
+    import filelock
+
+    native: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in signature(filelock.FileLock).parameters else {}
+    lock: Any = filelock.FileLock(file, **native)
+    try:
+        lock.acquire(timeout=timeout)
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
+            raise
+        return lambda: None
+    released: Callable[[], object] = lock.release
+    return released
 
 
 def cannot_write(path: Path, error: OSError, wanted: int | None = None) -> SinkjaxError:
