@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -87,23 +86,38 @@ def reserve(folder: Path, wanted: int, path: Path) -> None:
 
 
 def take_lock(file: Path, timeout: float) -> Callable[[], object]:
-    """Lock a file as the system does, so that a kill releases it; returns what else does.
+    """Lock a file as the system does, so that a kill releases it; returns what else does. Without locks, nothing is locked.
 
-    Where the file system has no locks, nothing is locked: filelock's own substitute, a file that is there, would outlive a kill.
     Errors: `filelock.Timeout`, if another process keeps the lock for so many seconds; OSError.
     """
     import filelock
 
-    native: dict[str, Any] = {"fallback_to_soft": False} if "fallback_to_soft" in signature(filelock.FileLock).parameters else {}
-    lock: Any = filelock.FileLock(file, **native)
-    try:
-        lock.acquire(timeout=timeout)
-    except (NotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
-            raise
+    if not _has_locks(file.parent):
         return lambda: None
+    lock: Any = filelock.FileLock(file)
+    lock.acquire(timeout=timeout)
     released: Callable[[], object] = lock.release
     return released
+
+
+def _has_locks(folder: Path) -> bool:
+    """Whether the file system of a folder has locks.
+
+    Asked beforehand: some versions of filelock take the answer for a lock of another process, others make a file that outlives a
+    kill do for a lock.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows, which has them
+        return True
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return False
+    return True
 
 
 def cannot_write(path: Path, error: OSError, wanted: int | None = None) -> SinkjaxError:
