@@ -33,18 +33,19 @@ def read_folder(
 
     Arguments as for `load.load`; weights False: none are looked for.
 
-    Errors: no config.json or no safetensors in it; a missing shard; whatever is wrong in a file, by name.
+    Errors: no config.json or no safetensors in it; a missing shard; whatever is wrong in a file, by name; another model took its
+    place meanwhile.
     """
     if not (folder / "config.json").is_file():
         raise SinkjaxError(f"the folder {folder} has no config.json, so it is not a model")
     values = read_json(folder / "config.json")
     if values.get("model_type") == native.MODEL_TYPE:
-        return native.read(folder, values, ignore_keys, assume, read_weights(folder) if weights else {})
+        return native.read(folder, values, ignore_keys, assume, _weights_of(values, folder) if weights else {})
     config, assumed = read_config(values, str(folder / "config.json"), ignore_keys, assume)
     tokenizer = read_folder_tokenizer(folder, values)
     source = {"kind": "folder", "name": str(folder), "assumed": assumed}
     std = Fields({**values, **(assume or {})}, str(folder / "config.json")).optional_number("initializer_range")
-    tensors = read_weights(folder) if weights else {}
+    tensors = _weights_of(values, folder) if weights else {}
     read = family_checkpoint(values, config, tensors, str(folder), ignore_keys, tokenizer, source)
     return dataclasses.replace(read, initializer_range=std)
 
@@ -101,6 +102,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         for name, shard in _weight_map(folder).items():
             if name not in tensors:
                 raise SinkjaxError(f"{folder / INDEX} puts {name} into {shard}, which does not hold it")
+    return tensors
+
+
+def _weights_of(values: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:
+    """`read_weights` of a folder whose config.json held `values`. Errors: those; another model has taken its place."""
+    tensors = read_weights(folder)
+    if repr(read_json(folder / "config.json")) != repr(values):  # NaN is not equal to itself
+        raise SinkjaxError(f"another model took the place of {folder} while it was read; load it again")
     return tensors
 
 

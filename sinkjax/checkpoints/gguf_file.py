@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax.checkpoints.tensors import Tensor, map_file
+from sinkjax.checkpoints.tensors import OpenFile, Tensor
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
-    mapped = map_file(path)
+    file = OpenFile(path)
+    mapped = file.map()
     cursor = _Cursor(mapped.data, path)
     if bytes(cursor.take(4)) != MAGIC:
         raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
@@ -91,14 +92,14 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if type(alignment) is not int or alignment < 1:
         raise SinkjaxError(f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
     first = -(-cursor.at // alignment) * alignment
-    return metadata, {name: _tensor(name, *info, first, len(mapped), path) for name, info in infos.items()}
+    return metadata, {name: _tensor(name, *info, first, len(mapped), file) for name, info in infos.items()}
 
 
-def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, length: int, path: Path) -> Tensor:
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, length: int, file: OpenFile) -> Tensor:
     """A tensor of a file of `length` bytes, whose data begin at byte `first`."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    types = {member.value: member for member in GGMLQuantizationType}
+    path, types = file.path, {member.value: member for member in GGMLQuantizationType}
     if not _readable(types.get(kind)):
         allowed = [member.name for member in types.values() if _readable(member)]
         raise unknown(f"stored type of {name} in {path}:", types[kind].name if kind in types else kind, allowed)
@@ -109,7 +110,7 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: in
     rows = math.prod(shape[:-1])
     if first + offset + rows * row_bytes > length:
         raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + rows * row_bytes} of {max(0, length - first)}")
-    raw = partial(map_file, path, first + offset, (rows, row_bytes))
+    raw = partial(file.map, first + offset, (rows, row_bytes))
     return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name)
 
 

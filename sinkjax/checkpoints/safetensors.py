@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sinkjax.checkpoints.tensors import Tensor, map_file
+from sinkjax.checkpoints.tensors import OpenFile, Tensor
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.errors import SinkjaxError, one_of
 
@@ -35,7 +35,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     tensors that overlap, leave gaps or do not end where the file does; a stored type that is not a floating-point one. (The
     safetensors package takes the last of several tensors of one name.)
     """
-    mapped = map_file(path)
+    file = OpenFile(path)
+    mapped = file.map()
     size = len(mapped)
     start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
     if size < 8 or start > min(size, HEADER_LIMIT):
@@ -45,7 +46,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file, each name once") from None
-    tensors = {name: _tensor(name, entry, start, size, path) for name, entry in entries.items()}
+    tensors = {name: _tensor(name, entry, start, size, file) for name, entry in entries.items()}
     _refuse_gaps(entries, size - start, path)
     return tensors
 
@@ -87,13 +88,13 @@ def _refuse_gaps(entries: Mapping[str, tuple[str, tuple[int, ...], int, int]], s
         raise SinkjaxError(f"{path} is corrupt: its tensors end at byte {at} of {size}")
 
 
-def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int, size: int, path: Path) -> Tensor:
+def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int, size: int, file: OpenFile) -> Tensor:
     """A tensor of a file of `size` bytes, whose data begin at byte `first`."""
-    kind, shape, begin, end = entry
+    (kind, shape, begin, end), path = entry, file.path
     one_of(f"stored type of {name} in {path}:", kind, DTYPES)
     if end > size - first:
         raise SinkjaxError(f"{path} is truncated: {name} ends at byte {end} of {size - first}")
     if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
         raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
-    raw = partial(map_file, path, first + begin, (end - begin,))
+    raw = partial(file.map, first + begin, (end - begin,))
     return Tensor(shape, raw, partial(np.ndarray.view, dtype=DTYPES[kind]), DTYPES[kind].name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,8 +23,8 @@ class Tensor:
     """One stored tensor.
 
     shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: gives the bytes, uint8 in rows or flat; those of
-    a file are mapped anew by each call, so that they take memory only while they are in use. decode: raw -> the numbers, in any
-    shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
+    an `OpenFile` are mapped anew by each call, so that they take memory only while they are in use. decode: raw -> the numbers,
+    in any shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
     ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory.
     """
 
@@ -62,17 +64,31 @@ def stored_as(tensors: Mapping[str, Tensor]) -> str | None:
     return max(sizes, key=lambda name: sizes[name]) if sizes else None
 
 
-def map_file(path: Path, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Bytes of a file as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
+class OpenFile:
+    """A file that stays the same one, though another may take its path. It is closed when nothing refers to it any more.
 
-    Errors: no such file, or one that cannot be read; one that became shorter after its header was read.
+    Errors: no such file, or one that cannot be read.
     """
-    try:
-        if 0 in (path.stat().st_size, *(shape or ())):
-            return np.zeros(shape or 0, np.uint8)
-        mapped = np.memmap(path, np.uint8, "r", begin, shape)
-        return np.asarray(mapped)  # a plain array: np.memmap's views are slow to make
-    except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
-        raise SinkjaxError(f"{path} is shorter than when its header was read") from None
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self.file = path.open("rb", buffering=0)
+        except OSError as error:
+            raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+        weakref.finalize(self, self.file.close)
+
+    def map(self, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """Bytes as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
+
+        Errors: it cannot be read, or became shorter after its header was read.
+        """
+        try:
+            if 0 in (os.fstat(self.file.fileno()).st_size, *(shape or ())):
+                return np.zeros(shape or 0, np.uint8)
+            mapped = np.memmap(self.file, np.uint8, "r", begin, shape)
+            return np.asarray(mapped)  # a plain array: np.memmap's views are slow to make
+        except OSError as error:
+            raise SinkjaxError(f"cannot read {self.path}: {error.strerror}") from None
+        except ValueError:
+            raise SinkjaxError(f"{self.path} is shorter than when its header was read") from None

@@ -19,6 +19,8 @@ from sinkjax.resources import config_path, configs
 CONFIG_FILE = "config.yaml"  # in the folder of a run
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+
 
 def disk_refuses(error: BaseException) -> bool:
     """Whether an error was raised from one of a disk that will take nothing else either."""
@@ -81,6 +83,41 @@ def reserve(folder: Path, wanted: int, path: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise cannot_write(path, error, wanted) from error
+
+
+def take_lock(file: Path, timeout: float) -> Callable[[], object]:
+    """Lock a file as the system does, so that a kill releases it; returns what else does. Without locks, nothing is locked.
+
+    Errors: `filelock.Timeout`, if another process keeps the lock for so many seconds; OSError.
+    """
+    import filelock
+
+    if not _has_locks(file.parent):
+        return lambda: None
+    lock: Any = filelock.FileLock(file)
+    lock.acquire(timeout=timeout)
+    released: Callable[[], object] = lock.release
+    return released
+
+
+def _has_locks(folder: Path) -> bool:
+    """Whether the file system of a folder has locks.
+
+    Asked beforehand: some versions of filelock take the answer for a lock of another process, others make a file that outlives a
+    kill do for a lock.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows, which has them
+        return True
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return False
+    return True
 
 
 def cannot_write(path: Path, error: OSError, wanted: int | None = None) -> SinkjaxError:

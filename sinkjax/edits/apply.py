@@ -2,7 +2,8 @@
 
 Every function takes one resolved term, the array, and the number of the layer, and returns the new array with two counts per
 prompt, float [B]: the cells *addressed* (selected, within the prompt and causally visible; a relation does not narrow them) and
-the cells *changed*. Unselected cells pass through `where`, so a neutral strength gives the numbers of no edit.
+the cells *changed*. Unselected cells pass through `where`, so a neutral strength gives the numbers of no edit;
+at WEIGHTS to rounding from 512 positions on, as unedited weights are divided after their product there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from sinkjax.edits.site import Site
 from sinkjax.probes.probe import Capture, Probe
-from sinkjax.probes.statistics import PairView, View
+from sinkjax.probes.statistics import SUMS, PairView, View
 
 PADDED = ("position", "query", "key")  # axes along which a prompt can be shorter than the batch
 
@@ -23,11 +23,12 @@ def measure(probe: Probe, site: Site, x: jax.Array, view: View, depth_only: bool
     x, view = jax.lax.optimization_barrier((x, view))
     found = {}
     for entry in wanted:
+        seen, of = (x, view) if entry.fn in SUMS else _divided(x, view)
         # Built-in statistics are 0 at keys that are left out; of others that is not known.
-        seen, of = (x, view) if entry not in probe.extra else _with_all_keys(x, view)
+        seen, of = (seen, of) if entry not in probe.extra else _with_all_keys(seen, of)
         value = entry.fn(seen.astype(jnp.promote_types(x.dtype, jnp.float32)), of)
         found[entry.name] = _to_all_keys(value, view) if entry.dims[-1] == "key" else value
-    return found | {entry.name: _select(entry, *_with_all_keys(x, view)) for entry in raw}
+    return found | {entry.name: _select(entry, *_with_all_keys(*_divided(x, view))) for entry in raw}
 
 
 def finish(probe: Probe, values: dict[str, jax.Array], lengths: jax.Array) -> dict[str, jax.Array]:
@@ -49,6 +50,13 @@ def query_axes(probe: Probe) -> dict[str, int]:
     """Of what LOGITS and WEIGHTS give: the axis along which blocks of queries are joined; what is not named is added up."""
     joined = {entry.name: entry.dims.index("query") - 1 for entry in probe.statistics if "query" in entry.dims}
     return joined | {entry.name: 2 for entry in probe.captures if entry.site in (Site.LOGITS, Site.WEIGHTS)}  # [B, H, Q, S]
+
+
+def _divided(x: jax.Array, view: View) -> tuple[jax.Array, View]:
+    """The array itself, where it is still to be divided."""
+    if not isinstance(view, PairView) or view.divisor is None:
+        return x, view
+    return x / view.divisor, dataclasses.replace(view, divisor=None)
 
 
 def _with_all_keys(x: jax.Array, view: View) -> tuple[jax.Array, View]:

@@ -33,8 +33,8 @@ class PairView(View):
     rotated, and mapped if the normaliser has a kernel. Of a long prompt, a built-in statistic gets the first S of T keys, all
     that these queries can see; any other gets all. bias: float [B, H, Q], at WEIGHTS, the part of each row that goes
     to no key, by the normaliser or to a key of no token; None if there never is one. ahead: whether a query may see keys
-    behind it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, by which the array is still to be divided, if all that
-    see it are of `SUMS`; else None.
+    behind it, as in a prefix. divisor: float [B, H, Q, 1], at WEIGHTS, by which the array is still to be divided; None for any
+    statistic but those of `SUMS`.
     """
 
     rows: jax.Array

@@ -16,8 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.errors import SinkjaxError
+
+SCRATCH_BYTES = 8
+SCRATCH = "." + 2 * SCRATCH_BYTES * "[0-9a-f]"  # files that `put` has begun
 MANIFEST = ".manifest"  # file -> checksum, of all files that are there before a sweep writes
 METADATA = ".zmetadata"  # of the group and all its arrays
+LARGEST = 2**31 - 17  # bytes of a chunk that Blosc takes
 MISSING, CHANGED = "is missing", "is not what was written"
 
 
@@ -76,6 +81,11 @@ class Chunks:
     def read(self, index: Iterable[int]) -> np.ndarray:
         """The values of a chunk. Errors: FileNotFoundError for none; ValueError for one that does not decode."""
         return self._decode(self.file(index).read_bytes())
+
+    def clear(self) -> None:
+        """Remove what killed processes left unfinished, once nobody writes any more."""
+        for left in self.folder.glob(SCRATCH):
+            left.unlink(missing_ok=True)
 
     def fault(self, index: Iterable[int], expected: int | None) -> str:
         """What is wrong with a chunk, "" for nothing.
@@ -151,7 +161,7 @@ def storable(dtype: np.dtype) -> np.dtype:
 
 def put(file: Path, content: Any) -> None:
     """Write a file whole or not at all."""
-    scratch = file.with_name(f".{secrets.token_hex(8)}")
+    scratch = file.with_name(f".{secrets.token_hex(SCRATCH_BYTES)}")
     try:
         with scratch.open("wb") as stream:
             stream.write(content)
@@ -160,6 +170,30 @@ def put(file: Path, content: Any) -> None:
         with suppress(OSError):
             scratch.unlink()
         raise
+
+
+def refuse_large(
+    variables: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], np.dtype]],
+    fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]],
+    prompts: int,
+) -> None:
+    """Raise if a chunk of one edit and a block of prompts, or an array known beforehand, has more bytes than a codec takes.
+
+    variables, fixed: as for `store.create`.
+    """
+    for name, (_, shape, dtype) in variables.items():
+        size = math.prod(shape[2:]) * dtype.itemsize
+        if size * prompts > LARGEST:
+            fewer = f"take at most {LARGEST // size} at a time, or " if size <= LARGEST else ""
+            raise SinkjaxError(
+                f"{name} has {size * prompts:,} bytes for one edit and {prompts} prompt{'s' * (prompts > 1)}, and a chunk of a"
+                f" store takes {LARGEST:,}: {fewer}measure it in fewer layers or positions"
+            )
+    for name, (_, values) in fixed.items():
+        if values.nbytes > LARGEST:
+            raise SinkjaxError(
+                f"{name} has {values.nbytes:,} bytes, and a chunk of a store takes {LARGEST:,}: take fewer prompts"
+            )
 
 
 def seal(folder: Path) -> None:

@@ -9,12 +9,12 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import filelock
 
+from sinkjax.config_files.files import take_lock
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps.chunks import faults
 
@@ -57,7 +57,7 @@ class Claims:
     """
 
     def __init__(self, folder: Path):
-        self.folder, self.locks = folder, dict[str, Any]()
+        self.folder, self.locks = folder, dict[str, Callable[[], object]]()  # name -> what releases its lock
 
     def __enter__(self) -> Claims:
         return self
@@ -69,20 +69,16 @@ class Claims:
             self.folder.rmdir()
 
     def take(self, name: str) -> bool:
-        """Claim a call, unless another process has. Errors: OSError."""
-        lock: Any = filelock.FileLock(self.folder / f"{name}.lock")
+        """Claim a call, unless another process has; without locks it may be computed twice, to the same bits. Errors: OSError."""
         try:
             self.folder.mkdir(exist_ok=True)
-            lock.acquire(timeout=0)
+            self.locks[name] = take_lock(self.folder / f"{name}.lock", timeout=0)
         except (filelock.Timeout, FileNotFoundError):  # the latter: the store was finished in this moment
             return False
         except FileExistsError:  # another process removes the folder in this moment, or it is none
             if self.folder.is_file():
                 raise
             return False
-        except NotImplementedError:  # a file system without locks: a call may be computed twice, to the same bits
-            lock = None
-        self.locks[name] = lock
         with contextlib.suppress(FileNotFoundError):
             self._owner(name).write_text(f"process {os.getpid()} on {socket.gethostname()}")
         return True
@@ -91,8 +87,7 @@ class Claims:
         """Give up a claim. Whoever takes the call next looks whether it is done."""
         for file in (self._owner(name), self.folder / f"{name}.lock"):
             file.unlink(missing_ok=True)
-        if (lock := self.locks.pop(name)) is not None:
-            lock.release()
+        self.locks.pop(name)()
 
     def clear(self) -> None:
         """Remove what killed processes left, once all calls are done."""
@@ -113,15 +108,13 @@ class Claims:
 def _locked(path: Path) -> Iterator[None]:
     file = path.with_name(f".{path.name}.lock")
     try:
-        lock: Any = filelock.FileLock(file).acquire(timeout=PATIENCE)
+        release = take_lock(file, PATIENCE)
     except filelock.Timeout:
         raise SinkjaxError(
             f"another process has been making {path} for more than {PATIENCE:.0f} s; end it, or choose another output"
         ) from None
-    except NotImplementedError:
-        lock = contextlib.nullcontext()
-    with lock:
-        try:
-            yield
-        finally:
-            file.unlink(missing_ok=True)  # whoever waits for it sees that it is gone, and begins anew
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)  # whoever waits for it sees that it is gone, and begins anew
+        release()

@@ -171,7 +171,7 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
                     told = True
                 time.sleep(PAUSE)
         claims.clear()
-        store.calls.clear()
+        store.clear()
 
 
 def name_of(block: int, chunk: Chunk) -> str:

@@ -4,9 +4,9 @@ It is made whole (shapes, labels, provenance, the chunk plan, a manifest of all 
 by one process; any number may fill it, each call being claimed by one of them. A call gives one file, and the rename that puts
 it in its place makes the call done. Edits of a call need not be neighbours in the list, so a chunk of the arrays holds others;
 once all of these are done, one process packs them into it, writes its mark in `done`, and removes the files of calls that
-nothing needs any more. A mark holds the checksums of its chunks. Whatever has neither a mark nor the file of a call, or is not
-what its checksum says, is computed again. Zarr format 2: its fixed-width text is part of the specification, and every reader has
-it.
+nothing needs any more, at the latest when the sweep ends. A mark holds the checksums of its chunks. Whatever has neither a mark
+nor the file of a call, or is not what its checksum says, is computed again. Zarr format 2: its fixed-width text is part of the
+specification, and every reader has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from sinkjax.config_files.files import refuse_url
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
-from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, seal
+from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, refuse_large, seal
 from sinkjax.sweeps.claims import Claims, making
 from sinkjax.sweeps.identity import (
     HARDWARE,
@@ -112,6 +112,12 @@ class Store:
                 if not self.packed[group * self.group, block]:
                     self._pack(group, block)
                 claims.drop(name)
+
+    def clear(self) -> None:
+        """Remove the files of calls, and what killed processes left, once all calls are packed."""
+        self.calls.clear()
+        for array in (*self.swept.values(), self.marks):
+            array.clear()
 
     def left(self) -> list[tuple[int, Chunk]]:
         """The calls that are not done: (block of prompts, chunk of edits)."""
@@ -295,12 +301,13 @@ def create(
 
     variables: name -> (dims, shape, dtype) of what will be written; the first two dims are edit and prompt. fixed: name -> (dims,
     values), coordinates and whatever else is known beforehand. facts: of the machine. attributes: provenance, as JSON.
-    Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses; the store of
-    another sweep, made meanwhile.
+    Errors: no permission or no room; attributes that JSON does not have, or of a name that the store itself uses; an array of
+    which a chunk would be too large; the store of another sweep, made meanwhile.
     """
     import zarr
 
     attributes = as_json(attributes)
+    refuse_large(variables, fixed, schedule.prompt_block)
     edits, prompts = next(iter(variables.values()))[1][:2]
     largest = max(math.prod(shape[2:]) * dtype.itemsize for _, shape, dtype in variables.values()) * schedule.prompt_block
     group = min(edits, max(1, CHUNK_BYTES // largest))

@@ -24,7 +24,7 @@ import numpy as np
 
 from sinkjax import extras, interruption, processes
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder, write
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
@@ -215,15 +215,14 @@ def claim(folder: Path, task: Task) -> None:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Keep other processes from training in `folder`; a kill releases it. Errors: another process trains there."""
-    lock: contextlib.AbstractContextManager[Any]
     try:
-        lock = filelock.FileLock(folder / LOCK, timeout=0).acquire()
+        release = take_lock(folder / LOCK, timeout=0)
     except filelock.Timeout:
         raise SinkjaxError(f"another process trains in {folder}; wait for it, or choose another folder") from None
-    except NotImplementedError:  # a file system without locks
-        lock = contextlib.nullcontext()
-    with lock:
+    try:
         yield
+    finally:
+        release()
 
 
 def header(task: Task, every: tuple[Run, ...], devices: RunParallel, source: DataSource | None) -> dict[str, Any]:

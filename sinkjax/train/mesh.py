@@ -29,7 +29,8 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
     """The mesh that a config asks for, or None. Joined processes divide batches that are read over all devices unasked.
 
     Errors: too few devices, or not all of those of joined processes; a task without models of this library, or whose batches each
-    device would generate in full; devices that do not divide a (micro-)batch.
+    device would generate in full; devices that do not divide a (micro-)batch, or the width, so that each would hold
+    a whole state.
     """
     if not isinstance(config, AdamWTraining):
         return None
@@ -49,6 +50,11 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
         raise SinkjaxError("mesh is for models of this library")
     if shape[0] > 1 and not isinstance(task, HostDataTask):
         raise SinkjaxError(f"mesh divides batches that are read, and these are made on the device; choose [1, {shape[1]}]")
+    for width in dict.fromkeys(task.model(variant).width for variant in task.variants):
+        if width % shape[0]:
+            raise SinkjaxError(
+                f"mesh {list(shape)} divides parameters along the width, and {shape[0]} do not divide {width}; choose another"
+            )
     return Mesh(np.array(jax.devices()[:count]).reshape(shape), ("data", "model"))
 
 

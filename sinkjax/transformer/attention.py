@@ -71,7 +71,8 @@ def attend(
     extra = extra_key(w, config, tape.lengths, wide, precision)
     by_layer = isinstance(config.score_scale, tuple)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
-    divided_last = fused or (T >= GROUPED_FROM and extra is None and tape.sums_weights)
+    # Whatever is measured: a probe never changes a number.
+    divided_last = fused or (T >= GROUPED_FROM and extra is None and not tape.at(Site.WEIGHTS))
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array, N: int) -> tuple:
         inner = tape.fork()

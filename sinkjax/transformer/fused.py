@@ -1,9 +1,10 @@
 """`attention_impl="fused"`: softmax attention without scores or weights that anything outside of it could see.
 
-On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`). Elsewhere, and where scores are
-edited, it is the block of `attention.py`, where the weights are rounded to the dtype of the values before their product. What
-of the weights is measured are sums over rows (`SUMS`). cuDNN leaves those to a second pass over blocks of scores, which adds up
-its rows by itself: the log-sum-exps that JAX returns are rounded to 16 bits, so weights made of them would be off by per cents.
+On a GPU and in a 16-bit dtype it is cuDNN's flash attention (`jax.nn.dot_product_attention`), for head widths that are multiples
+of 8, up to 128 or, from Hopper on, 256. Elsewhere, and where scores are edited, it is the block of `attention.py`, where the
+weights are rounded to the dtype of the values before their product. What of the weights is measured are sums over rows (`SUMS`).
+cuDNN leaves those to a second pass over blocks of scores, which adds up its rows by itself: the log-sum-exps that JAX returns are
+rounded to 16 bits, so weights made of them would be off by per cents.
 """
 
 from __future__ import annotations
@@ -25,8 +26,16 @@ def by_cudnn(q_BTHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array, scale: flo
     """The heads' outputs [B, T, H, D] of rotated queries and keys, in the dtype of v; None where there is no cuDNN for them."""
     if jax.default_backend() != "gpu" or v_BSKD.dtype not in (jnp.bfloat16, jnp.float16):
         return None
+    if v_BSKD.shape[-1] % 8 or v_BSKD.shape[-1] > _widest_head():  # JAX refuses these
+        return None
     q, k = q_BTHD.astype(v_BSKD.dtype), k_BSKD.astype(v_BSKD.dtype)
     return jax.nn.dot_product_attention(q, k, v_BSKD, scale=scale, is_causal=True, implementation="cudnn")
+
+
+def _widest_head() -> int:
+    """The largest head width that cuDNN takes on the GPU that is here: from Hopper on, more."""
+    major = getattr(jax.local_devices()[0], "compute_capability", "").partition(".")[0]
+    return 256 if major.isdigit() and int(major) >= 9 else 128
 
 
 def check_fused(config: Config, edits: Edits, probe: Probe) -> None:

@@ -14,7 +14,7 @@ from sinkjax.edits import apply
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits, Resolved
 from sinkjax.probes.measure import measure
-from sinkjax.probes.statistics import SUMS, PairView, View
+from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.spec import ForwardSpec
 
 Kept = tuple[jax.Array, jax.Array]
@@ -55,13 +55,6 @@ class Tape:
         measured = [entry.site for entry in self.probe.statistics] + [entry.site for entry in self.probe.captures]
         return bool(self.at(site)) or site in measured
 
-    @property
-    def sums_weights(self) -> bool:
-        """Whether weights are neither edited nor captured, and of them nothing but sums is measured."""
-        measured = [entry.fn for entry in self.probe.statistics if entry.site == Site.WEIGHTS]
-        captured = any(entry.site == Site.WEIGHTS for entry in self.probe.captures)
-        return not self.at(Site.WEIGHTS) and not captured and all(fn in SUMS for fn in measured)
-
     def __call__(self, site: Site, x: jax.Array) -> jax.Array:
         """Visit a site of vectors: x [B, T, (H,) D]."""
         for number, term in self.at(site):
@@ -93,7 +86,7 @@ class Tape:
         return scores, visible
 
     def weights(self, weights: jax.Array, view: PairView) -> jax.Array:
-        """Visit WEIGHTS: weights [B, H, Q, S]."""
+        """Visit WEIGHTS: weights [B, H, Q, S]; where no term acts, they may be still to be divided by `view.divisor`."""
         for number, term in self.at(Site.WEIGHTS):
             weights, self.counts[number] = apply.weights(term, weights, view.visible, view.rows, self.layer, self.lengths)
         self.record |= measure(self.probe, Site.WEIGHTS, weights, view)

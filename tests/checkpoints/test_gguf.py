@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sinkjax
 from sinkjax.checkpoints.gguf import half_split, read_gguf_checkpoint
 from sinkjax.checkpoints.gguf_file import read_gguf
+from sinkjax.checkpoints.load import load_checkpoint
 from sinkjax.checkpoints.names import slots
 from sinkjax.checkpoints.stream import check_names
 from sinkjax.checkpoints.tensors import Tensor
@@ -56,6 +57,16 @@ def test_a_gguf_is_the_folder_it_was_made_from(tmp_path, weights):
     assert dataclasses.replace(model.config, norm=folder.config.norm) == folder.config
     assert model.source["kind"] == "gguf"
     assert model.tokenizer is None
+
+
+def test_a_file_that_is_replaced_while_it_is_read_stays_what_it_was(tmp_path, weights):
+    path = write_gguf(tmp_path / "m.gguf", GGUF_METADATA, stored(weights))
+    read = read_gguf_checkpoint(path, (), None)
+    other = {name: array + 1 for name, array in stored(weights).items()}
+    write_gguf(tmp_path / "other.gguf", GGUF_METADATA, other).replace(path)
+    model, after = load_checkpoint(read, "float32"), sinkjax.load(path)
+    np.testing.assert_array_equal(model.params["embed"], weights["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(after.params["embed"], weights["model.embed_tokens.weight"] + 1)
 
 
 def test_biases_of_llama_are_reordered_too_and_qwen2_is_not_reordered(tmp_path, weights):

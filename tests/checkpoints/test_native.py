@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from pathlib import Path
 from typing import get_type_hints
 
 import jax
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.checkpoints import native, presets
+from sinkjax.checkpoints import folder as folder_module
+from sinkjax.checkpoints import native, presets, stream
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import packaged_documents
@@ -30,10 +32,10 @@ MAX_PACKAGED = 3_000_000
 SCALINGS = (LinearScaling(2.0), DynamicScaling(2.0, 32), Llama3Scaling(8.0, 1.0, 4.0, 32), YarnScaling(4.0, 32, mscale=0.7))
 
 
-def drawn(config, **more):
-    """A model with every leaf different, also those that start as zeros and ones."""
+def drawn(config, shift=0.0, **more):
+    """A model with every leaf different, also those that start as zeros and ones. shift: of each number."""
     noise = np.random.default_rng(0)
-    tree = jax.tree.map(lambda leaf: leaf + noise.standard_normal(leaf.shape, np.float32), params.init(config, 0))
+    tree = jax.tree.map(lambda leaf: leaf + noise.standard_normal(leaf.shape, np.float32) + shift, params.init(config, 0))
     return Model(config, tree, **{"tokenizer": None, "source": {}, **more})
 
 
@@ -132,6 +134,39 @@ def test_leaves_are_placed_on_a_mesh(folder, tiny_config):
     model = sinkjax.load(folder, mesh=mesh)
     assert_same(model, drawn(tiny_config))
     assert model.params["layers"]["q"].addressable_shards[0].data.shape == (3, 32, 3, 8)
+
+
+def open_files() -> list[str]:
+    """What this process holds open, deleted files included."""
+    return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+
+
+def test_a_model_that_is_replaced_while_it_is_loaded_is_not_mixed(tiny_config, tmp_path, monkeypatch):
+    """Another one takes the folder between two leaves: the first one is loaded to its end, and its file is closed."""
+    first, second = drawn(tiny_config), drawn(tiny_config, shift=1.0)
+    folder = sinkjax.save(first, tmp_path / "model")
+    whole, leaves = stream.whole, []
+
+    def replaced(*arguments):
+        leaves.append(whole(*arguments))
+        if len(leaves) == 2:
+            sinkjax.save(second, folder)
+        return leaves[-1]
+
+    monkeypatch.setattr(stream, "whole", replaced)
+    loaded = sinkjax.load(folder)
+    assert len(leaves) > 2
+    assert_same(loaded, first)
+    assert_same(sinkjax.load(folder), second)
+    del loaded
+    assert not [name for name in open_files() if str(tmp_path) in name]
+
+
+def test_a_model_that_is_replaced_before_its_weights_are_opened_is_refused(folder, tiny_config, monkeypatch):
+    other = dataclasses.replace(tiny_config, position=Rope(5000.0))
+    read = folder_module.read_weights
+    monkeypatch.setattr(folder_module, "read_weights", lambda path: read(sinkjax.save(drawn(other), path)))
+    refused(folder, "another model took the place of .*model while it was read; load it again")
 
 
 def test_random_weights_of_the_same_architecture(folder, tiny_config):

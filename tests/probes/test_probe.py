@@ -171,6 +171,27 @@ def test_a_probe_changes_no_bit(run, name: str) -> None:
     np.testing.assert_array_equal(run(probe, edits).logits, run(Probe(), edits).logits)
 
 
+def test_a_probe_changes_no_bit_of_a_long_prompt(tiny_params, tiny_config) -> None:
+    """From 512 positions on, nobody divides weights but who looks at them, and sees true ones."""
+    config = dataclasses.replace(tiny_config, context=512)
+    tokens = np.random.default_rng(1).integers(0, 61, (2, 512))
+    run = lambda *args: sinkjax.forward(tiny_params, tokens, config, *args, lengths=np.array([512, 400]))  # noqa: E731
+    largest = Statistic("largest", Site.WEIGHTS, lambda x, view: x.max(axis=-1), ("prompt", "layer", "head", "query"))
+    received = Probe(attention_received=True)
+    everything = dataclasses.replace(Probe.of(*BUILT_IN), attention=(0,), capture=(Capture(Site.WEIGHTS),), extra=(largest,))
+    plain, sums, seen = run((), Probe()), run((), received), run((), everything)
+    np.testing.assert_array_equal(sums.logits, plain.logits)
+    np.testing.assert_array_equal(seen.logits, plain.logits)
+    np.testing.assert_array_equal(seen.record["attention_received"], sums.record["attention_received"])
+    weights = np.asarray(seen.record["weights"])
+    np.testing.assert_allclose(weights[0].sum(axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(seen.record["largest"][0], weights[0].max(axis=-1), rtol=1e-6)
+    entropy = -(weights[0] * np.log(np.where(weights[0] > 0, weights[0], 1))).sum(axis=-1)
+    np.testing.assert_allclose(seen.record["row_entropy"][0], entropy, rtol=1e-4, atol=1e-6)
+    neutral = run(edit("weights", "scale", 1.0), received)
+    np.testing.assert_allclose(neutral.logits[0], plain.logits[0], rtol=0, atol=1e-5)
+
+
 def test_statistics_do_not_depend_on_their_company(run, measured) -> None:
     for name in ("attention_received", "resid_median"):
         np.testing.assert_array_equal(run(Probe.of(name), mask_key(1, layers=1)).record[name], measured[name])

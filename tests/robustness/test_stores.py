@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from sinkjax.studies.calculation import holds, write_whole
 from sinkjax.studies.folder import open_store
 from sinkjax.sweeps import claims
 from sinkjax.sweeps.store import Store
+from sinkjax.train.loop import LOCK, alone
 from tests.sweeps.cases import LAYERS, LENGTHS, model_of, prompts
 
 PROBE = Probe(attention_received=True, resid_argmax=True, nll=True)
@@ -357,11 +360,28 @@ def test_a_store_is_made_by_one_process_at_a_time(tmp_path, monkeypatch):
     assert {entry.name for entry in tmp_path.iterdir()} == {"x.zarr"}
 
 
-def test_without_locks_the_first_rename_wins_and_stays(tmp_path, monkeypatch):
-    def none(file: Path):
-        raise NotImplementedError
+@pytest.fixture(params=[errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+def no_locks(request, monkeypatch):
+    """A file system without locks, in the words of several."""
 
-    monkeypatch.setattr(claims.filelock, "FileLock", none)
+    def flock(file: int, what: int) -> None:
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_several_processes_may_do_the_same_and_nothing_blocks(tmp_path):
+    (tmp_path / LOCK).write_text("1\nelsewhere\n")  # as a process of another host left it
+    with claims.Claims(tmp_path / "claims") as mine, claims.Claims(tmp_path / "claims") as other:
+        assert mine.take("0.0")
+        assert other.take("0.0")
+    with alone(tmp_path), alone(tmp_path):
+        pass
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_the_first_rename_wins_and_stays(tmp_path):
     path = tmp_path / "x.zarr"
     with claims.making(path) as slower:
         slower.mkdir()

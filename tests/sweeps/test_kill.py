@@ -109,9 +109,11 @@ def test_a_sweep_killed_many_times_while_it_writes_ends_with_the_same_bits(seed,
             process.kill()
         seen.append(int(Store(out).done.sum()))
     assert 0 < seen[0] < seen[-1] < total
+    (out / "attention_received" / ".0123456789abcdef").write_bytes(b"")  # such as a kill may leave
     finish(out, cache)
     assert not (out / ".claims").exists()
     assert not (out / ".calls").exists()
+    assert not [path for path in out.glob("*/.*") if len(path.name) == 17]
     assert [path.name for path in tmp_path.iterdir() if out.name in path.name] == [out.name]
     assert_same_bits(arrays(out), undisturbed)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
+from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps import chunks
 from sinkjax.sweeps.schedule import Chunk, Schedule
 from sinkjax.sweeps.store import Store, create
@@ -98,6 +99,39 @@ def test_a_process_that_ends_anywhere_loses_at_most_the_call_under_way(store, tm
         np.testing.assert_array_equal(left.done, begun.done)  # all calls whose file was written, packed or not
         fill(left)
         assert_whole(path)
+
+
+def test_what_killed_processes_left_goes_when_the_sweep_ends(store):
+    fill(store)
+    names = {"a": ".0123456789abcdef", "done": ".fedcba9876543210", ".calls": ".0000000000000000"}
+    for folder, name in names.items():
+        (store.path / folder / name).write_bytes(b"begun")
+    store.clear()
+    assert not [name for folder, name in names.items() if (store.path / folder / name).exists()]
+    assert_whole(store.path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "prompts", "sentence"),
+    [
+        (2**29 - 4, 1, r"a has 2,147,483,632 bytes for one edit and 1 prompt, and a chunk .* 2,147,483,631: measure it in fewer"),
+        (2**28, 2, "for one edit and 2 prompts, .*: take at most 1 at a time, or measure it in fewer layers or positions"),
+    ],
+)
+def test_what_no_chunk_can_hold_is_refused_before_anything_is_there(tmp_path, columns, prompts, sentence):
+    variables = VARIABLES | {"a": (("edit", "prompt", "x"), (E, B, columns), np.dtype("float32"))}
+    with pytest.raises(SinkjaxError, match=sentence):
+        create(tmp_path / "x.zarr", {}, {}, Schedule(prompts, (3, 2), WIDE), {}, variables, {})
+    values = np.broadcast_to(np.float32(0), (B, 2**27))
+    with pytest.raises(SinkjaxError, match=r"tokens has 2,684,354,560 bytes, .*: take fewer prompts"):
+        create(tmp_path / "x.zarr", {}, {}, Schedule(1, (3, 2), WIDE), {}, VARIABLES, {"tokens": (("prompt", "x"), values)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_chunk_of_the_largest_size_is_taken_by_the_codec():
+    from numcodecs import blosc
+
+    assert chunks.LARGEST == blosc.MAX_BUFFERSIZE
 
 
 def test_two_that_pack_at_one_time_write_each_chunk_once(store, written):

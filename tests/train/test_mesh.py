@@ -123,6 +123,16 @@ def test_a_mesh_must_divide_the_batch(mesh):
         dataclasses.replace(SMALL, mesh=mesh)
 
 
+def test_a_mesh_must_divide_the_width():
+    """No device may hold all of a state without a word."""
+    config = dataclasses.replace(SMALL, width=18, heads=9, mesh=(4, 1))
+    with pytest.raises(SinkjaxError, match=r"mesh \[4, 1\] divides parameters along the width, and 4 do not divide 18"):
+        RunParallel(pretrain.task(config), config, 2)
+    state = RunParallel(pretrain.task(config), dataclasses.replace(config, mesh=(2, 1)), 2).begin()
+    matrices = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim > 1 and 18 in leaf.shape]
+    assert all(leaf.addressable_shards[0].data.size == leaf.size // 2 for leaf in matrices)
+
+
 def test_a_mesh_does_not_divide_batches_that_each_device_would_make():
     config = BackcopyTraining(layers=1, width=16, mlp_width=16, batch=8, context=8, text="packaged", mesh=(2, 1))
     with pytest.raises(SinkjaxError, match=r"these are made on the device; choose \[1, 1\]"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -123,3 +124,15 @@ def test_cudnn_is_for_16_bits_on_a_gpu_alone(monkeypatch) -> None:
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, k, v, **how: called.update(how) or q)
     fused.by_cudnn(q, k, v, 0.25)
     assert called == {"scale": 0.25, "is_causal": True, "implementation": "cudnn"}
+
+
+@pytest.mark.parametrize(
+    ("capability", "taken"), [("8.0", (8, 64, 128)), ("9.0", (8, 64, 128, 256)), ("12.1", (8, 64, 128, 256))]
+)
+def test_head_widths_that_cudnn_refuses_take_the_blocks(monkeypatch, capability: str, taken: tuple[int, ...]) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [types.SimpleNamespace(compute_capability=capability)])
+    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda q, k, v, **how: q)
+    widths = (4, 8, 20, 64, 100, 128, 256, 264)
+    heads = {D: jnp.ones((1, 2, 1, D), jnp.bfloat16) for D in widths}
+    assert tuple(D for D, x in heads.items() if fused.by_cudnn(x, x, x, 1.0) is not None) == taken
