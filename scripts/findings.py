@@ -39,7 +39,7 @@ HEAD = """# What was found
 Made by `python scripts/findings.py` from [findings.json](findings.json), to which every finished run adds;
 [findings.csv](findings.csv) holds every verdict as a row.
 
-The prompts are {text}; all verdicts are made on the *{split}* split. The rules were chosen after a look at SmolLM2 and the
+The prompts are {text}. All verdicts are made on the *{split}* split. The rules were chosen after a look at SmolLM2 and the
 small models on other texts (excerpts of novels). Some were changed again, in reviews, when verdicts on this split were known:
 the studies' notes name those, and the CHANGELOG gives the reasons. So a verdict here confirms a statement across texts at best,
 for the models below, and says nothing of other models.
@@ -128,6 +128,7 @@ def of_section(section: Section, model: str, split: str) -> Found:
     entries = json.loads(claims_json(section.study, section.claims, model, split))
     claims = [entry | {"evidence": claim.parts[0]} for entry, claim in zip(entries, section.claims, strict=True)]
     weights, prompts, text = (str(section.provenance.get(name, "")) for name in ("model", "prompts", "text"))
+    text = text.partition(", because")[0]  # no better one was at hand
     return Found(section.study, model, split, weights, prompts, text, findings=list(section.findings), claims=claims)
 
 
@@ -150,7 +151,7 @@ def page(found: Table) -> str:
     )
     overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
     parts = [
-        HEAD.format(split="* and *".join(splits), text=" and ".join(texts) or "those of the studies' configs"),
+        HEAD.format(split="* and *".join(splits), text="; ".join(texts) or "those of the studies' configs"),
         models(found),
         counted(found),
     ]
