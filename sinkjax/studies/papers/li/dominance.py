@@ -113,7 +113,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
     well = st.listed(SINKING, WELL, f"share of these heads with a cosine of at least {config.aligned:g} (%)")
     positive = st.listed(IN_WELL, POSITIVE, f"{POSITIVE} in {IN_WELL}")
     holds = f"a layer in which one dim holds at least {HELD} % of the squared norm"
-    width = st.number("the width, which no ratio exceeds,", lambda results: architecture.width)
+    width = st.number("the width (the largest possible ratio)", lambda results: architecture.width)
     yield st.Claim(
         f"The dominance ratio of the first token's hidden state exceeds {config.ratio:g} in shallow layers.",
         st.all_of(st.above(before, config.ratio), st.above_controls(before)),
