@@ -205,10 +205,11 @@ def in_short(found: Table) -> str:
         source = next((claim["source"] for claim in claims.values() if claim["source"]), "")
         about = f"{statement} *{source}*" if source else statement
         verdict_on = [claims[model]["verdict"] if model in claims else "-" for model in found]
-        judged = [claim["verdict"] for model, claim in claims.items() if not control(model) and claim["verdict"] in JUDGED]
         title = group({model: claim["verdict"] for model, claim in claims.items()})
-        alike = sum(verdict == title.lower() for verdict in judged)
-        of = f"{alike} of {len(judged)}" if title.lower() in JUDGED else "-"
+        judged = {model: claim["verdict"] for model, claim in claims.items() if not control(model) and claim["verdict"] in JUDGED}
+        alike = [model for model, verdict in judged.items() if verdict == title.lower()]
+        # A model with another BOS is the same model.
+        of = " of ".join(str(len({model.partition(",")[0] for model in some})) for some in (alike, judged)) if alike else "-"
         groups[title].append([about, f"[{study}](#{anchor(study)})", *verdict_on, of])
     head = ["claim", "study", *found, "models"]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
