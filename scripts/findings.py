@@ -117,7 +117,7 @@ def read(folder: Path) -> list[Found]:
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
-    bos = {"none": "", "model": ", after BOS"}.get(chosen.config.bos, f", with token {chosen.config.bos} as BOS")
+    bos = {"none": "", "model": ", after BOS"}.get(chosen.config.bos, f", after token {chosen.config.bos}")
     model = f"{chosen.config.model}{bos}"
     split = getattr(chosen.config, "split", None) or "confirm"
     if not chosen.suite:
@@ -191,9 +191,9 @@ def counted(found: Table) -> str:
         "supported",
         "by Holm too",
         *VERDICTS[1:4],
-        "identities that hold",
-        "that fail",
-        "supported by chance, at most",
+        "identities hold",
+        "fail",
+        "by chance, at most",
     ]
     return table(heads, lines)
 
@@ -204,14 +204,15 @@ def in_short(found: Table) -> str:
     for (study, statement), claims in by_claim(found).items():
         source = next((claim["source"] for claim in claims.values() if claim["source"]), "")
         about = f"{statement} *{source}*" if source else statement
+        about += f" ([{study}](#{anchor(study)}))"
         verdict_on = [claims[model]["verdict"] if model in claims else "-" for model in found]
         title = group({model: claim["verdict"] for model, claim in claims.items()})
         judged = {model: claim["verdict"] for model, claim in claims.items() if not control(model) and claim["verdict"] in JUDGED}
         alike = [model for model, verdict in judged.items() if verdict == title.lower()]
         # A model with another BOS is the same model.
         of = " of ".join(str(len({model.partition(",")[0] for model in some})) for some in (alike, judged)) if alike else "-"
-        groups[title].append([about, f"[{study}](#{anchor(study)})", *verdict_on, of])
-    head = ["claim", "study", *found, "models"]
+        groups[title].append([about, *verdict_on, of])
+    head = ["claim", *found, "models"]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
     return "\n".join(parts)
 

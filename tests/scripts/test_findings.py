@@ -102,7 +102,7 @@ def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(sc
     counts = rows(text)[2:4]
     assert counts == [["trained", "1", "0", "0", "0", "0", "1", "0", "0"], ["random", "0", "0", "0", "1", "0", "0", "0", "0"]]
     short = text.split("## In short")[1].split("## Studies")[0]
-    assert ["The sink moves.", "[kiya/mask](#kiyamask)", "supported", "-", "1 of 1"] in rows(short)
+    assert ["The sink moves. ([kiya/mask](#kiyamask))", "supported", "-", "1 of 1"] in rows(short)
     assert "All are equal" not in short
     own = claims_csv("kiya/mask", [MOVES, identity], "trained", "confirm")
     assert script["rows"](found) == own + claims_csv("kiya/mask", [STAYS], "random", "confirm").partition("\n")[2]
