@@ -184,15 +184,15 @@ def counted(found: Table) -> str:
         verdicts = Counter(claim["verdict"] for claim in judged)
         tested = [one for one in judged if one["kind"] == "empirical" and one["p"] is not None and one["verdict"] in JUDGED]
         counts = [str(verdicts[verdict]) for verdict in VERDICTS]
+        hold = f"{verdicts['holds']} of {verdicts['holds'] + verdicts['fails']}"
         holm = sum(one["verdict"] == "supported" and one["p_holm"] <= LEVEL for one in tested)
-        lines.append([model, counts[0], str(holm), *counts[1:], in_digits(LEVEL * len(tested))])
+        lines.append([model, counts[0], str(holm), *counts[1:4], hold, in_digits(LEVEL * len(tested))])
     heads = [
         "model",
         "supported",
         "by Holm too",
         *VERDICTS[1:4],
         "identities hold",
-        "fail",
         "by chance, at most",
     ]
     return table(heads, lines)

@@ -100,7 +100,7 @@ def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(sc
     found = script["by_model"]([of(MOVES, identity), of(STAYS, model="random")])
     text = script["page"](found)
     counts = rows(text)[2:4]
-    assert counts == [["trained", "1", "0", "0", "0", "0", "1", "0", "0"], ["random", "0", "0", "0", "1", "0", "0", "0", "0"]]
+    assert counts == [["trained", "1", "0", "0", "0", "0", "1 of 1", "0"], ["random", "0", "0", "0", "1", "0", "0 of 0", "0"]]
     short = text.split("## In short")[1].split("## Studies")[0]
     assert ["The sink moves. ([kiya/mask](#kiyamask))", "supported", "-", "1 of 1"] in rows(short)
     assert "All are equal" not in short
