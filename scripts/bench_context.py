@@ -119,12 +119,12 @@ def section(rows: Sequence[Row], temporaries: int, weights: int, load: float) ->
     """The section, in Markdown."""
     lines = []
     for row in rows:
-        temporaries = f"{row.temporaries / 1e6:.0f}"
+        held = f"{row.temporaries / 1e6:.0f}"
         if not row.seconds:
-            lines.append([f"{row.length:,}", "not run", "", "", temporaries])
+            lines.append([f"{row.length:,}", "not run", "", "", held])
             continue
         met = "met" if median(row.ratios) <= GOAL else "missed"
-        lines.append([f"{row.length:,}", span(row.seconds), span(row.ratios), met, temporaries])
+        lines.append([f"{row.length:,}", span(row.seconds), span(row.ratios), met, held])
     return "\n\n".join(
         (
             "## Long prompts",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from typing import Any
 
 import jax
@@ -34,7 +35,7 @@ GOAL = (1.0, 1.15)
 
 @dataclass(frozen=True)
 class Case:
-    """A call: its model, prompts, positions, edits, probe and dtype."""
+    """A call: its model, prompts, positions, edits, probe and dtype. weights: whether the edits act on attention weights."""
 
     what: str
     config: Config
@@ -43,6 +44,7 @@ class Case:
     edits: int
     probe: Probe
     dtype: str = "float32"
+    weights: bool = False
 
 
 CASES = (
@@ -58,13 +60,14 @@ CASES = (
     Case("small: loss", SMALL, 8, 64, 3, Probe(nll=True)),
     Case("small: maps", SMALL, 2, 96, 3, Probe(attention=True)),
     Case("small: groups of queries", SMALL, 1, 600, 3, Probe(attention_received=True, row_entropy=True)),
+    Case("small: weights edited", SMALL, 1, 600, 3, Probe(attention_received=True, row_entropy=True), weights=True),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compile, and write or print the section."""
     options = command.parser(__doc__, "bench_memory", "one case").parse_args(arguments)
-    command.publish(section([(case, *measure(case)) for case in (CASES[-4:-3] if options.quick else CASES)]), options)
+    command.publish(section([(case, *measure(case)) for case in (CASES[-5:-4] if options.quick else CASES)]), options)
 
 
 def measure(case: Case) -> tuple[int, int]:
@@ -74,13 +77,14 @@ def measure(case: Case) -> tuple[int, int]:
     weights = jax.tree.map(lambda leaf: shape(leaf.shape, case.dtype), params.abstract(config))
     batch = shape((case.B, case.T), "int32"), shape((case.B,), "int32")
     spec = ForwardSpec(config=config, probe=case.probe)
-    masks = [sinkjax.mask_key(0, layers=layer % config.layers) for layer in range(case.edits)]
-    edits = stack([resolve(mask, config, [case.T] * case.B, case.T) for mask in masks])
+    change = partial(sinkjax.edit, sinkjax.Site.WEIGHTS, "set", 0.0, keys=0) if case.weights else partial(sinkjax.mask_key, 0)
+    changes = [change(layers=layer % config.layers) for layer in range(case.edits)]
+    edits = stack([resolve(each, config, [case.T] * case.B, case.T) for each in changes])
     base = jax.eval_shape(lambda *args: baseline(*args, spec=spec)[0].counting(edits), weights, *batch)
     first = baseline.lower(weights, *batch, spec=spec)
     then = edited.lower(weights, *batch, edits, shape((), "int32"), base, spec=spec)
     used = max(size(weights, *inputs) + beside(lowered) for lowered, inputs in ((first, batch), (then, (*batch, edits, base))))
-    cost = Cost.of(config, case.T, case.probe, case.dtype, ONE, streams=1)
+    cost = Cost.of(config, case.T, case.probe, case.dtype, ONE, streams=1, weights_edited=case.weights)
     return cost.weights + case.B * cost.stream + cost.block + case.edits * cost.run(case.B), used
 
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
+from sinkjax.backend import refuse_larger_than_memory
 from sinkjax.checkpoints.model import Checkpoint
-from sinkjax.checkpoints.tensors import PIECE
+from sinkjax.checkpoints.names import leaf_name
+from sinkjax.checkpoints.stream import load_params
+from sinkjax.checkpoints.tensors import PIECE, Tensor
 from sinkjax.model import params
 
 PREFIX = "untrained:"
@@ -35,46 +39,81 @@ def untrained(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def draw_params(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None) -> tuple[params.Params, str]:
-    """Random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `stream.load_params`.
+    """Random parameters, and the SHA-256 of their bytes in the order of the tree; arguments as for `load_params`.
 
-    Matrices and embeddings: normal with the standard deviation that the model's files state as `initializer_range`, by default
-    INITIALIZER_RANGE. Norms: 1. Biases: 0. Each leaf draws from (SEED, its name).
+    The numbers are those of `params.init` with SEED and the standard deviation that the model's files state as
+    `initializer_range`, by default INITIALIZER_RANGE. They are drawn in pieces, like tensors that are read from a file.
     """
     std = INITIALIZER_RANGE if checkpoint.initializer_range is None else checkpoint.initializer_range
-    init = functools.partial(params.init, checkpoint.config, dtype=dtype, std=std)
-    drawn = init(SEED) if mesh is None else _in_shards(init, checkpoint, mesh)
-    sha = hashlib.sha256()
-    for leaf in jax.tree.leaves(drawn):
-        for rows in host_rows(leaf):
-            sha.update(rows.view(np.uint8).data)
-    return drawn, sha.hexdigest()
+    refuse_larger_than_memory("parameters", params.count(checkpoint.config) * jnp.dtype(dtype).itemsize)
+    tensors = {
+        leaf_name(path): DrawnTensor(leaf, params.leaf_key(SEED, path), std, np.dtype(jnp.dtype(dtype)))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(checkpoint.config))
+    }
+    return load_params(dataclasses.replace(checkpoint, tensors=tensors, names=None), dtype, mesh)
 
 
-def _in_shards(init: Callable[..., params.Params], checkpoint: Checkpoint, mesh: Mesh) -> params.Params:
-    """One leaf after the other, of which each device draws its own part."""
-    leaves, tree = jax.tree.flatten(params.abstract(checkpoint.config))
-    drawn = []
-    for number, leaf in enumerate(leaves):
-        one = jax.jit(lambda seed, number=number: jax.tree.leaves(init(seed))[number], out_shardings=params.sharding(leaf, mesh))
-        drawn.append(jax.block_until_ready(one(jnp.uint32(SEED))))
-    return jax.tree.unflatten(tree, drawn)
+class DrawnTensor(Tensor):
+    """A leaf of random numbers in `dtype`, of which any rows can be drawn by themselves."""
+
+    _drawn: tuple[params.Leaf, jax.Array, float, np.dtype]
+
+    def __init__(self, leaf: params.Leaf, key: jax.Array, std: float, dtype: np.dtype):
+        super().__init__(
+            leaf.shape, raw=lambda: self.array().view(np.uint8), decode=lambda raw: raw.view(dtype), stored=dtype.name
+        )
+        object.__setattr__(self, "_drawn", (leaf, key, std, dtype))
+
+    def array(self) -> np.ndarray:
+        return self.rows(0, self.shape[0])
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        leaf, key, std, dtype = self._drawn
+        shape = (stop - start, *self.shape[1:])
+        if leaf.init in ("zeros", "ones"):
+            return np.full(shape, int(leaf.init == "ones"), dtype)
+        row = math.prod(self.shape[1:])
+        numbers = np.empty(math.prod(shape), dtype)
+        for begin in range(0, len(numbers), PIECE):
+            piece = numbers[begin : begin + PIECE]
+            noise = normal(key, start * row + begin, len(piece), math.prod(self.shape))
+            piece[:] = noise * np.float32(params.SMALL if leaf.init == "small" else std)
+        return numbers.reshape(shape)
+
+    def byte_pieces(self) -> Iterator[np.ndarray]:
+        for rows in self.row_pieces():
+            yield self.rows(*rows).reshape(-1).view(np.uint8)
 
 
-def host_rows(leaf: jax.Array) -> Iterator[np.ndarray]:
-    """All of a leaf in pieces along its first axis, on the host, put together from its shards."""
-    if not leaf.is_fully_addressable:  # of several processes: each takes a copy
-        assert isinstance(leaf.sharding, NamedSharding)
-        everywhere = NamedSharding(leaf.sharding.mesh, PartitionSpec())
-        leaf = jax.jit(lambda leaf: leaf, out_shardings=everywhere)(leaf)
-    shards = {str(shard.index): shard for shard in leaf.addressable_shards}.values()  # each part once
-    size = max(1, PIECE // math.prod(leaf.shape[1:]))
-    for begin in range(0, leaf.shape[0], size):
-        rows = np.empty((min(size, leaf.shape[0] - begin), *leaf.shape[1:]), leaf.dtype)
-        for shard in shards:
-            first, count = shard.index[0].start or 0, min(size, len(shard.data))
-            start = min(max(begin - first, 0), len(shard.data) - count)  # a slice has one length, so as to compile once
-            here = np.asarray(jax.lax.dynamic_slice_in_dim(shard.data, start, count))
-            low, high = max(begin, first + start), min(begin + len(rows), first + start + count)
-            if low < high:
-                rows[(slice(low - begin, high - begin), *shard.index[1:])] = here[low - first - start : high - first - start]
-        yield rows
+def normal(key: jax.Array, start: int, count: int, size: int) -> np.ndarray:
+    """`jax.random.normal(key, size)[start : start + count]` without the numbers before and after, float32.
+
+    A number depends on the key and its index alone, unless JAX was told to use another generator. Then all are drawn.
+    """
+    if not jax.config.jax_threefry_partitionable or str(jax.random.key_impl(key)) != "threefry2x32":  # type: ignore[attr-defined]
+        return np.asarray(jax.random.normal(key, (size,)))[start : start + count]
+    high, low = divmod(start, 2**32)
+    data = jnp.concatenate([jax.random.key_data(key), jnp.array([high, low], jnp.uint32)])
+    drawn = jax.random.normal(jax.random.wrap_key_data(data, impl=_counter_impl()), (1 << (count - 1).bit_length(),))
+    return np.asarray(drawn)[:count]  # of a power of two, so that few sizes are compiled
+
+
+@functools.cache
+def _counter_impl() -> Any:
+    """JAX's generator with a key of four numbers: its key, and the index, in two halves, of the first number to draw."""
+
+    def bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
+        assert width == 32
+        first, second, high, low = key
+        count = math.prod(shape)
+        lows = low + jnp.arange(count, dtype=jnp.uint32)
+        highs = high + (lows < low).astype(jnp.uint32)  # the lower half went over
+        both = jax.extend.random.threefry_2x32((first, second), jnp.concatenate([highs, lows]))
+        return (both[:count] ^ both[count:]).reshape(shape)
+
+    def unused(*_: Any) -> Any:
+        raise AssertionError("such a key gives numbers and nothing else")
+
+    return jax.extend.random.define_prng_impl(
+        key_shape=(4,), seed=unused, split=unused, random_bits=bits, fold_in=unused, name="threefry2x32_from", tag="tff"
+    )

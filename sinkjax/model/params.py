@@ -32,12 +32,14 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Logical axis -> mesh axis; a leaf axis without a rule, or whose mesh axis is absent or uneven, is replicated.
 RULES = {"vocab": "model", "heads": "model", "kv_heads": "model", "mlp": "model"}
 
+SMALL = 0.02  # the standard deviation of a "small" leaf
+
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of the tree: `shape`, one logical axis name per dimension, and its initialiser.
 
-    init: "normal" (std 1 / sqrt(fan_in)), "small" (std 0.02), "zeros" or "ones"; fan_in: the number of inputs summed by
+    init: "normal" (std 1 / sqrt(fan_in)), "small" (std SMALL), "zeros" or "ones"; fan_in: the number of inputs summed by
     one output.
     """
 
@@ -166,13 +168,18 @@ def init(config: Config, seed: int | jax.Array, dtype: str = "float32", std: flo
     def draw(path: tuple, leaf: Leaf) -> jax.Array:
         if leaf.init in ("zeros", "ones"):
             return getattr(jnp, leaf.init)(leaf.shape, dtype)
-        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
-        noise, root = apart((jax.random.normal(key, leaf.shape, jnp.float32), jnp.float32(math.sqrt(leaf.fan_in))))
+        noise = jax.random.normal(leaf_key(seed, path), leaf.shape, jnp.float32)
+        noise, root = apart((noise, jnp.float32(math.sqrt(leaf.fan_in))))
         if leaf.init == "small":
-            return (noise * 0.02).astype(dtype)
+            return (noise * SMALL).astype(dtype)
         return apart((noise / root if std is None else noise * std).astype(dtype))
 
     return jax.tree_util.tree_map_with_path(draw, abstract(config))
+
+
+def leaf_key(seed: int | jax.Array, path: tuple) -> jax.Array:
+    """The key from which `init` draws the leaf at a path of the tree."""
+    return jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
 
 
 def check_seed(seed: Any) -> None:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
@@ -27,7 +28,7 @@ from sinkjax.sweeps.hardware import ONE, Hardware
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, cut_into_chunks, kind_of
 from sinkjax.sweeps.shared import baseline
 from sinkjax.sweeps.sharing import Origin, origins
-from sinkjax.transformer.attention import block_size, query_groups
+from sinkjax.transformer.attention import block_size, divided_last, query_groups
 from sinkjax.transformer.output import NLL_TOKENS
 from sinkjax.transformer.spec import ForwardSpec
 
@@ -110,7 +111,8 @@ def plan_resolved(
         raise SinkjaxError("a sweep needs at least one edit")
     starts = origins(resolved, config)
     based = bool({origin.base for origin in starts} - {None})
-    cost = Cost.of(config, T, probe, dtype, hardware, streams=2 if based else 1)  # the unedited run and one base at a time
+    streams = 2 if based else 1  # the unedited run and one base at a time
+    cost = Cost.of(config, T, probe, dtype, hardware, streams, weights_edited(resolved))
 
     groups: dict[tuple, list[int]] = {}
     for number, entry in enumerate(resolved):
@@ -227,8 +229,8 @@ class Cost:
     run: Callable[[int], int]
 
     @classmethod
-    def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int) -> Cost:
-        """The cost of prompts of T positions, with `streams` shared runs kept."""
+    def of(cls, config: Config, T: int, probe: Probe, dtype: str, hardware: Hardware, streams: int, weights_edited: bool) -> Cost:
+        """The cost of prompts of T positions, with `streams` shared runs kept. weights_edited: whether an edit acts there."""
         size, shards = jnp.dtype(dtype).itemsize, hardware.shards
         widened = hardware.kind == "cpu" and size < 4  # XLA computes in float32 on a CPU, and converts all blocks at once
         inner = 4 if widened else size
@@ -239,7 +241,7 @@ class Cost:
             block=_block_parameters(config) * inner * (config.layers if widened else 1) // shards,
             stream=streams * config.layers * T * config.width * size,
             record=record,
-            run=lambda B: _run_bytes(config, B, T, probe.nll, inner) + int(RECORDS * B * record),
+            run=lambda B: _run_bytes(config, B, T, probe.nll, inner, weights_edited) + int(RECORDS * B * record),
         )
 
     def prompts_that_fit(self, B: int, memory: int) -> int:
@@ -283,14 +285,19 @@ def block_flops(config: Config, T: int) -> int:
     return 2 * _block_parameters(config) + 4 * pairs * config.heads * config.head_dim // T
 
 
-def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int) -> int:
+def weights_edited(resolved: Sequence[Edits]) -> bool:
+    """Whether one of the edits acts on attention weights."""
+    return any(term.site == Site.WEIGHTS for entry in resolved for term in entry)
+
+
+def _run_bytes(config: Config, B: int, T: int, nll: bool, size: int, edited: bool) -> int:
     """Bytes alive at the widest point of one edited run of B prompts, its record aside.
 
     The counts of arrays fit what XLA reports for compiled runs (tests/sweeps/test_plan.py holds them to it).
     """
     wide = max(size, 4)
     heads = config.head_dim * (6 * config.heads + 2 * config.kv_heads) * size * (T > block_size(T))  # cut and joined again
-    scores = 3 * config.heads * block_size(T) * wide
+    scores = (2 if divided_last(T, config, edited) else 3) * config.heads * block_size(T) * wide
     taken = 1 if config.experts is None else 2 * config.experts.active  # rows of experts are padded to blocks
     block = B * T * max(heads + scores, 3 * taken * (config.mlp_width or 0) * size)
     loss = 2 * min(B * T, max(B, NLL_TOKENS)) * (config.vocab_size or 0) * wide if nll else 0

@@ -1,7 +1,7 @@
 """Attention in blocks of queries: causal, and both ways within a prefix if there is one.
 
 Long prompts are split into a few groups of queries, and each group computes only the keys that one of its queries can see: two
-groups take 3/4, eight 9/16 of the work of a whole square, where a causal triangle is 1/2.
+groups take 3/4, eight 9/16, sixteen 17/32 of the work of a whole square, where a causal triangle is 1/2.
 
 Shape suffixes: B prompts, T positions of queries, S of keys (T of them, unless those of an earlier pass are kept), Q queries of a
 block, N keys that it is given, H query heads, K key-value heads, D head width.
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from sinkjax.edits.site import Site
 from sinkjax.model import ops
 from sinkjax.model.attention_bias import SinkToken, ValueBias
+from sinkjax.model.config import Config
 from sinkjax.model.extra_key import extra_key, weigh
 from sinkjax.model.ops import soft_cap
 from sinkjax.model.positions import add_to_scores, visible_keys
@@ -32,7 +33,7 @@ from sinkjax.transformer.tape import Tape
 QUERY_BLOCK = 256
 GROUPED_BLOCK = 128  # the same where there are groups of queries
 GROUPED_FROM = 512  # positions from which on there are
-MOST_GROUPS = 8  # each is compiled by itself
+MOST_GROUPS = 16  # each is compiled by itself
 
 Axes = Mapping[str, int]  # name in the record -> its axis of queries
 
@@ -71,8 +72,7 @@ def attend(
     extra = extra_key(w, config, tape.lengths, wide, precision)
     by_layer = isinstance(config.score_scale, tuple)
     scale = jnp.asarray(config.score_scale, wide)[tape.layer] if by_layer else config.scale
-    # Whatever is measured: a probe never changes a number.
-    divided_last = fused or (T >= GROUPED_FROM and extra is None and not tape.at(Site.WEIGHTS))
+    last = fused or divided_last(T, config, bool(tape.at(Site.WEIGHTS)))
 
     def block(rows_Q: jax.Array, q_BHQD: jax.Array, N: int) -> tuple:
         inner = tape.fork()
@@ -91,7 +91,7 @@ def attend(
         if of_extra is not None and isinstance(config.attention_bias, SinkToken):
             of_extra = add_to_scores(of_extra, config.position, rows_Q[:, None] + 1, S + 1, w)
         divisor: jax.Array | None = None
-        if divided_last:  # the same numbers to rounding, with one pass less over the block
+        if last:  # the same numbers to rounding, with one pass less over the block
             weights, divisor = config.normaliser.undivided(scores, visible, given)
             bias = config.normaliser.bias(scores, visible, given)
         else:
@@ -122,6 +122,14 @@ def attend(
 def block_size(T: int) -> int:
     """How many of T queries have scores at one time."""
     return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK
+
+
+def divided_last(T: int, config: Config, edited: bool) -> bool:
+    """Whether mixtures of values are divided, and not the weights. edited: whether an edit acts on these.
+
+    It does not depend on what is measured, as a probe never changes a number.
+    """
+    return T >= GROUPED_FROM and isinstance(config.attention_bias, ValueBias | None) and not edited
 
 
 def query_groups(T: int) -> list[tuple[int, int]]:

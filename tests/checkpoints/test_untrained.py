@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import sinkjax
+from sinkjax.checkpoints import untrained
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
@@ -69,6 +71,28 @@ def test_the_draw_is_that_of_seed_and_name_on_a_mesh_and_in_a_narrow_type(folder
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(one.params), jax.device_get(spread.params))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a.astype("bfloat16"), b), one.params, narrow.params)
     assert spread.params["layers"]["q"].addressable_shards[0].data.shape == (3, 16, 2, 4)  # two of four heads
+
+
+def test_rows_drawn_by_themselves_are_those_of_the_whole_leaf(tiny_config, monkeypatch):
+    monkeypatch.setattr(untrained, "PIECE", 1000)
+    for partitionable in (True, False):  # JAX's generator, and the one that it had before
+        with jax.threefry_partitionable(partitionable):
+            want = params.init(tiny_config, untrained.SEED, "bfloat16", std=0.1)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(params.abstract(tiny_config)):
+                key = params.leaf_key(untrained.SEED, path)
+                drawn = untrained.DrawnTensor(leaf, key, 0.1, np.dtype("bfloat16"))
+                whole = np.asarray(functools.reduce(lambda tree, step: tree[step.key], path, want))
+                np.testing.assert_array_equal(drawn.array(), whole)
+                for start, stop in drawn.row_pieces():
+                    np.testing.assert_array_equal(drawn.rows(start, stop), whole[start:stop])
+                assert b"".join(piece.tobytes() for piece in drawn.byte_pieces()) == whole.tobytes()
+
+
+def test_numbers_beyond_32_bits_of_an_index_go_on():
+    key = jax.random.key(3)
+    across = untrained.normal(key, 2**32 - 8, 16, 2**33)
+    np.testing.assert_array_equal(across[8:], untrained.normal(key, 2**32, 8, 2**33))
+    assert not np.isin(across[8:], untrained.normal(key, 0, 16, 16)).any()
 
 
 def test_smollm2_starts_with_the_deviation_that_its_config_states_on_the_hub():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -138,19 +139,21 @@ def test_a_model_in_shards_fits_where_it_does_not_fit_whole(tiny_config):
 
 
 @pytest.mark.parametrize(
-    ("B", "T", "probe"),
+    ("B", "T", "probe", "scaled"),
     [
-        (4, 64, Probe(attention_received=True, resid_max=True)),
-        (1, 600, Probe(attention_received=True, row_entropy=True)),
-        (8, 64, Probe(nll=True)),
-        (2, 96, Probe(attention=(0, 1, 2))),
+        (4, 64, Probe(attention_received=True, resid_max=True), False),
+        (1, 600, Probe(attention_received=True, row_entropy=True), False),
+        (1, 600, Probe(attention_received=True, row_entropy=True), True),
+        (8, 64, Probe(nll=True), False),
+        (2, 96, Probe(attention=(0, 1, 2)), False),
     ],
-    ids=["statistics", "blocks of queries", "loss", "maps"],
+    ids=["statistics", "groups of queries", "groups of queries, weights edited", "loss", "maps"],
 )
-def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, probe):
+def test_planned_bytes_are_near_those_of_the_compiled_calls(tiny_config, B, T, probe, scaled):
     config = replace(tiny_config, width=128, head_dim=32, mlp_width=352, vocab_size=2000, context=1024)
-    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
-    cost = Cost.of(config, T, probe, "float32", Hardware(platform="cpu"), streams=1)
+    change = partial(sinkjax.edit, sinkjax.Site.WEIGHTS, "scale", 0.5, keys=0) if scaled else partial(sinkjax.mask_key, 0)
+    edits = [change(layers=layer) for layer in range(LAYERS)]
+    cost = Cost.of(config, T, probe, "float32", Hardware(platform="cpu"), streams=1, weights_edited=scaled)
     planned = cost.weights + B * cost.stream + cost.block + len(edits) * cost.run(B)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, "float32"), params.abstract(config))
     batch = jax.ShapeDtypeStruct((B, T), "int32"), jax.ShapeDtypeStruct((B,), "int32")

@@ -148,4 +148,4 @@ def test_the_groups_cover_all_queries() -> None:
         assert all(end - begin > attention.block_size(length) for begin, end in groups)
         pairs = sum((end - begin) * end for begin, end in groups)
         assert pairs <= length**2 * (0.5 + 0.6 / len(groups))
-    assert len(attention.query_groups(131_072)) == 8
+    assert len(attention.query_groups(131_072)) == 16
