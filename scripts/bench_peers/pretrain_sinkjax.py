@@ -49,7 +49,7 @@ def about(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts(shape: dict[str, Any]) -> dict[str, Any]:
-    """Milliseconds of the parts of a step, each compiled by itself."""
+    """Milliseconds of the parts of a step, each compiled by itself, and GFLOP/s of a large product (mean of before and after)."""
     task, values, batch = _begun(shape)
     optimiser = optimiser_of(task.config, 4e-3)
     loss = jax.jit(lambda values, batch: task.loss(values, batch, 0)[0])
@@ -61,11 +61,13 @@ def parts(shape: dict[str, Any]) -> dict[str, Any]:
         changes, state = optimiser.update(slope, state, values)
         return optax.apply_updates(values, changes), state
 
-    return {
+    before = products()["gflops"]
+    taken = {
         "loss": milliseconds(lambda: loss(values, batch)),
         "gradient": milliseconds(lambda: gradient(values, batch)),
         "optimiser": milliseconds(lambda: move(slope, state, values)),
     }
+    return {**taken, "gflops": (before + products()["gflops"]) / 2}
 
 
 def _begun(shape: dict[str, Any]) -> tuple[Any, Any, Any]:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 # Every side from this checkout, on the CPU with all its cores, without a network, and with nothing tuned by the caller.
-TUNING = ("JAX_", "KMP_", "MKL_", "OMP_", "TORCH_", "XLA_")
+TUNING = ("GLIBC_", "JAX_", "MALLOC_", "KMP_", "MKL_", "OMP_", "TORCH_", "XLA_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(TUNING)} | {
     "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "scripts"))),
     "CUDA_VISIBLE_DEVICES": "",

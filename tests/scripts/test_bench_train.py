@@ -20,8 +20,8 @@ def bench(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def about(bench):
     """A machine of 100 GFLOP/s, and a mini model of 1 MFLOP a token."""
-    parts = {"loss": 10.0, "gradient": 30.0, "optimiser": 1.0}
-    sizes = {"mini": {"difference": 1e-6, "parts": parts, "parameters": 1_000_000, "flops": 1e6}}
+    parts = {"loss": 10.0, "gradient": 30.0, "optimiser": 1.0, "gflops": 100.0}
+    sizes = {"mini": {"difference": 1e-6, "parts": {"": parts}, "parameters": 1_000_000, "flops": 1e6}}
     return {"effort": bench.QUICK, "products": 100.0, "versions": {"jax": "1"}, "load": 0.0, "sizes": sizes}
 
 
@@ -42,6 +42,15 @@ def test_rates_and_ratios_are_taken_within_a_round_and_the_goal_from_the_faster_
     del times["mini", bench.COMPILED]
     assert "measured 3.00 with one training on all cores: met" in bench.section(about, times)
     assert "no C++ compiler" in bench.section(about, times)
+
+
+def test_parts_are_shares_of_the_rate_measured_with_them(bench, about):
+    parts = {"loss": 4.0, "gradient": 14.0, "optimiser": 1.0, "gflops": 100.0}  # of 1,024 tokens: 10.24 ms
+    about["sizes"]["60m"] = {"flops": 1e6, "parts": {"": parts, bench.HUGE: parts | {"gradient": 12.8}}}
+    text = bench.parts_table(about["sizes"])
+    assert "| mini, sinkjax | 10.0 | 30.0 | 1.0 | 68% | 68% |  |" in text
+    assert "| 60m, sinkjax | 4.0 | 14.0 | 1.0 | 85% | 73% | missed |" in text
+    assert "| 60m, sinkjax, huge pages | 4.0 | 12.8 | 1.0 | 85% | 80% | met |" in text
 
 
 @pytest.mark.parametrize(("loss", "gradient", "fits"), [(2.0, 3.0, True), (2.001, 3.0, False), (2.0, 3.001, False)])
