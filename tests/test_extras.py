@@ -15,6 +15,7 @@ from sinkjax.errors import SinkjaxError
 
 ROOT = Path(__file__).parents[1]
 TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NAMED_OTHERWISE = {"universal.pathlib": "upath"}  # packages whose module has another name
 ROOTS = sorted({module.partition(".")[0] for modules in extras.EXTRAS.values() for module in modules} - {"huggingface_hub"})
 
 HIDE = f"""
@@ -51,7 +52,8 @@ def needs(extra: str) -> str:
 
 def test_each_extra_brings_what_the_table_says_and_the_base_none_of_it():
     def packages(requirements: list[str]) -> set[str]:
-        return {re.split(r"[\[>=;]", requirement)[0].replace("-", ".").lower() for requirement in requirements}
+        names = {re.split(r"[\[>=;]", requirement)[0].replace("-", ".").lower() for requirement in requirements}
+        return {NAMED_OTHERWISE.get(name, name) for name in names}
 
     optional = TABLE["optional-dependencies"]
     for extra, modules in extras.EXTRAS.items():
@@ -87,9 +89,16 @@ def take_over() -> None:
     sinkjax.from_transformers(object())
 
 
+def write_to_an_object_store() -> None:
+    from sinkjax.sweeps.places import place
+
+    place("s3://bucket/x.zarr")
+
+
 @pytest.mark.parametrize(
     ("act", "module", "extra"),
     [
+        (write_to_an_object_store, "upath", "remote"),
         (draw, "matplotlib", "report"),
         (load_from_the_hub, "huggingface_hub", "hub"),
         (take_over, "transformers", "hub"),

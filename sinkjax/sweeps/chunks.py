@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import secrets
-import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from sinkjax.errors import SinkjaxError
+from sinkjax.sweeps.places import Place, is_remote, remove
 
 SCRATCH_BYTES = 8
 SCRATCH = "." + 2 * SCRATCH_BYTES * "[0-9a-f]"  # files that `put` has begun
@@ -49,14 +49,14 @@ class Chunks:
     size: the shape of a chunk. codecs: in the order in which they encode.
     """
 
-    folder: Path
+    folder: Place
     shape: tuple[int, ...]
     size: tuple[int, ...]
     dtype: np.dtype
     codecs: tuple[Any, ...]
 
     @classmethod
-    def of(cls, folder: Path, metadata: Mapping[str, Any]) -> Chunks:
+    def of(cls, folder: Place, metadata: Mapping[str, Any]) -> Chunks:
         """The chunks of an array of zarr format 2. Errors (KeyError, TypeError, ValueError): metadata that are not of one."""
         from numcodecs import get_codec
 
@@ -64,7 +64,7 @@ class Chunks:
         shape, size = (tuple(int(length) for length in metadata[key]) for key in ("shape", "chunks"))
         return cls(folder, shape, size, np.dtype(metadata["dtype"]), tuple(get_codec(dict(codec)) for codec in encode))
 
-    def file(self, index: Iterable[int]) -> Path:
+    def file(self, index: Iterable[int]) -> Place:
         """Where the chunk of an index lies; axes at the end that are left out are at 0."""
         index = tuple(index)
         return self.folder / (".".join(map(str, index + (0,) * (len(self.size) - len(index)))) or "0")
@@ -84,8 +84,9 @@ class Chunks:
 
     def clear(self) -> None:
         """Remove what killed processes left unfinished, once nobody writes any more."""
-        for left in self.folder.glob(SCRATCH):
-            left.unlink(missing_ok=True)
+        if not is_remote(self.folder):
+            for left in self.folder.glob(SCRATCH):
+                left.unlink(missing_ok=True)
 
     def fault(self, index: Iterable[int], expected: int | None) -> str:
         """What is wrong with a chunk, "" for nothing.
@@ -119,7 +120,7 @@ class CallFiles:
     A file has the values of each variable, [edits, prompts, ...], one after the other, and a checksum of its name and of them.
     """
 
-    folder: Path
+    folder: Place
     variables: Mapping[str, Chunks]
 
     def write(self, name: str, values: Mapping[str, np.ndarray]) -> None:
@@ -147,7 +148,7 @@ class CallFiles:
 
     def clear(self) -> None:
         """Remove the folder and what killed processes left in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     @staticmethod
     def _checksum(name: str, content: Any) -> bytes:
@@ -159,8 +160,11 @@ def storable(dtype: np.dtype) -> np.dtype:
     return np.dtype("float32") if dtype == "bfloat16" else dtype
 
 
-def put(file: Path, content: Any) -> None:
+def put(file: Place, content: Any) -> None:
     """Write a file whole or not at all."""
+    if is_remote(file):
+        file.write_bytes(bytes(content))
+        return
     scratch = file.with_name(f".{secrets.token_hex(SCRATCH_BYTES)}")
     try:
         with scratch.open("wb") as stream:
@@ -203,7 +207,7 @@ def seal(folder: Path) -> None:
     put(folder / MANIFEST, json.dumps(sums, indent=0).encode())
 
 
-def faults(folder: Path) -> dict[str, str]:
+def faults(folder: Place) -> dict[str, str]:
     """File -> what is wrong with it, of those with which a store was made; nothing is known of stores without checksums.
 
     Errors: OSError.
@@ -226,7 +230,7 @@ def faults(folder: Path) -> dict[str, str]:
     return found
 
 
-def _has_checksums(folder: Path) -> bool:
+def _has_checksums(folder: Place) -> bool:
     try:
         return b'"crc32c"' in (folder / METADATA).read_bytes()
     except (FileNotFoundError, NotADirectoryError):

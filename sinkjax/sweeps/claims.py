@@ -1,4 +1,4 @@
-"""Who makes a store, and who computes which of its calls: locks, which a kill releases."""
+"""Who makes a store, and who computes which of its calls: locks, which a kill releases, or in an object store leases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import os
 import secrets
 import shutil
 import socket
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,18 +20,25 @@ import filelock
 from sinkjax.config_files.files import take_lock
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps.chunks import faults
+from sinkjax.sweeps.places import Place, create, is_remote, remove, upload
 
 PATIENCE = 60.0  # seconds to wait for the process that makes a store; more than any takes
+EXPIRY = 60.0  # seconds after which a lease that was not renewed is free
+BEING_MADE = ".being_made"  # in an object store: it is there from before the first file until after the last one
 
 
 @contextlib.contextmanager
-def making(path: Path, replace: bool = False) -> Iterator[Path | None]:
-    """A scratch folder beside `path`, to be filled, which becomes `path` at the end; None if another process was faster.
+def making(path: Place, replace: bool = False) -> Iterator[Path | None]:
+    """A scratch folder, to be filled, which becomes `path` at the end; None if another process was faster.
 
     Processes take turns. Where a file system has no locks, the rename still lets one of them win, and nothing is overwritten.
     replace: whether a store of which files are missing or changed gives way.
     Errors: no permission or no room; another process that does not come to an end.
     """
+    if is_remote(path):
+        with _making_remotely(path) as scratch:
+            yield scratch
+        return
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,13 +60,35 @@ def making(path: Path, replace: bool = False) -> Iterator[Path | None]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _making_remotely(path: Place) -> Iterator[Path | None]:
+    """The same in an object store, into which a folder of this machine is copied. What a killed process began is removed."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as name, Leases(path.with_name(f".{path.name}.lease")) as lease:
+        while not lease.take("make"):
+            if time.monotonic() - begun > PATIENCE + EXPIRY:
+                raise SinkjaxError(f"{lease.owner('make')} has been making {path} for more than {PATIENCE:.0f} s; end it")
+            time.sleep(lease.pause)
+        if path.exists() and not (path / BEING_MADE).exists():
+            yield None
+            return
+        remove(path)
+        yield (scratch := Path(name) / path.name)
+        (path / BEING_MADE).write_bytes(b"")
+        upload(scratch, path)
+        (path / BEING_MADE).unlink()
+
+
 class Claims:
     """The calls that this process computes; others that fill the same store see them.
 
-    A context: what is still claimed at its end, or when the process dies, is free again.
+    A context: what is still claimed at its end, or when the process dies, is free again. pause: seconds between two looks at
+    what other processes have done.
     """
 
-    def __init__(self, folder: Path):
+    pause = 0.2
+
+    def __init__(self, folder: Place):
         self.folder, self.locks = folder, dict[str, Callable[[], object]]()  # name -> what releases its lock
 
     def __enter__(self) -> Claims:
@@ -100,8 +132,95 @@ class Claims:
         except OSError:
             return "another process"
 
-    def _owner(self, name: str) -> Path:
+    def _owner(self, name: str) -> Place:
         return self.folder / f"{name}.owner"
+
+
+class Leases(Claims):
+    """Claims in an object store: objects that their owner renews, and that others take over when they are not renewed.
+
+    An object can be created by one process alone. Whoever finds one watches it by a clock of its own, so machines need not agree
+    on the time: one that has not changed for EXPIRY seconds is removed, and created anew. Should an owner only have been slow, or
+    two processes take over at one time, a call is computed twice, to the same bits.
+    """
+
+    pause = 1.0
+
+    def __init__(self, folder: Place):
+        super().__init__(folder)
+        self.who = f"process {os.getpid()} on {socket.gethostname()}, {secrets.token_hex(8)}"
+        self.held: set[str] = set()
+        self.seen: dict[str, tuple[bytes, float]] = {}  # name -> the lease of another process, and since when it is the same
+        self.guard, self.ended = threading.Lock(), threading.Event()
+        self.renewing: threading.Thread | None = None
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        for name in list(self.held):
+            with contextlib.suppress(Exception):  # it ends by itself
+                self.drop(name)
+
+    def take(self, name: str) -> bool:
+        if not create(self._lease(name), self._content()):
+            if not self._expired(name):
+                return False
+            self._lease(name).unlink(missing_ok=True)
+            if not create(self._lease(name), self._content()):
+                return False
+        self.seen.pop(name, None)
+        with self.guard:
+            self.held.add(name)
+        if self.renewing is None:
+            self.renewing = threading.Thread(target=self._renew, daemon=True)
+            self.renewing.start()
+        return True
+
+    def drop(self, name: str) -> None:
+        with self.guard:  # so that no renewal comes afterwards
+            self.held.discard(name)
+            if self._is_ours(name):
+                self._lease(name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        remove(self.folder)
+
+    def owner(self, name: str) -> str:
+        try:
+            return self._lease(name).read_bytes().decode().rpartition(",")[0].rpartition(",")[0]
+        except OSError:
+            return "another process"
+
+    def _lease(self, name: str) -> Place:
+        return self.folder / f"{name}.lease"
+
+    def _content(self) -> bytes:
+        return f"{self.who}, {secrets.token_hex(8)}".encode()
+
+    def _is_ours(self, name: str) -> bool:
+        try:
+            return self._lease(name).read_bytes().startswith(self.who.encode())
+        except FileNotFoundError:
+            return False
+
+    def _expired(self, name: str) -> bool:
+        """Whether the lease of another process has been the same for EXPIRY seconds. One that is gone in this moment is not."""
+        try:
+            content = self._lease(name).read_bytes()
+        except FileNotFoundError:
+            return False
+        now = time.monotonic()
+        before, since = self.seen.get(name, (b"", now))
+        if content != before:
+            self.seen[name] = content, now
+            return False
+        return now - since > EXPIRY
+
+    def _renew(self) -> None:
+        while not self.ended.wait(EXPIRY / 4):
+            for name in list(self.held):
+                with self.guard, contextlib.suppress(Exception):  # whatever the library raises: there is a next time
+                    if name in self.held and self._is_ours(name):
+                        self._lease(name).write_bytes(self._content())
 
 
 @contextlib.contextmanager

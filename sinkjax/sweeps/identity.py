@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps.chunks import faults, is_metadata
+from sinkjax.sweeps.places import Place
 
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
 HARDWARE = "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in HARDWARE_FOLDER
@@ -16,7 +16,7 @@ HARDWARE_FOLDER = ".hardware"
 OF_EARLIER = ("devices", "mesh")  # kept in the identity by earlier versions; with a mesh, calls were those of all its devices
 
 
-def hardware(path: Path, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def hardware(path: Place, attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The machines that wrote to a store of these attributes: the one that made it, then others."""
     made = attributes.get(IDENTITY, {})  # in which earlier versions kept them
     first = attributes.get(HARDWARE) or [{"devices": made.get("devices")}]
@@ -29,7 +29,7 @@ def devices_in_words(attributes: Mapping[str, Any]) -> str:
     return ", then ".join(dict.fromkeys(machine["devices"] for machine in machines))
 
 
-def refuse_other(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
+def refuse_other(path: Place, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> None:
     """Raise, naming each difference, unless `path` is a store of this identity. but: as for `resume`."""
     have, want = _identity_of(path), json.loads(json.dumps(identity))
     if have.get("mesh"):
@@ -49,7 +49,7 @@ def described(found: Mapping[str, str]) -> str:
     return "; ".join(shown[:3]) + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")
 
 
-def check_metadata(path: Path) -> dict[str, str]:
+def check_metadata(path: Place) -> dict[str, str]:
     """What is wrong with the files with which a store was made: file -> fault. Errors: metadata that are missing or changed."""
     try:
         found = faults(path)
@@ -61,12 +61,12 @@ def check_metadata(path: Path) -> dict[str, str]:
     return found
 
 
-def damaged(path: Path, what: str) -> SinkjaxError:
+def damaged(path: Place, what: str) -> SinkjaxError:
     """The error for metadata with this fault."""
     return SinkjaxError(f"the store {path} is damaged ({what}); delete it, and the command that made it makes it again")
 
 
-def of_earlier(path: Path) -> SinkjaxError:
+def of_earlier(path: Place) -> SinkjaxError:
     """The error for a store of which the calls cannot be repeated."""
     return SinkjaxError(f"{path} was planned by another version of sinkjax; choose another output or delete it")
 
@@ -82,7 +82,7 @@ def as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
         raise SinkjaxError(f"attributes must be JSON: {error}") from None
 
 
-def _identity_of(path: Path) -> dict:
+def _identity_of(path: Place) -> dict:
     check_metadata(path)
     try:
         return json.loads((path / ".zattrs").read_text())[IDENTITY]

@@ -21,6 +21,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.progress import bar
 from sinkjax.sweeps.job import digest, fingerprints
+from sinkjax.sweeps.places import Place, place
 from sinkjax.sweeps.run import sweep
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def sweep_models(
             them; or, with `revisions`, one hub id.
         tokens, edits, probe, lengths, memory, precision, attributes, attention_impl: As for `sweep`.
         revisions: Branches, tags or commits of the one model.
-        out: A folder for one store a checkpoint, each of which is resumed on its own by the same call; None keeps the result in
-            memory.
+        out: A folder (or a URL, as for `sweep`) for one store a checkpoint, each of which is resumed on its own by the same call;
+            None keeps the result in memory.
         dtype: Of all parameters, as for `load`.
         trim_cache: Whether to remove each checkpoint from the hub's local cache when it has been measured, unless it was there
             before. At most two lie there at a time.
@@ -91,7 +92,7 @@ def sweep_models(
                 edits,
                 probe,
                 lengths,
-                out=None if out is None else store_path(Path(out), member),
+                out=None if out is None else store_path(place(out), member),
                 memory=memory,
                 precision=precision,
                 attributes=attributes,
@@ -119,7 +120,7 @@ def members_of(models: str | Path | Sequence[str | Path], revisions: Sequence[st
     return of_models(models)
 
 
-def store_path(folder: Path, member: Member) -> Path:
+def store_path(folder: Place, member: Member) -> Place:
     """Where the store of a checkpoint lies in the folder of its series."""
     return folder / f"{OTHER.sub('-', member.label).strip('-.')}.zarr"
 

@@ -24,6 +24,7 @@ from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
 from sinkjax.sweeps.claims import Claims
 from sinkjax.sweeps.job import CELLS, SweepJob, unchanged
+from sinkjax.sweeps.places import place, reached
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
-
-PAUSE = 0.2  # seconds between two looks at what other processes have done
 
 
 def sweep(
@@ -68,7 +67,9 @@ def sweep(
         lengths: int [B], by default T for all.
         labels: Dimension -> labels; edits are labelled by `edit.label` by default.
         out: A zarr store, written chunk by chunk; the same call resumes it, and after a kill gives the values of an undisturbed
-            run bit for bit. Calls in several processes at once share the work. None keeps the result in memory.
+            run bit for bit. Calls in several processes at once share the work. A URL ("s3://bucket/mask.zarr") is one in an
+            object store, for which the extra `remote` and the protocol's own library (s3fs, gcsfs) must be installed. None keeps
+            the result in memory.
         memory: Bytes of each device to plan with, by default what it has.
         precision: Of matrix products, as for `sinkjax.forward`.
         attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
@@ -101,23 +102,24 @@ def sweep(
             check_fused(model.config, terms, probe)
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "sweep.zarr" if out is None else Path(out)
-        if exists(path):
-            store = resume(path, job.identity(labels))
-        else:
-            schedule = job.schedule(memory)
-            variables, fixed = job.layout(labels)
-            store = create(path, job.identity(labels), job.facts(), schedule, attributes or {}, variables, fixed)
-        if damage := store.damage():
-            say(f"{path}: {damage}; computing only that again")
-        if store.lost:
-            store.restore(job.layout(labels)[1])
-        if not store.done.all():
-            store.join(job.facts(), strict)
-        fill(store, job, progress)
-        dataset = store.dataset()
-        _refuse_untouched(dataset, resolved)
-        return (dataset.load() if out is None else dataset).assign_attrs(unchanged=unchanged(dataset))
+        path = Path(scratch) / "sweep.zarr" if out is None else place(out)
+        with reached(path):
+            if exists(path):
+                store = resume(path, job.identity(labels))
+            else:
+                schedule = job.schedule(memory)
+                variables, fixed = job.layout(labels)
+                store = create(path, job.identity(labels), job.facts(), schedule, attributes or {}, variables, fixed)
+            if damage := store.damage():
+                say(f"{path}: {damage}; computing only that again")
+            if store.lost:
+                store.restore(job.layout(labels)[1])
+            if not store.done.all():
+                store.join(job.facts(), strict)
+            fill(store, job, progress)
+            dataset = store.dataset()
+            _refuse_untouched(dataset, resolved)
+            return (dataset.load() if out is None else dataset).assign_attrs(unchanged=unchanged(dataset))
 
 
 def finished(
@@ -169,7 +171,7 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
                 if progress and left and not told:
                     say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
                     told = True
-                time.sleep(PAUSE)
+                time.sleep(claims.pause)
         claims.clear()
         store.clear()
 

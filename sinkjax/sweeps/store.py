@@ -15,16 +15,14 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax.config_files.files import refuse_url
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, refuse_large, seal
-from sinkjax.sweeps.claims import Claims, making
+from sinkjax.sweeps.claims import BEING_MADE, Claims, Leases, making
 from sinkjax.sweeps.identity import (
     HARDWARE,
     HARDWARE_FOLDER,
@@ -39,6 +37,7 @@ from sinkjax.sweeps.identity import (
     of_earlier,
     refuse_other,
 )
+from sinkjax.sweeps.places import Place, is_remote
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Store:
     Errors: no store of a sweep, or metadata that are missing or changed.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Place):
         self.path, self.lost = path, check_metadata(path)
         try:
             files = json.loads((path / METADATA).read_bytes())["metadata"]
@@ -130,7 +129,7 @@ class Store:
 
     def claims(self) -> Claims:
         """Who computes which of its calls."""
-        return Claims(self.path / ".claims")
+        return (Leases if is_remote(self.path) else Claims)(self.path / ".claims")
 
     def restore(self, fixed: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> None:
         """Write again those of the arrays known beforehand that were lost. fixed: as for `create`. Errors: no room."""
@@ -159,7 +158,10 @@ class Store:
         """The store as a dataset; values are read when they are used."""
         import xarray
 
-        data = xarray.open_zarr(self.path, chunks=None, consolidated=True).drop_vars(DONE)
+        where, options = self.path, None
+        if is_remote(self.path):
+            where, options = str(self.path), dict(self.path.storage_options)
+        data = xarray.open_zarr(where, chunks=None, consolidated=True, storage_options=options).drop_vars(DONE)
         return data.assign_attrs({HARDWARE: hardware(self.path, self.attributes)})
 
     def join(self, facts: Mapping[str, Any], strict: bool) -> None:
@@ -269,16 +271,15 @@ def _name(edits: Sequence[int], block: int) -> str:
     return f"{block}.{edits[0]}"  # calls share no edit of a block
 
 
-def exists(path: Path) -> bool:
-    """Whether something lies at `path`. Errors: a URL; a path that cannot be looked up."""
-    refuse_url(path)
+def exists(path: Place) -> bool:
+    """Whether something lies at `path`, other than what a process is just making. Errors: a path that cannot be looked up."""
     try:
-        return path.exists()
+        return path.exists() and not (is_remote(path) and (path / BEING_MADE).exists())
     except OSError as error:
         raise SinkjaxError(f"cannot use {str(path)[:200]}: {error.strerror}") from None
 
 
-def resume(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> Store:
+def resume(path: Place, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> Store:
     """The store that an earlier call with this identity made.
 
     identity: what defines the numbers (model, prompts, edits, probe, versions, ...), as JSON. but: an entry that may differ.
@@ -289,7 +290,7 @@ def resume(path: Path, identity: Mapping[str, Any], but: tuple[str, str] | None 
 
 
 def create(
-    path: Path,
+    path: Place,
     identity: Mapping[str, Any],
     facts: Mapping[str, Any],
     schedule: Schedule,

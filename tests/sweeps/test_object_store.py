@@ -1,0 +1,207 @@
+"""A sweep into an object store: a real S3 protocol on this machine, with the numbers and the guarantees of a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.sweeps import claims
+from sinkjax.sweeps.places import place
+from tests.sweeps.cases import LENGTHS, model_of, prompts
+
+pytestmark = pytest.mark.xdist_group("object store")
+pytest.importorskip("moto", reason="the server of the S3 protocol is part of the extra `test`")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = [sys.executable, "-c", f"from moto.server import main; main(['-p', '{port}'])"]
+    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.MonkeyPatch.context() as patch:
+        settings = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}
+        for name, value in {**settings, "ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            patch.setenv(f"AWS_{name}", value)
+        end = time.monotonic() + 60
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        place("s3://results").fs.mkdir("results")
+        yield "s3://results"
+    server.kill()
+    server.wait()
+
+
+def edits():
+    return [sinkjax.mask_key(key, layers=layer) for key in (0, 1) for layer in range(3)]
+
+
+@pytest.fixture
+def asked(tiny_config, tiny_params):
+    """What is swept: the same in a folder and in an object store."""
+    return {"model": model_of(tiny_config, tiny_params), "tokens": prompts(tiny_config), "edits": edits(), "lengths": LENGTHS}
+
+
+def test_an_object_store_holds_what_a_folder_holds_and_computes_nothing_twice(bucket, asked, tmp_path, monkeypatch):
+    here = sinkjax.sweep(**asked, out=tmp_path / "x.zarr", progress=False)
+    there = sinkjax.sweep(**asked, out=f"{bucket}/a.zarr", progress=False)
+    xarray.testing.assert_identical(here.load(), there.load())
+    files = sorted(
+        path.relative_to(tmp_path / "x.zarr").as_posix() for path in (tmp_path / "x.zarr").rglob("*") if path.is_file()
+    )
+    root = place(f"{bucket}/a.zarr")
+    assert sorted(name.partition("a.zarr/")[2] for name in root.fs.find(root.path)) == files
+    monkeypatch.setattr("sinkjax.sweeps.run.compute", None)  # nothing is left to compute
+    again = sinkjax.sweep(**asked, out=f"{bucket}/a.zarr", progress=False)
+    xarray.testing.assert_identical(again.load(), here.load())
+
+
+SHARE = """
+import sys, numpy as np, jax
+import sinkjax
+from sinkjax.sweeps import claims
+from tests.sweeps import test_object_store as test
+from tests.sweeps.cases import LENGTHS, model_of, prompts
+claims.EXPIRY = float(sys.argv[2])
+model = sinkjax.load(sys.argv[3])
+model.source.clear()
+computed = []
+from sinkjax.sweeps import run
+compute = run.compute
+def slow(*arguments):
+    for entry in compute(*arguments):
+        print("computing", entry[0], entry[1].edits, flush=True)
+        test.time.sleep(float(sys.argv[4]))
+        yield entry
+run.compute = slow
+tokens = prompts(model.config)
+sinkjax.sweep(model, tokens, test.edits(), lengths=LENGTHS, out=sys.argv[1], progress=False)
+"""
+
+
+def begin(*arguments: object) -> subprocess.Popen[str]:
+    """A process that fills a store; it prints each call that it computes."""
+    line = [sys.executable, "-c", SHARE, *map(str, arguments)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."})
+
+
+@pytest.fixture
+def saved(tiny_config, tiny_params, tmp_path):
+    """The model as a file, and what a sweep of it gives in memory."""
+    model = model_of(tiny_config, tiny_params)
+    sinkjax.save(model, tmp_path / "model")
+    alone = sinkjax.sweep(model, prompts(tiny_config), edits(), lengths=LENGTHS, progress=False)
+    return tmp_path / "model", alone
+
+
+def test_two_processes_share_the_calls_of_one_store(bucket, saved):
+    folder, alone = saved
+    both = [begin(f"{bucket}/two.zarr", 60, folder, 0.3) for _ in range(2)]
+    said = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    calls = [line for out, _ in said for line in out.splitlines()]
+    assert len(calls) == len(set(calls)) >= 3
+    data = xarray.open_zarr(f"{bucket}/two.zarr", consolidated=True)
+    np.testing.assert_array_equal(data.attention_received, alone.attention_received)
+    root = place(f"{bucket}/two.zarr")
+    assert not [name for name in root.fs.find("results") if "lease" in name or ".calls" in name]
+
+
+def test_a_killed_process_gives_its_call_up_when_its_lease_ends(bucket, saved):
+    folder, alone = saved
+    first = begin(f"{bucket}/killed.zarr", 4, folder, 30)
+    assert "computing" in first.stdout.readline()
+    first.kill()
+    second = begin(f"{bucket}/killed.zarr", 4, folder, 0)
+    said = second.communicate(timeout=120)
+    assert second.returncode == 0, said
+    data = xarray.open_zarr(f"{bucket}/killed.zarr", consolidated=True)
+    np.testing.assert_array_equal(data.attention_received, alone.attention_received)
+
+
+def test_a_lease_is_kept_while_it_is_renewed_and_taken_over_when_it_is_not(bucket, monkeypatch):
+    monkeypatch.setattr(claims, "EXPIRY", 0.8)
+    folder = place(f"{bucket}/leases")
+    with claims.Leases(folder) as one, claims.Leases(folder) as two:
+        assert one.take("a")
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:  # renewed all the time
+            assert not two.take("a")
+            time.sleep(0.1)
+        one.ended.set()  # as if it had died
+        one.renewing.join()
+        while not two.take("a"):
+            assert time.monotonic() < end + 10
+            time.sleep(0.1)
+        one.drop("a")  # no longer its own
+        assert two.owner("a").startswith("process ")
+        assert not one.take("a")
+    with claims.Leases(folder) as three:
+        assert three.take("a")
+
+
+def test_of_many_that_ask_at_once_one_gets_the_lease(bucket):
+    folder, got = place(f"{bucket}/race"), []
+    with contextlib.ExitStack() as stack:
+        every = [stack.enter_context(claims.Leases(folder)) for _ in range(8)]
+        threads = [threading.Thread(target=lambda leases=leases: got.append(leases.take("a"))) for leases in every]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(got) == [False] * 7 + [True]
+
+
+def test_what_a_killed_process_began_to_make_is_made_anew(bucket, asked):
+    half = place(f"{bucket}/half.zarr")
+    (half / claims.BEING_MADE).write_bytes(b"")
+    (half / ".zattrs").write_bytes(b"{")
+    found = sinkjax.sweep(**asked, out=f"{bucket}/half.zarr", progress=False)
+    xarray.testing.assert_identical(found.load(), sinkjax.sweep(**asked, progress=False))
+
+
+def test_a_bit_that_flips_is_computed_again(bucket, asked, capsys):
+    there = sinkjax.sweep(**asked, out=f"{bucket}/rot.zarr", progress=False).load()
+    root = place(f"{bucket}/rot.zarr")
+    chunk = next(path for path in (root / "attention_received").glob("*") if not path.name.startswith("."))
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(bytes(content))
+    again = sinkjax.sweep(**asked, out=f"{bucket}/rot.zarr", progress=False).load()
+    assert "computing only that again" in capsys.readouterr().err
+    np.testing.assert_array_equal(again.attention_received, there.attention_received)
+
+
+def test_the_store_of_something_else_is_named(bucket, asked):
+    (place(f"{bucket}/other.zarr") / "a").write_bytes(b"1")
+    with pytest.raises(SinkjaxError, match=r"s3://results/other\.zarr exists and is not the store of a sweep"):
+        sinkjax.sweep(**asked, out=f"{bucket}/other.zarr", progress=False)
+    sinkjax.sweep(**asked, out=f"{bucket}/same.zarr", progress=False)
+    with pytest.raises(SinkjaxError, match="holds another sweep"):
+        sinkjax.sweep(**{**asked, "edits": edits()[1:]}, out=f"{bucket}/same.zarr", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("nothing://bucket/x.zarr", "cannot use nothing://"),
+        ("s3://no-such-bucket/x.zarr", "s3://no-such-bucket"),
+    ],
+)
+def test_what_cannot_be_written_to_is_said_in_one_sentence(bucket, asked, url, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        sinkjax.sweep(**asked, out=url, progress=False)
