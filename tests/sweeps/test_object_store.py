@@ -21,8 +21,7 @@ from sinkjax.sweeps import claims
 from sinkjax.sweeps.places import place
 from tests.sweeps.cases import LENGTHS, model_of, prompts
 
-pytestmark = pytest.mark.xdist_group("object store")
-pytest.importorskip("moto", reason="the server of the S3 protocol is part of the extra `test`")
+pytestmark = [pytest.mark.xdist_group("object store"), pytest.mark.long]  # the server is not part of the extra `floors`
 
 
 @pytest.fixture(scope="module")
