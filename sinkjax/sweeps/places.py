@@ -24,6 +24,8 @@ def place(out: Any) -> Place:
     protocol = url_protocol(out)
     if protocol is None:
         return Path(out)
+    if protocol == "file":
+        return Path(str(out).removeprefix("file://"))
     if isinstance(out, Path):  # which has made "s3:/bucket" of it
         raise SinkjaxError(f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")
     extras.require(f"a store at {protocol}://", "remote")
@@ -44,7 +46,8 @@ def reached(path: Place) -> Iterator[None]:
         yield
     except Exception as error:
         library = type(error).__module__.partition(".")[0]
-        if not is_remote(path) or isinstance(error, SinkjaxError) or not (isinstance(error, OSError) or library in LIBRARIES):
+        told = isinstance(error, OSError | NotImplementedError) or library in LIBRARIES
+        if not is_remote(path) or not told:
             raise
         raise SinkjaxError(f"cannot use {path}: {' '.join(str(error).split())[:200] or type(error).__name__}") from error
 

@@ -194,6 +194,12 @@ def test_the_store_of_something_else_is_named(bucket, asked):
         sinkjax.sweep(**{**asked, "edits": edits()[1:]}, out=f"{bucket}/same.zarr", progress=False)
 
 
+def test_a_url_of_this_machine_is_a_folder(asked, tmp_path):
+    sinkjax.sweep(**asked, out=f"file://{tmp_path}/x.zarr", progress=False)
+    assert place(f"file://{tmp_path}/x.zarr") == tmp_path / "x.zarr"
+    assert (tmp_path / "x.zarr" / ".zmetadata").is_file()
+
+
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
