@@ -57,7 +57,8 @@ GROUPS = {
     "Not applicable": "The premise is not met on any of these models, or what it needs was not measured.",
 }
 ABOUT = {  # what the weights alone do not say
-    "mini-sink": "1.4 million parameters in 4 layers, trained on novels; of three seeds the one with most sinks",
+    "mini-sink": "1.4 million parameters in 4 layers, trained on novels; of eleven seeds, three of which chose its setting, the"
+    " one with most sinks",
     "mini-nosink": "as large, and of the same seed and text",
 }
 CONTROLS = {  # models that no statement of a paper is about, beside untrained ones
@@ -117,7 +118,10 @@ def read(folder: Path) -> list[Found]:
     chosen = choose(str(folder))
     if not hasattr(chosen.config, "model"):
         raise SinkjaxError(f"{folder} holds models that were trained from scratch, and this page has a column for each model")
-    bos = {"none": "", "model": ", after BOS"}.get(chosen.config.bos, f", after token {chosen.config.bos}")
+    stated = (
+        "none" if chosen.config.bos is None else chosen.config.bos
+    )  # a suite that leaves it to its studies, none of which ships with a BOS
+    bos = {"none": "", "model": ", after BOS"}.get(stated, f", after token {stated}")
     model = f"{chosen.config.model}{bos}"
     split = getattr(chosen.config, "split", None) or "confirm"
     if not chosen.suite:
