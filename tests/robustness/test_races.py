@@ -96,6 +96,7 @@ def races(count: int, rounds: int, folder: Path) -> None:
         assert len(refused) == count - 1
 
 
+@pytest.mark.processes
 @pytest.mark.apart
 def test_two_processes_that_begin_one_store_share_its_calls(tmp_path):
     races(2, 4, tmp_path)

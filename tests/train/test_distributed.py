@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from sinkjax.train.log import read
 
+pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 # In float64, in which the order of sums moves nothing that is compared here.
 DOCUMENT = """
