@@ -11,7 +11,7 @@ EXTRAS = {
     "train": ("optax", "orbax.checkpoint", "grain", "datasets"),
     "report": ("matplotlib", "plotly"),
     "hub": ("huggingface_hub", "transformers"),
-    "remote": ("upath",),
+    "remote": ("fsspec", "upath"),
     "tensorboard": ("tensorboardX",),
     "explore": ("anywidget", "starlette", "uvicorn"),
 }

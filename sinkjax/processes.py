@@ -101,6 +101,16 @@ def by_first(action: Callable[[], T]) -> T | None:
     return found
 
 
+def from_first(action: Callable[[], Any]) -> Any:
+    """What an action of the first process returns, which is JSON, in all of them; what it raises is raised in all of them."""
+    found = by_first(action)
+    if not joined():
+        return found
+    content = json.dumps(found).encode() if first() else b""
+    [size] = largest(len(content))
+    return json.loads(bytes(_of_each(np.frombuffer(content.ljust(size, b"\0"), np.uint8))[0]))
+
+
 def largest(*values: int) -> list[int]:
     """The largest of each of these numbers, int32, that any process has."""
     if not joined():
@@ -123,6 +133,12 @@ def whole(tree: T) -> T:
     One array at a time is whole on a device.
     """
     found: T = jax.tree.map(lambda leaf: np.asarray(_everywhere()[1](leaf)), tree) if joined() else tree
+    return found
+
+
+def place(tree: T, where: NamedSharding) -> T:
+    """Arrays that every process has alike, on the host or on a device, as global arrays."""
+    found: T = jax.tree.map(lambda leaf: jax.make_array_from_callback(np.shape(leaf), where, np.asarray(leaf).__getitem__), tree)
     return found
 
 

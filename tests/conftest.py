@@ -6,6 +6,10 @@ import gc
 import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +70,31 @@ def pytest_collection_finish() -> None:
     """What the imports made stays to the end: the collector need not walk through it again while programs are traced."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """The URL of a bucket in a server of the S3 protocol on this machine, one for each worker. For tests that are marked
+    "processes": the extra `floors` has no such server."""
+    from sinkjax.config_files.places import place
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = [sys.executable, "-c", f"from moto.server import main; main(['-p', '{port}'])"]
+    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.MonkeyPatch.context() as patch:
+        settings = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}
+        for name, value in {**settings, "ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            patch.setenv(f"AWS_{name}", value)
+        end = time.monotonic() + 60
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        place("s3://results").fs.mkdir("results")
+        yield "s3://results"
+    server.kill()
+    server.wait()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -90,7 +90,7 @@ def take_over() -> None:
 
 
 def write_to_an_object_store() -> None:
-    from sinkjax.sweeps.places import place
+    from sinkjax.config_files.places import place
 
     place("s3://bucket/x.zarr")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sinkjax.config_files.files import shipped
+from sinkjax.config_files.files import shipped, user_place
+from sinkjax.config_files.places import Place, url_protocol
 from sinkjax.errors import SinkjaxError
 from sinkjax.resources import configs
 from sinkjax.studies.registry import Chosen, choose, config_type, trains
@@ -113,6 +114,15 @@ def asked_axes(options: PlannedOptions) -> dict[str, int] | None:
     from sinkjax.sweeps.hardware import axes_of
 
     return axes_of(options.mesh, options.devices) if isinstance(options, DeviceOptions) else None
+
+
+def asked_place(path: Path) -> Place:
+    """The path or URL that an option names; tyro has made a path with one slash of a URL. Errors: as for `user_place`."""
+    protocol = url_protocol(path)
+    if protocol is None:
+        return user_place(path)
+    slashes = ":///" if protocol in ("file", "local") else "://"
+    return user_place(str(path).replace(":/", slashes, 1))
 
 
 def default_folder(name: str) -> Path:

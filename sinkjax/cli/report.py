@@ -8,8 +8,9 @@ from pathlib import Path
 
 import tyro
 
+from sinkjax.cli.common import asked_place
 from sinkjax.cli.options import read
-from sinkjax.config_files.files import user_path
+from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.studies.registry import SERIES, choose
 
@@ -19,7 +20,7 @@ class ReportOptions:
     """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
     results: tyro.conf.Positional[Path]
-    """the folder of a run, or a store in it"""
+    """the folder of a run or its URL, or a store in it"""
     other: tyro.conf.Positional[Path | None] = None
     """a second store, to be compared with the first"""
 
@@ -27,15 +28,15 @@ class ReportOptions:
 def report(arguments: Sequence[str]) -> None:
     """rebuild the figures and the page of a run from its stores, or compare two stores"""
     options = read(ReportOptions, arguments, "report")
-    for path in filter(None, (options.results, options.other)):
-        if not user_path(path).exists():
-            raise SinkjaxError(f"there is no folder or store {path}")
-    if options.other is not None:
-        _compare(options.results, options.other)
-        return
-    chosen = choose(str(options.results))
+    results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
+    with reached(results):
+        _compare(results, *others) if others else _rebuild(results)
+
+
+def _rebuild(results: Place) -> None:
+    chosen = choose(str(results))
     if chosen.folder is None:
-        raise SinkjaxError(f"{options.results} is a config, not the results of a run")
+        raise SinkjaxError(f"{results} is a config, not the results of a run")
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
@@ -48,7 +49,16 @@ def report(arguments: Sequence[str]) -> None:
     print(printable(str(chosen.folder / PAGE)))
 
 
-def _compare(first: Path, second: Path) -> None:
+def _there(path: Path) -> Place:
+    """What a user names, which must be there."""
+    found = asked_place(path)
+    with reached(found):
+        if not found.exists():
+            raise SinkjaxError(f"there is no folder or store {found}")
+    return found
+
+
+def _compare(first: Place, second: Place) -> None:
     from sinkjax.report.terminal import show_section
     from sinkjax.studies import compare
     from sinkjax.studies.folder import PAGE

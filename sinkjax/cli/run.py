@@ -16,6 +16,7 @@ from sinkjax.cli.common import (
     Options,
     PlannedOptions,
     asked_axes,
+    asked_place,
     default_folder,
     memory_bytes,
     over,
@@ -23,6 +24,7 @@ from sinkjax.cli.common import (
     studies,
 )
 from sinkjax.cli.options import read
+from sinkjax.config_files.places import reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.progress import say
 from sinkjax.studies.registry import SERIES, Chosen, as_series, choose, trains
@@ -36,7 +38,8 @@ class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
 
     config: C
     out: Path | None = None
-    """folder for the results; by default results/ and the name of the config, or where the former run lies"""
+    """folder for the results, or a URL like s3://bucket/mask; by default results/ and the name of the config, or where the former
+    run lies"""
     trim: bool = False
     """of a series: remove each model from the hub's cache when the study has ended on it, unless it was there before"""
     strict: bool = False
@@ -71,13 +74,14 @@ def sweeps() -> dict[str, str]:
 
 def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
-    out = options.out or chosen.folder or default_folder(name)
+    asked = asked_place(options.out) if options.out else None
+    out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
         use_all_cores()
     chosen = dataclasses.replace(chosen, config=options.config)
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)
-        out = options.out or default_folder(name).with_name(f"{default_folder(name).name}-series")
+        out = asked or default_folder(name).with_name(f"{default_folder(name).name}-series")
     if options.trim and chosen.experiment != SERIES:
         raise SinkjaxError("--trim is for a series: with --models, --revisions or --checkpoints")
     start_jax(options.platform, options.config.dtype, options.join)
@@ -85,16 +89,22 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     from sinkjax.report.terminal import show_section, show_suite
     from sinkjax.studies import run, series, suite
     from sinkjax.studies.folder import PAGE
-    from sinkjax.sweeps.hardware import make_mesh
+    from sinkjax.sweeps.hardware import is_joined, make_mesh
 
     axes = asked_axes(options)
-    machine = run.Machine(memory_bytes(options.memory), make_mesh(axes) if axes else None, options.strict, options.trim)
+    mesh = make_mesh(axes) if axes else None
+    if is_joined(mesh) and chosen.experiment != "sweep":
+        raise SinkjaxError(
+            "--mesh takes the devices of joined processes for sinkjax sweep alone; studies calculate on those of one"
+        )
+    machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim)
     tell = say if processes.first() else lambda line: None
-    if chosen.suite:
-        several = series if chosen.experiment == SERIES else suite
-        show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, tell))
-    else:
-        show = partial(show_section, run.carry_out(chosen, out, machine, tell))
+    with reached(out):
+        if chosen.suite:
+            several = series if chosen.experiment == SERIES else suite
+            show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, tell))
+        else:
+            show = partial(show_section, run.carry_out(chosen, out, machine, tell))
     if processes.first():
         show()
         print(printable(str(out / PAGE)))

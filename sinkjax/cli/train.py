@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
-from sinkjax.cli.common import JoinOptions, Options, default_folder, split_config
+from sinkjax.cli.common import JoinOptions, Options, asked_place, default_folder, split_config
 from sinkjax.cli.options import read
 from sinkjax.config_files.files import shipped
 from sinkjax.errors import printable
@@ -25,7 +25,8 @@ class TrainOptions(JoinOptions, Options, Generic[C]):
 
     config: C
     out: Path | None = None
-    """folder for the results; by default results/ and the name of the config, or where the former training lies"""
+    """folder for the results, or a URL like s3://bucket/softmax; by default results/ and the name of the config, or where the
+    former training lies"""
     tensorboard: bool = False
     """write TensorBoard event files too"""
 
@@ -35,7 +36,7 @@ def train(arguments: Sequence[str]) -> None:
     name, rest = split_config(arguments, train, trainings)
     chosen = registry.choose(name)
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
-    out = options.out or chosen.folder or default_folder(name)
+    out = asked_place(options.out) if options.out else chosen.folder or default_folder(name)
     use_all_cores()
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax import processes, tasks

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.config_files import documents
+from sinkjax.config_files.places import Place, is_remote, listed, place, reached, url_protocol
 from sinkjax.errors import LONGEST, SinkjaxError, unknown
 from sinkjax.resources import config_path, configs
 
@@ -28,10 +29,14 @@ def disk_refuses(error: BaseException) -> bool:
     return isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS)
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file under another name first, then rename it. Errors: no permission, no room."""
-    scratch = path.with_name(f".{path.name}.new")
+def write(path: Place, content: str | bytes) -> None:
+    """Write a file under another name first, then rename it; an object as it is. Errors: no permission, no room."""
     raw = content.encode() if isinstance(content, str) else content
+    if is_remote(path):
+        with reached(path):
+            path.write_bytes(raw)
+        return
+    scratch = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.write_bytes(raw)
@@ -135,8 +140,15 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def user_place(name: Any) -> Place:
+    """Where a user wants results, or has them: a path or a URL. Errors: as for `user_path`; a URL that cannot be used."""
+    return place(name) if url_protocol(name) else user_path(name)
+
+
 def user_path(name: Any) -> Path:
-    """The path that a user names, `~` expanded. Errors: no such user, or what no path is."""
+    """The path that a user names, `~` expanded. Errors: no such user; a URL, or what no path is."""
+    if url_protocol(name):
+        raise SinkjaxError(f"{str(name)[:LONGEST]} is a URL, and this is read from a folder of this machine: copy it there first")
     if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
         raise SinkjaxError(f"a path is a text, not empty and without NUL, not {name!r}")
     try:
@@ -149,43 +161,44 @@ def user_path(name: Any) -> Path:
         raise SinkjaxError(f"{name} names the home of a user who is not known here") from None
 
 
-def refuse_url(path: Path) -> None:
-    """Raise if results would go to an object store, whose URL a `Path` takes for a folder with a colon in its name."""
-    scheme, found, _ = str(path).partition(":/")
-    if found and len(scheme) > 1 and "/" not in scheme:
-        raise SinkjaxError(f"results are written to a file system, not to {scheme}://; copy them there when the run has ended")
-
-
-def read_text(path: Path) -> str:
+def read_text(path: Place) -> str:
     """A file's text. Errors: not readable, not UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        with reached(path):
+            text: str = path.read_text(encoding="utf-8")
+        return text
     except UnicodeDecodeError:
         raise SinkjaxError(f"{path} is not UTF-8 text") from None
     except OSError as error:
-        raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
+        raise SinkjaxError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def claim_folder(folder: Path, document: str, differences: Callable[[str], list[str]], what: str) -> None:
+def claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
     """Write the document of a config into a folder that is new or empty, or find there what belongs to it; taken up again.
 
     differences: from the document that is there, to what was otherwise. what: the kind of thing whose folder it is, for messages.
-    Errors: a URL; a file in its place; other content, or that of another config (each field that differs); no permission.
+    Errors: a file in its place; other content, or that of another config (each field that differs); no permission.
     """
-    refuse_url(folder)
+    with reached(folder):
+        _claim_folder(folder, document, differences, what)
+
+
+def _claim_folder(folder: Place, document: str, differences: Callable[[str], list[str]], what: str) -> None:
     identity = folder / CONFIG_FILE
     try:
         if folder.exists() and not folder.is_dir():
             raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
         if not identity.is_file():
-            if folder.is_dir() and any(folder.iterdir()):
+            if folder.is_dir() and listed(folder):
                 raise SinkjaxError(f"{folder} exists with other content; choose another --out")
             write(identity, document)
             return
     except OSError as error:
+        if is_remote(folder):
+            raise
         raise SinkjaxError(f"cannot use {folder} for results: {error.strerror}") from None
     found = differences(read_text(identity))
-    if found and [entry.name for entry in folder.iterdir()] == [CONFIG_FILE]:  # of a run that failed before it had a result
+    if found and listed(folder) == [CONFIG_FILE]:  # of a run that failed before it had a result
         write(identity, document)
     elif found:
         raise SinkjaxError(f"{folder} holds another {what} ({'; '.join(found)}); choose another --out or delete it")
@@ -196,7 +209,7 @@ def shipped(kind: str = "experiment") -> list[str]:
     return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
 
 
-def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Path | None]:
+def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Place | None]:
     """The document that a user names, what to call it, and its folder if it is that of a former run.
 
     kind: of the shipped configs that an unknown name may have meant. what: what to call an unknown one. Errors: nothing of that
@@ -204,10 +217,11 @@ def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[
     """
     if name in configs():
         return config_path(name).read_text(encoding="utf-8"), name, None
-    path = user_path(name)
-    file = path / CONFIG_FILE if path.is_dir() else path
-    if path.is_dir() and not file.is_file():
-        raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
-    if not file.is_file():
-        raise unknown(what, name, shipped(kind), "; or a YAML file, or the folder of a former run")
+    path = user_place(name)
+    with reached(path):
+        file = path / CONFIG_FILE if path.is_dir() else path
+        if path.is_dir() and not file.is_file():
+            raise SinkjaxError(f"{path} is not the folder of a run: it holds no {CONFIG_FILE}")
+        if not file.is_file():
+            raise unknown(what, name, shipped(kind), "; or a YAML file, or the folder of a former run")
     return read_text(file), str(file), file.parent if file.name == CONFIG_FILE else None

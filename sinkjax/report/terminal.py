@@ -68,7 +68,7 @@ def show_training(trained: Trained) -> None:
         lines.append((variant, f"{rate:g}", len(runs), len(steps), *taken, diverged))
     columns = ("variant", "rate", "runs", "converged", "median step", "range", "diverged seeds")
     cost = "" if trained.milliseconds is None else f"{trained.milliseconds:.3g} ms of wall time for one step of one run"
-    show(f"Training {trained.folder}", columns, lines, cost)
+    show(f"Training {trained.name}", columns, lines, cost)
 
 
 def _show_claims(section: Section) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.model import Model
+from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
@@ -16,12 +16,13 @@ from sinkjax.sweeps.claims import making
 from sinkjax.sweeps.hardware import facts
 from sinkjax.sweeps.identity import HARDWARE, IDENTITY, check_metadata, described, refuse_other
 from sinkjax.sweeps.job import description, digest
+from sinkjax.sweeps.store import exists
 
 if TYPE_CHECKING:
     import xarray
 
 
-def calculate(calculation: Calculation, model: Model, batch: Batch, path: Path) -> None:
+def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place) -> None:
     """Compute and write the store `path`, unless it is there. Errors: the store of other numbers; no permission, no room."""
     identity = description(model, "highest") | {
         "calculation": calculation.name,
@@ -40,12 +41,12 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Path) 
     write_whole(found, path, identity, dict(batch.study))
 
 
-def holds(path: Path, identity: Mapping[str, Any]) -> bool:
+def holds(path: Place, identity: Mapping[str, Any]) -> bool:
     """Whether the store `path` is there and whole; one with files missing or changed is to be written again, which is said.
 
     Errors: the store of other numbers; damaged metadata.
     """
-    if not path.exists():
+    if not exists(path):
         return False
     refuse_other(path, identity)
     if damage := described(check_metadata(path)):
@@ -53,7 +54,7 @@ def holds(path: Path, identity: Mapping[str, Any]) -> bool:
     return not damage
 
 
-def write_whole(dataset: xarray.Dataset, path: Path, identity: Mapping[str, Any], study: Mapping[str, Any]) -> None:
+def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, Any], study: Mapping[str, Any]) -> None:
     """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made.
 
     A sound store that another process was faster to write stays. Errors: it holds other numbers; no permission or no room.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from sinkjax.analysis.estimates import sentence
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.files import write
+from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing, Section
@@ -28,7 +28,7 @@ A, B, DIFFERENCE = "A", "B", "B - A"
 Values = dict[tuple[str, str, str], Interval]  # (edit, measure, A or B or their difference) -> mean over prompts
 
 
-def carry_out(first: Path, second: Path) -> tuple[Section, Path]:
+def carry_out(first: Place, second: Place) -> tuple[Section, Place]:
     """Compare two stores; returns what was found, and the folder beside the first store that holds page, summary and figures."""
     extras.require("the page of a comparison", "report")
     from sinkjax.analysis.summary import summary_csv

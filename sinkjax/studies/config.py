@@ -72,13 +72,11 @@ class Controlled(StudyConfig):
     controls: int = 20
     """random controls for each budget"""
     control_prompts: int = 8
-    """prompts on which the controls are measured, the first of all"""
+    """prompts on which the controls are measured: the first ones, or all if there are fewer"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, controls=1, control_prompts=1)
-        if self.control_prompts > self.prompts:
-            raise SinkjaxError(f"control_prompts must be at most prompts ({self.prompts}), not {self.control_prompts}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.presets import named
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder
+from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import Chosen, read
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
 
 
-def claim(folder: Path, chosen: Chosen) -> None:
+def claim(folder: Place, chosen: Chosen) -> None:
     """Make `folder` the place of a run; one that an interrupted run of the same config left is taken up again.
 
     Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
@@ -30,28 +30,26 @@ def claim(folder: Path, chosen: Chosen) -> None:
     claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
 
 
-def store_path(folder: Path, job: str) -> Path:
+def store_path(folder: Place, job: str) -> Place:
     """Where the store of a job lies."""
     return folder / f"{job}.zarr"
 
 
-def open_store(path: Path, finished: bool = True) -> xarray.Dataset:
+def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
     """The store of a sweep or a calculation.
 
     Errors: none there, not a store, or damaged metadata; files missing or changed; if it must be
     finished, one whose sweep was interrupted.
     """
-    import xarray
-
     from sinkjax.sweeps.identity import HARDWARE, IDENTITY, check_metadata, described, hardware
-    from sinkjax.sweeps.store import DONE, Store
+    from sinkjax.sweeps.store import DONE, Store, opened
 
     if not path.exists():
         raise SinkjaxError(f"there is no store {path}; run the study first")
     if lost := described(check_metadata(path)):
         raise _damaged(path, lost)
     try:
-        dataset = xarray.open_zarr(path, chunks=None, consolidated=True)
+        dataset = opened(path)
         whole = "calculation" in dataset.attrs[IDENTITY]  # written whole or not at all
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise SinkjaxError(f"{path} is not the store of a sweep ({' '.join(str(error).split())[:120]})") from None
@@ -107,7 +105,7 @@ def _split(study: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (study.get("split"), read)))
 
 
-def _damaged(path: Path, what: str) -> SinkjaxError:
+def _damaged(path: Place, what: str) -> SinkjaxError:
     return SinkjaxError(f"the store {path} is damaged ({what}); the command that began it computes that again")
 
 

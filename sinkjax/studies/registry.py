@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import document, user_path
+from sinkjax.config_files.files import document, user_place
+from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.studies.study import Study
 
@@ -41,8 +42,8 @@ class Chosen:
 
     experiment: str
     config: Any
-    folder: Path | None = None
-    store: Path | None = None
+    folder: Place | None = None
+    store: Place | None = None
 
     @property
     def suite(self) -> bool:
@@ -134,9 +135,10 @@ def choose(name: str) -> Chosen:
 
     Results are an output folder, its config.yaml, or a store. Errors: nothing of that name; a document that is not a config.
     """
-    path = user_path(name)
-    if path.suffix == STORE_SUFFIX and path.is_dir():
-        return _of_store(path)
+    path = user_place(name)
+    with reached(path):
+        if path.suffix == STORE_SUFFIX and path.is_dir():
+            return _of_store(path)
     if path.suffix == STUDY_FILE:
         return _of_file(path)
     text, what, folder = document(name)
@@ -165,10 +167,10 @@ def _of_file(path: Path) -> Chosen:
     return Chosen(name, find(name).config())
 
 
-def _of_store(path: Path) -> Chosen:
+def _of_store(path: Place) -> Chosen:
     """The run that a store belongs to, by its attributes; a store made from Python is a sweep with the summary's defaults."""
     try:
-        attributes = json.loads((path / ".zattrs").read_text(encoding="utf-8"))
+        attributes = json.loads(read_bytes(path / ".zattrs"))
         study = attributes.get("study")
         text = "" if study is None else json.dumps({"experiment": study["experiment"], **study["config"]})
     except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
@@ -178,7 +180,7 @@ def _of_store(path: Path) -> Chosen:
     return read(f"{text}\n", str(path), path.parent)
 
 
-def read(text: str, what: str, folder: Path | None = None) -> Chosen:
+def read(text: str, what: str, folder: Place | None = None) -> Chosen:
     """A YAML document as a study's config.
 
     folder: of the run that wrote it, if one did: then every field must be in it. Errors: no `experiment`, an unknown one, or

@@ -18,6 +18,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
+from sinkjax.config_files.places import Place, place, reached
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
@@ -43,7 +44,7 @@ def run(study: str, out: str | Path, **fields: Any) -> Section:
 
     Args:
         study: Its name.
-        out: The folder for stores, summary, figures and page; the same call resumes an unfinished run in it.
+        out: The folder for stores, summary, figures and page, or its URL; the same call resumes an unfinished run in it.
         fields: Those of its config that differ from the shipped one.
 
     Returns:
@@ -58,7 +59,9 @@ def run(study: str, out: str | Path, **fields: Any) -> Section:
         raise SinkjaxError(f"{study} is a suite of studies; run one of them, or all with: sinkjax run {study}")
     values = {**documents.fields(shipped.config), **fields}
     config: Any = documents.build(config_type(shipped.experiment), values, study)
-    return carry_out(Chosen(shipped.experiment, config), Path(out))
+    where = place(out)
+    with reached(where):
+        return carry_out(Chosen(shipped.experiment, config), where)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ HERE = Machine()
 
 def carry_out(
     chosen: Chosen,
-    out: Path,
+    out: Place,
     machine: Machine = HERE,
     log: Callable[[str], None] = lambda line: None,
     load: Callable[..., Model] | None = None,
@@ -114,7 +117,7 @@ def require_extras(trains: bool) -> None:
         extras.require("training", "train")
 
 
-def _sweep(chosen: Chosen, out: Path, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
+def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
     """Carry out the specs of a study on one model."""
     config: Any = chosen.config
     log(f"loading {config.model}")
@@ -182,7 +185,7 @@ def check_inputs(config: Any, architecture: Config) -> None:
         raise SinkjaxError(f"bos {config.bos} is no token of {config.model}, whose vocabulary has {architecture.vocab_size}")
 
 
-def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Path, machine: Machine = HERE) -> None:
+def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Place, machine: Machine = HERE) -> None:
     """Carry out one spec into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
     if isinstance(spec, Calculation):
         calculate(spec, model, batch, store)
@@ -204,7 +207,7 @@ def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store:
     )
 
 
-def build(chosen: Chosen, folder: Path) -> Section:
+def build(chosen: Chosen, folder: Place) -> Section:
     """Rebuild the summary, figures and page of a run from its stores; the model is not needed."""
     from sinkjax.report.page import page
 
@@ -221,7 +224,7 @@ def build(chosen: Chosen, folder: Path) -> Section:
     return section
 
 
-def section_of(chosen: Chosen, folder: Path) -> Section:
+def section_of(chosen: Chosen, folder: Place) -> Section:
     """What a run found, from its stores; nothing is written. Errors: a store that must be there and is not."""
     study = find(chosen.experiment)
     if study.trainings is not None:
@@ -243,7 +246,7 @@ def _config_of(data: xarray.Dataset) -> Any:
     return Sweep(probe=tuple(name for name in MEASURES if name in data), edits=edits, prompts=data.sizes["prompt"])
 
 
-def _stores(study: Study, chosen: Chosen, folder: Path) -> dict[str, xarray.Dataset]:
+def _stores(study: Study, chosen: Chosen, folder: Place) -> dict[str, xarray.Dataset]:
     """The stores of a run by name, in the order of the study. Errors: one that must be there and is not, or is not finished."""
     there = sorted(folder.glob(f"*{STORE_SUFFIX}"))
     if not there:

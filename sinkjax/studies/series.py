@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, to_fetch, trim
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import disk_refuses, read_text, write
+from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
@@ -51,13 +51,13 @@ def study_on(config: Series, member: Member) -> Chosen:
     return Chosen(shipped.experiment, built)
 
 
-def place(member: Member, out: Path) -> Path:
+def place(member: Member, out: Place) -> Place:
     """The folder of a checkpoint in that of its series."""
     return out / member.label.replace("/", "-").strip(".")
 
 
 def carry_out(
-    chosen: Chosen, out: Path, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
+    chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
 ) -> Report:
     """Run the study on every checkpoint, and write one page and one table of them all. What is finished is not run again.
 
@@ -110,7 +110,7 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
             yield name, str(error)
 
 
-def build(chosen: Chosen, out: Path) -> Report:
+def build(chosen: Chosen, out: Place) -> Report:
     """Rebuild the page and the table of what is finished, from its stores; the models are not needed."""
     config, path = chosen.config, out / REFUSED
     skipped = dict(documents.parse(read_text(path), str(path))) if path.is_file() else {}
@@ -124,7 +124,7 @@ def build(chosen: Chosen, out: Path) -> Report:
     return _write(config, out, sections, skipped)
 
 
-def _write(config: Series, out: Path, sections: Mapping[str, Section], skipped: Mapping[str, str]) -> Report:
+def _write(config: Series, out: Place, sections: Mapping[str, Section], skipped: Mapping[str, str]) -> Report:
     from sinkjax.report.page import page
 
     named = [dataclasses.replace(section, study=f"{config.study} on {label}") for label, section in sections.items()]

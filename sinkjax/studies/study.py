@@ -143,7 +143,7 @@ def all_prompts(config: Any) -> int:
 
 def control_prompts(config: Any) -> int:
     """The first prompts, on which controls are measured."""
-    return int(config.control_prompts)
+    return min(config.control_prompts, config.prompts)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import sinkjax
@@ -12,6 +11,7 @@ from sinkjax import processes
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import disk_refuses, read_text, write
+from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
@@ -36,27 +36,24 @@ def names(config: All | AllTrained) -> list[str]:
 def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     """One study of a suite: its shipped config, on the suite's model, with the fields that the suite states.
 
-    layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them, and controls
-    are measured on as many prompts as there are at most.
+    layers: of the model; those that the shipped config draws (`map_layers`) are drawn as far as the model has them.
     Errors: a field that does not fit the study.
     """
     stated = {key: value for key, value in documents.fields(config).items() if key != "family" and value is not None}
     values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
-    if "control_prompts" in values:
-        values["control_prompts"] = min(values["control_prompts"], values["prompts"])
     built: Any = documents.build(config_type(name), values, name)
     return Chosen(name, built)
 
 
-def place(config: All | AllTrained, name: str, out: Path) -> Path:
+def place(config: All | AllTrained, name: str, out: Place) -> Place:
     """The folder of a study in that of its suite."""
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
 def carry_out(
-    chosen: Chosen, out: Path, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
+    chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
 ) -> Report:
     """Run every study of a suite, each into a folder of its own below `out`, and write one page of them all.
 
@@ -83,13 +80,13 @@ def carry_out(
     return _write(config, out, sections, refused)
 
 
-def build(chosen: Chosen, out: Path) -> Report:
+def build(chosen: Chosen, out: Place) -> Report:
     """Rebuild the pages of a suite, and of each study in it that is finished, from their stores."""
     report = gather(chosen, out, run.build)
     return _write(chosen.config, out, report.sections, report.skipped)
 
 
-def gather(chosen: Chosen, out: Path, section: Callable[[Chosen, Path], Section] = run.section_of) -> Report:
+def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Section] = run.section_of) -> Report:
     """What the finished studies of a suite found, and why the others have no section. section: gives one from its folder."""
     config = chosen.config
     refused = documents.parse(read_text(out / REFUSED), str(out / REFUSED)) if (out / REFUSED).is_file() else {}
@@ -135,7 +132,7 @@ def _layers(config: All | AllTrained, weights: bool) -> int:
     return architecture.layers
 
 
-def _write(config: All | AllTrained, out: Path, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
+def _write(config: All | AllTrained, out: Place, sections: Sequence[Section], skipped: Mapping[str, str]) -> Report:
     from sinkjax.report.page import page
 
     report = Report(title(config), tuple(sections), skipped)

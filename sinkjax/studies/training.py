@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sinkjax import __version__, processes
 from sinkjax.config_files import documents
+from sinkjax.config_files.places import Place
 from sinkjax.progress import duration
 from sinkjax.studies import folder as results
 from sinkjax.studies.calculation import holds, write_whole
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def train_all(
-    specs: Sequence[TrainingSpec], chosen: Chosen, out: Path, log: Callable[[str], None], show: Callable[[], object]
+    specs: Sequence[TrainingSpec], chosen: Chosen, out: Place, log: Callable[[str], None], show: Callable[[], object]
 ) -> None:
     """Train every model that is wanted, in turn.
 
@@ -46,7 +46,7 @@ def train_all(
             processes.by_first(show)
 
 
-def seconds_left(specs: Sequence[TrainingSpec], out: Path) -> float | None:
+def seconds_left(specs: Sequence[TrainingSpec], out: Place) -> float | None:
     """What the steps that are left will take, at the mean cost of those of finished trainings; None before the first of these."""
     costs, steps = [], 0
     for spec in specs:
@@ -61,7 +61,7 @@ def seconds_left(specs: Sequence[TrainingSpec], out: Path) -> float | None:
     return steps * float(np.mean(known)) / 1000 if known else None
 
 
-def stores_of(specs: Sequence[TrainingSpec], folder: Path) -> Mapping[str, xarray.Dataset]:
+def stores_of(specs: Sequence[TrainingSpec], folder: Place) -> Mapping[str, xarray.Dataset]:
     """The stores of trainings by name; of an unfinished one, what is known so far.
 
     Errors: a missing store of a training that cannot be shown unfinished.
@@ -76,7 +76,7 @@ def stores_of(specs: Sequence[TrainingSpec], folder: Path) -> Mapping[str, xarra
     return found
 
 
-def train_one(spec: TrainingSpec, chosen: Chosen, out: Path, log: Callable[[str], None]) -> None:
+def train_one(spec: TrainingSpec, chosen: Chosen, out: Place, log: Callable[[str], None]) -> None:
     """Train a spec into the folder of its name in `out`, or what is left of it, and store what is measured, unless it is there.
 
     Errors: a training or a store of other numbers; no permission, no room.

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from sinkjax.config_files.places import Place, delete, is_remote, read_bytes, remove
 from sinkjax.errors import SinkjaxError
-from sinkjax.sweeps.places import Place, is_remote, remove
 
 SCRATCH_BYTES = 8
 SCRATCH = "." + 2 * SCRATCH_BYTES * "[0-9a-f]"  # files that `put` has begun
@@ -80,7 +80,7 @@ class Chunks:
 
     def read(self, index: Iterable[int]) -> np.ndarray:
         """The values of a chunk. Errors: FileNotFoundError for none; ValueError for one that does not decode."""
-        return self._decode(self.file(index).read_bytes())
+        return self._decode(read_bytes(self.file(index)))
 
     def clear(self) -> None:
         """Remove what killed processes left unfinished, once nobody writes any more."""
@@ -95,7 +95,7 @@ class Chunks:
         zarr did not write those that hold nothing but the fill value.
         """
         try:
-            content = self.file(index).read_bytes()
+            content = read_bytes(self.file(index))
             if expected is None:
                 self._decode(content)
         except FileNotFoundError:
@@ -131,7 +131,7 @@ class CallFiles:
 
     def read(self, name: str, edits: int, prompts: int) -> dict[str, np.ndarray]:
         """What a call of so many edits and prompts gave. Errors: FileNotFoundError; ValueError for what was not written so."""
-        content = memoryview((self.folder / name).read_bytes())
+        content = memoryview(read_bytes(self.folder / name))
         shapes = {key: (edits, prompts, *array.shape[2:]) for key, array in self.variables.items()}
         sizes = [math.prod(shape) * self.variables[key].dtype.itemsize for key, shape in shapes.items()]
         if len(content) != sum(sizes) + 4 or content[-4:] != self._checksum(name, content[:-4]):
@@ -144,7 +144,7 @@ class CallFiles:
 
     def drop(self, name: str) -> None:
         """Remove what a call gave."""
-        (self.folder / name).unlink(missing_ok=True)
+        delete(self.folder / name)
 
     def clear(self) -> None:
         """Remove the folder and what killed processes left in it."""
@@ -213,7 +213,7 @@ def faults(folder: Place) -> dict[str, str]:
     Errors: OSError.
     """
     try:
-        sums = json.loads((folder / MANIFEST).read_bytes())
+        sums = json.loads(read_bytes(folder / MANIFEST))
         expected = {str(name): int(value) for name, value in sums.items()}
     except (FileNotFoundError, NotADirectoryError):  # none was made when chunks had no checksums
         return {MANIFEST: MISSING} if _has_checksums(folder) else {}
@@ -222,7 +222,7 @@ def faults(folder: Place) -> dict[str, str]:
     found = {}
     for name, value in expected.items():
         try:
-            fault = "" if checksum((folder / name).read_bytes()) == value else CHANGED
+            fault = "" if checksum(read_bytes(folder / name)) == value else CHANGED
         except (FileNotFoundError, NotADirectoryError):
             fault = MISSING
         if fault:
@@ -232,7 +232,7 @@ def faults(folder: Place) -> dict[str, str]:
 
 def _has_checksums(folder: Place) -> bool:
     try:
-        return b'"crc32c"' in (folder / METADATA).read_bytes()
+        return b'"crc32c"' in read_bytes(folder / METADATA)
     except (FileNotFoundError, NotADirectoryError):
         return False
 

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import filelock
 
 from sinkjax.config_files.files import take_lock
+from sinkjax.config_files.places import Place, create, delete, is_remote, listed, read_bytes, remove, upload
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps.chunks import faults
-from sinkjax.sweeps.places import Place, create, is_remote, remove, upload
 
 PATIENCE = 60.0  # seconds to wait for the process that makes a store; more than any takes
 EXPIRY = 60.0  # seconds after which a lease that was not renewed is free
@@ -36,7 +37,7 @@ def making(path: Place, replace: bool = False) -> Iterator[Path | None]:
     Errors: no permission or no room; another process that does not come to an end.
     """
     if is_remote(path):
-        with _making_remotely(path) as scratch:
+        with _making_remotely(path, replace) as scratch:
             yield scratch
         return
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
@@ -61,7 +62,7 @@ def making(path: Place, replace: bool = False) -> Iterator[Path | None]:
 
 
 @contextlib.contextmanager
-def _making_remotely(path: Place) -> Iterator[Path | None]:
+def _making_remotely(path: Place, replace: bool) -> Iterator[Path | None]:
     """The same in an object store, into which a folder of this machine is copied. What a killed process began is removed."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as name, Leases(path.with_name(f".{path.name}.lease")) as lease:
@@ -69,14 +70,15 @@ def _making_remotely(path: Place) -> Iterator[Path | None]:
             if time.monotonic() - begun > PATIENCE + EXPIRY:
                 raise SinkjaxError(f"{lease.owner('make')} has been making {path} for more than {PATIENCE:.0f} s; end it")
             time.sleep(lease.pause)
-        if path.exists() and not (path / BEING_MADE).exists():
+        if path.exists() and not (path / BEING_MADE).exists() and not (replace and faults(path)):
             yield None
             return
-        remove(path)
         yield (scratch := Path(name) / path.name)
         (path / BEING_MADE).write_bytes(b"")
+        for left in set(listed(path)) - {BEING_MADE}:
+            delete(path / left)
         upload(scratch, path)
-        (path / BEING_MADE).unlink()
+        delete(path / BEING_MADE)
 
 
 class Claims:
@@ -91,7 +93,7 @@ class Claims:
     def __init__(self, folder: Place):
         self.folder, self.locks = folder, dict[str, Callable[[], object]]()  # name -> what releases its lock
 
-    def __enter__(self) -> Claims:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -164,9 +166,14 @@ class Leases(Claims):
         if not create(self._lease(name), self._content()):
             if not self._expired(name):
                 return False
-            self._lease(name).unlink(missing_ok=True)
+            delete(self._lease(name))
             if not create(self._lease(name), self._content()):
                 return False
+        if not self.renewing and create(self._lease(name), self._content()):
+            delete(self._lease(name))
+            raise SinkjaxError(f"the library of {self.folder} writes over what is there, so processes cannot share it: update it")
+        if not self.keeps(name):  # two took over what had expired, and the other came last
+            return False
         self.seen.pop(name, None)
         with self.guard:
             self.held.add(name)
@@ -178,15 +185,15 @@ class Leases(Claims):
     def drop(self, name: str) -> None:
         with self.guard:  # so that no renewal comes afterwards
             self.held.discard(name)
-            if self._is_ours(name):
-                self._lease(name).unlink(missing_ok=True)
+            if self.keeps(name):
+                delete(self._lease(name))
 
     def clear(self) -> None:
         remove(self.folder)
 
     def owner(self, name: str) -> str:
         try:
-            return self._lease(name).read_bytes().decode().rpartition(",")[0].rpartition(",")[0]
+            return read_bytes(self._lease(name)).decode().rpartition(",")[0].rpartition(",")[0]
         except OSError:
             return "another process"
 
@@ -196,16 +203,17 @@ class Leases(Claims):
     def _content(self) -> bytes:
         return f"{self.who}, {secrets.token_hex(8)}".encode()
 
-    def _is_ours(self, name: str) -> bool:
+    def keeps(self, name: str) -> bool:
+        """Whether a lease is still that of this process, and no other has taken it over."""
         try:
-            return self._lease(name).read_bytes().startswith(self.who.encode())
+            return read_bytes(self._lease(name)).startswith(self.who.encode())
         except FileNotFoundError:
             return False
 
     def _expired(self, name: str) -> bool:
         """Whether the lease of another process has been the same for EXPIRY seconds. One that is gone in this moment is not."""
         try:
-            content = self._lease(name).read_bytes()
+            content = read_bytes(self._lease(name))
         except FileNotFoundError:
             return False
         now = time.monotonic()
@@ -219,7 +227,7 @@ class Leases(Claims):
         while not self.ended.wait(EXPIRY / 4):
             for name in list(self.held):
                 with self.guard, contextlib.suppress(Exception):  # whatever the library raises: there is a next time
-                    if name in self.held and self._is_ours(name):
+                    if name in self.held and self.keeps(name):
                         self._lease(name).write_bytes(self._content())
 
 

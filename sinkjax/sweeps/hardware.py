@@ -133,12 +133,19 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
 
 
 def make_mesh(axes: Mapping[str, int]) -> Mesh:
-    """The first devices of this process as a mesh. Errors: there are not so many."""
+    """The first devices of this process as a mesh, or all of joined processes. Errors: there are not so many."""
     wanted, found = math.prod(axes.values()), jax.local_device_count()
+    if wanted == jax.device_count():
+        return Mesh(np.array(jax.devices()).reshape(*axes.values()), tuple(axes))
     if wanted > found:
         hint = f"; JAX_NUM_CPU_DEVICES={wanted} makes so many of a CPU" if jax.default_backend() == "cpu" else ""
         raise SinkjaxError(f"{wanted} devices were asked for, and JAX has {found} here{hint}")
     return Mesh(np.array(jax.local_devices()[:wanted]).reshape(*axes.values()), tuple(axes))
+
+
+def is_joined(mesh: Mesh | None) -> bool:
+    """Whether a mesh has devices of other processes too."""
+    return mesh is not None and not set(mesh.devices.flat) <= set(jax.local_devices())
 
 
 def facts(mesh: Mesh | None = None) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sinkjax.config_files.places import Place, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps.chunks import faults, is_metadata
-from sinkjax.sweeps.places import Place
 
 IDENTITY, SCHEDULE = "sweep", "schedule"  # attributes: what two runs must share for one to resume the other, and their calls
 HARDWARE = "hardware"  # attribute: the machine that made a store; others that wrote to it have a file each in HARDWARE_FOLDER
@@ -20,7 +20,7 @@ def hardware(path: Place, attributes: Mapping[str, Any]) -> list[dict[str, Any]]
     """The machines that wrote to a store of these attributes: the one that made it, then others."""
     made = attributes.get(IDENTITY, {})  # in which earlier versions kept them
     first = attributes.get(HARDWARE) or [{"devices": made.get("devices")}]
-    return [*first, *(json.loads(file.read_bytes()) for file in sorted((path / HARDWARE_FOLDER).glob("*.json")))]
+    return [*first, *(json.loads(read_bytes(file)) for file in sorted((path / HARDWARE_FOLDER).glob("*.json")))]
 
 
 def devices_in_words(attributes: Mapping[str, Any]) -> str:
@@ -85,7 +85,7 @@ def as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _identity_of(path: Place) -> dict:
     check_metadata(path)
     try:
-        return json.loads((path / ".zattrs").read_text())[IDENTITY]
+        return json.loads(read_bytes(path / ".zattrs"))[IDENTITY]
     except (OSError, ValueError, KeyError, TypeError):
         raise SinkjaxError(f"{path} exists and is not the store of a sweep; choose another output") from None
 

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from sinkjax import processes
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError, refuse_control
 from sinkjax.model.batch import as_array
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.chunks import storable
-from sinkjax.sweeps.hardware import DATA, Hardware, facts, spread_axes
+from sinkjax.sweeps.hardware import DATA, Hardware, facts, is_joined, spread_axes
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline, each
@@ -64,26 +65,31 @@ class SweepJob:
     def mesh(self) -> Mesh | None:
         """Where the sweep runs: the mesh on which the model was placed, else all devices of this process; None for a single one.
 
-        Errors: a mesh with devices of other processes.
+        Errors: a mesh with some of the devices of joined processes, but not all.
         """
         placed = jax.tree.leaves(self.model.params)[0].sharding
         if isinstance(placed, NamedSharding):  # an explicit mesh would want a sharding for every intermediate
             mesh = Mesh(placed.mesh.devices, placed.mesh.axis_names)
         else:
             mesh = Mesh(np.array(jax.local_devices()), (DATA,))
-        if not set(mesh.devices.flat) <= set(jax.local_devices()):
+        if is_joined(mesh) and mesh.size < jax.device_count():
             raise SinkjaxError(
-                "the model lies on devices of several processes, and a sweep computes on those of one;"
-                " load it in each process, which then share the calls of one `out`"
+                f"the model lies on {mesh.size} of the {jax.device_count()} devices of joined processes; place it on all of them,"
+                " or in each process on its own, which then share the calls of one `out`"
             )
         return mesh if mesh.size > 1 else None
+
+    @property
+    def joined(self) -> bool:
+        """Whether the model lies on devices of several processes, which then all take part in each call."""
+        return is_joined(self.mesh)
 
     @functools.cached_property
     def params(self) -> Params:
         """The parameters on the mesh: as the model was placed on it, or a copy on each device."""
 
         mesh = self.mesh
-        if mesh is None:
+        if mesh is None or self.joined:
             return self.model.params
 
         def place(leaf: jax.Array) -> jax.Array:
@@ -94,8 +100,10 @@ class SweepJob:
 
     def place(self, tree: Any) -> Any:
         """Put arrays with a leading axis over devices on these."""
-        axes = spread_axes(self.mesh) or None
-        return tree if self.mesh is None else jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec(axes)))
+        if self.mesh is None:
+            return tree
+        where = NamedSharding(self.mesh, PartitionSpec(spread_axes(self.mesh) or None))
+        return processes.place(tree, where) if self.joined else jax.device_put(tree, where)
 
     def each(self, function: Callable, *inputs: Any) -> Any:
         """`shared.each` of these inputs, placed."""

@@ -16,12 +16,12 @@ from sinkjax.checkpoints.load import load, open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, in_folder, of_models, of_revisions, to_fetch, trim
 from sinkjax.config_files import documents
+from sinkjax.config_files.places import Place, place
 from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.progress import bar
 from sinkjax.sweeps.job import digest, fingerprints
-from sinkjax.sweeps.places import Place, place
 from sinkjax.sweeps.run import sweep
 
 if TYPE_CHECKING:

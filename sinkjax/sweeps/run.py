@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from sinkjax import interruption, processes
 from sinkjax.checkpoints.model import check_model
+from sinkjax.config_files.places import Place, place, reached
 from sinkjax.edits.edit import Edit, as_edits, resolve
 from sinkjax.edits.term import Edits
 from sinkjax.errors import SinkjaxError
@@ -24,7 +28,6 @@ from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
 from sinkjax.sweeps.claims import Claims
 from sinkjax.sweeps.job import CELLS, SweepJob, unchanged
-from sinkjax.sweeps.places import place, reached
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
@@ -56,7 +59,8 @@ def sweep(
     """Measure every edit on every prompt.
 
     Prompts, and where there are fewer of them than devices edits too, are spread over the axes but "model" of the mesh on which
-    the model was placed, else over all devices.
+    the model was placed, else over all devices. Where that mesh is of joined processes (`jax.distributed`), so that a model may
+    be wider than a host, all of them compute every call, and the first one writes.
 
     Args:
         model: The model.
@@ -101,23 +105,34 @@ def sweep(
         for terms in resolved:
             check_fused(model.config, terms, probe)
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
+    identity = job.identity(labels)
+    if job.joined and out is None:
+        raise SinkjaxError("a sweep of joined processes needs `out`, a folder or URL that all of them see")
+
+    def ready(path: Place) -> Store:
+        """The store at `path`, made or taken up again."""
+        if exists(path):
+            store = resume(path, identity)
+        else:
+            variables, fixed = job.layout(labels)
+            store = create(path, identity, job.facts(), job.schedule(memory), attributes or {}, variables, fixed)
+        if damage := store.damage():
+            say(f"{path}: {damage}; computing only that again")
+        if store.lost:
+            store.restore(job.layout(labels)[1])
+        if not store.done.all():
+            store.join(job.facts(), strict)
+        return store
+
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "sweep.zarr" if out is None else place(out)
         with reached(path):
-            if exists(path):
-                store = resume(path, job.identity(labels))
+            if job.joined:
+                fill_together(functools.partial(ready, path), job, progress)
+                dataset = Store(path).dataset()
             else:
-                schedule = job.schedule(memory)
-                variables, fixed = job.layout(labels)
-                store = create(path, job.identity(labels), job.facts(), schedule, attributes or {}, variables, fixed)
-            if damage := store.damage():
-                say(f"{path}: {damage}; computing only that again")
-            if store.lost:
-                store.restore(job.layout(labels)[1])
-            if not store.done.all():
-                store.join(job.facts(), strict)
-            fill(store, job, progress)
-            dataset = store.dataset()
+                fill(store := ready(path), job, progress)
+                dataset = store.dataset()
             _refuse_untouched(dataset, resolved)
             return (dataset.load() if out is None else dataset).assign_attrs(unchanged=unchanged(dataset))
 
@@ -176,6 +191,47 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
         store.clear()
 
 
+def fill_together(ready: Callable[[], Store], job: SweepJob, progress: bool) -> None:
+    """`fill` where the model lies on devices of several processes: all of them compute every call, and the first one writes.
+
+    ready: gives the store, in the first process. A signal to any of them ends all after the call under way.
+    """
+    stores: list[Store] = []
+
+    def begin() -> dict[str, Any]:
+        stores.append(store := ready())
+        left = [(block, store.schedule.chunks.index(chunk)) for block, chunk in store.left()]
+        return {"schedule": store.schedule.to_json(), "left": left, "all": store.done.size, "done": int(store.done.sum())}
+
+    told = processes.from_first(begin)
+    schedule, devices, L = Schedule.from_json(told["schedule"]), job.hardware().devices, job.model.config.layers
+    rounds = deal([(block, schedule.chunks[number]) for block, number in told["left"]], devices, L)
+    begun, written = time.monotonic(), 0
+    with contextlib.ExitStack() as stack:
+        claims = stack.enter_context(stores[0].claims()) if stores else None
+        advance = stack.enter_context(bar("sweep", progress and processes.first(), told["all"], told["done"], heed=False))
+
+        def keep(block: int, chunk: Chunk, record: Record) -> None:
+            assert claims is not None
+            _write(stores[0], job, block, chunk, record)
+            stores[0].pack(claims)
+
+        def end() -> None:
+            assert claims is not None
+            stores[0].pack(claims)  # what a killed process had computed and not packed
+            claims.clear()
+            stores[0].clear()
+
+        for block, chunk, record in compute(job, schedule, rounds):
+            processes.by_first(functools.partial(keep, block, chunk, record))
+            written += len(chunk.edits)
+            advance(len(chunk.edits), f"{written / (time.monotonic() - begun):.2f} edits/s")
+            if asked := processes.largest(interruption.received() or 0)[0]:
+                interruption.receive(asked)
+                interruption.check()
+        processes.by_first(end)
+
+
 def name_of(block: int, chunk: Chunk) -> str:
     """What a call is called when processes claim calls: chunks of edits share none, so the first one tells them apart."""
     return f"{block}.{chunk.edits[0]}"
@@ -214,7 +270,7 @@ def compute(job: SweepJob, schedule: Schedule, todo: Iterable[Round]) -> Iterato
             under_way.append(begun)
         if under_way and (begun is None or len(under_way) > ahead):
             done, record = under_way.popleft()
-            record = jax.device_get(record)
+            record = processes.whole(record) if job.joined else jax.device_get(record)
             for device, block, chunk in done.calls():
                 own = device if chunk.start < job.model.config.layers else slice(device, device + 1)  # a base's serves all edits
                 yield block, chunk, jax.tree.map(lambda array, own=own: array[own], record)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sinkjax.config_files.places import Place, is_remote, read_bytes
 from sinkjax.errors import SinkjaxError
 from sinkjax.progress import say
 from sinkjax.sweeps.chunks import CHANGED, METADATA, MISSING, CallFiles, Chunks, checksum, codecs, put, refuse_large, seal
@@ -37,7 +38,6 @@ from sinkjax.sweeps.identity import (
     of_earlier,
     refuse_other,
 )
-from sinkjax.sweeps.places import Place, is_remote
 from sinkjax.sweeps.schedule import Chunk, Schedule
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Store:
     def __init__(self, path: Place):
         self.path, self.lost = path, check_metadata(path)
         try:
-            files = json.loads((path / METADATA).read_bytes())["metadata"]
+            files = json.loads(read_bytes(path / METADATA))["metadata"]
             self.attributes: dict[str, Any] = files[".zattrs"]
             names = sorted(name.removesuffix("/.zarray") for name in files if name.endswith("/.zarray"))
             self.arrays = {name: Chunks.of(path / name, files[f"{name}/.zarray"]) for name in names}
@@ -156,12 +156,7 @@ class Store:
 
     def dataset(self) -> xarray.Dataset:
         """The store as a dataset; values are read when they are used."""
-        import xarray
-
-        where, options = self.path, None
-        if is_remote(self.path):
-            where, options = str(self.path), dict(self.path.storage_options)
-        data = xarray.open_zarr(where, chunks=None, consolidated=True, storage_options=options).drop_vars(DONE)
+        data = opened(self.path).drop_vars(DONE)
         return data.assign_attrs({HARDWARE: hardware(self.path, self.attributes)})
 
     def join(self, facts: Mapping[str, Any], strict: bool) -> None:
@@ -276,7 +271,17 @@ def exists(path: Place) -> bool:
     try:
         return path.exists() and not (is_remote(path) and (path / BEING_MADE).exists())
     except OSError as error:
-        raise SinkjaxError(f"cannot use {str(path)[:200]}: {error.strerror}") from None
+        raise SinkjaxError(f"cannot use {str(path)[:200]}: {error.strerror or error}") from None
+
+
+def opened(path: Place) -> xarray.Dataset:
+    """A group of arrays as a dataset; values are read when they are used."""
+    import xarray
+
+    where, options = path, None
+    if is_remote(path):
+        where, options = str(path), dict(path.storage_options)
+    return xarray.open_zarr(where, chunks=None, consolidated=True, storage_options=options)
 
 
 def resume(path: Place, identity: Mapping[str, Any], but: tuple[str, str] | None = None) -> Store:

@@ -16,6 +16,7 @@ from sinkjax.tasks import registry
 from sinkjax.train import loop
 from sinkjax.train.checkpoint import CHECKPOINTS
 from sinkjax.train.config import Training
+from sinkjax.train.mirror import local
 from sinkjax.train.runs import table
 from sinkjax.train.task import HostDataTask, ModelTask, Task
 from sinkjax.train.trained import Trained, load_trained
@@ -34,7 +35,8 @@ def train(
 
     Args:
         config: The training; its type determines the task.
-        folder: Where the training is stored.
+        folder: Where the training is stored. For a URL ("gs://bucket/softmax") it runs in a temporary folder of this machine,
+            of which every checkpoint is copied; the extra `remote` and the protocol's own library must be installed.
         say: Called with a line of text at each stage.
         tensorboard: Whether to write TensorBoard event files.
         save_every: Seconds between checkpoints.
@@ -56,7 +58,7 @@ def load_runs(folder: str | Path) -> Trained:
     """Read a finished training.
 
     Args:
-        folder: The folder that it was trained into.
+        folder: The folder that it was trained into, or its URL.
 
     Returns:
         What its runs learned.
@@ -64,12 +66,12 @@ def load_runs(folder: str | Path) -> Trained:
     Raises:
         SinkjaxError: There is no training, or one that is not finished.
     """
-    folder = Path(folder)
-    document = folder / CONFIG_FILE
-    if not document.is_file() or not (folder / CHECKPOINTS).is_dir():
-        raise SinkjaxError(f"{folder} is not the folder of a training")
-    config = registry.read(read_text(document), str(document), folder).config
-    return load_trained(folder, registry.task(config))
+    with local(folder) as (here, mirror):
+        document = here / CONFIG_FILE
+        if not document.is_file() or not (here / CHECKPOINTS).is_dir():
+            raise SinkjaxError(f"{here} is not the folder of a training")
+        config = registry.read(read_text(document), str(document), here).config
+        return load_trained(here, registry.task(config), mirror)
 
 
 COPIES = 3  # of the parameters of a run: weights and Adam's two means

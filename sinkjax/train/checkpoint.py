@@ -83,6 +83,11 @@ class Checkpoints:
             copy = jax.tree.map(jnp.copy, state)  # on a CPU the writer would look at the buffers that the next step overwrites
             self._manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(copy), meta=ocp.args.JsonSave(meta)))
 
+    def wait(self) -> None:
+        """Wait until the last one is committed. Errors: it could not be written."""
+        with self._in_one_sentence():
+            self._manager.wait_until_finished()
+
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """The last committed state and its `meta`, or None. Errors: a state of another shape.
 

@@ -41,18 +41,20 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
         source = task.open(lambda line: None)
         same_data(trained.folder, source)
         tokenizer = source.tokenizer
-    model = Model(config, trained.of(run), tokenizer, {"kind": "training", "name": f"{trained.folder}, run {run}"})
+    model = Model(config, trained.of(run), tokenizer, {"kind": "training", "name": f"{trained.name}, run {run}"})
     return save(model, folder, dtype, card(trained, run, params.count(config)))
 
 
-def keep(folder: Path, task: ModelTask, state: TrainState, every: Sequence[Run], step: int, source: DataSource | None) -> None:
-    """Write the models of all runs that are at step `step`, and did not stop, into the series of a training.
+def keep(
+    folder: Path, name: str, task: ModelTask, state: TrainState, every: Sequence[Run], step: int, source: DataSource | None
+) -> None:
+    """Write the models of all runs that are at step `step`, and did not stop, into the series of a training called `name`.
 
     One that a killed training wrote already is written again, with the same bits. Errors: as for `native.save`.
     """
     for run in every:
         if int(np.asarray(state.step)[run.run]) == step and int(np.asarray(state.status)[run.run]) == RUNNING:
-            about = {"kind": "training", "name": f"{folder}, run {run.run}", **run.labels(), "step": step}
+            about = {"kind": "training", "name": f"{name}, run {run.run}", **run.labels(), "step": step}
             params = jax.tree.map(lambda leaf, row=run.run: leaf[row], state.params)
             model = Model(task.model(run.variant), params, source.tokenizer if source else None, about)
             save(model, series_path(folder, run.run, step))

@@ -25,6 +25,7 @@ import numpy as np
 from sinkjax import extras, interruption, processes
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
+from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
@@ -34,6 +35,7 @@ from sinkjax.train.config import DIVERGED, KIND, Training
 from sinkjax.train.folder import keep, save_run
 from sinkjax.train.journal import Journal
 from sinkjax.train.log import read
+from sinkjax.train.mirror import Mirror, called, mirrored
 from sinkjax.train.prefetch import HostBatches, same_data
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.runs import Run, RunArrays, arrays, table
@@ -44,6 +46,7 @@ from sinkjax.train.trained import Trained, going, trained
 
 SUMMARY, MODELS, LOCK = "summary.json", "models", ".lock"
 SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
+COPYING = 10  # and in an object store at least so many times the seconds that copying a checkpoint takes
 WORDS = 120  # characters of what JAX says when another process was lost
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
@@ -61,7 +64,7 @@ class Progress:
 
 def train(
     task: Task,
-    folder: str | Path,
+    folder: str | Place,
     say: Callable[[str], None] = lambda line: None,
     *,
     tensorboard: bool = False,
@@ -69,7 +72,7 @@ def train(
     progress: bool = True,
 ) -> Trained:
     """Train every run of a task; arguments and errors as for `sinkjax.tasks.train`, which finds the task of a config."""
-    folder, config = Path(folder), task.config
+    config = task.config
     check_dtype(config.dtype)
     extras.require("training", "train")  # refused before there is a folder
     if tensorboard:
@@ -80,8 +83,8 @@ def train(
         say, progress, tensorboard = (lambda line: None), False, False
     try:
         # Joined processes end together, so a signal to one of them waits until they agree on it.
-        with interruption.held() if processes.joined() else contextlib.nullcontext():
-            return _train(task, folder, say, tensorboard, save_every, progress)
+        with interruption.held() if processes.joined() else contextlib.nullcontext(), mirrored(folder) as (here, mirror):
+            return _train(task, here, mirror, say, tensorboard, save_every, progress)
     except jax.errors.JaxRuntimeError as error:
         if not processes.joined():
             raise
@@ -91,8 +94,19 @@ def train(
         ) from error
 
 
-def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bool, save_every: float, progress: bool) -> Trained:
-    """`train`, once its arguments are checked. Of joined processes, all compute, and the first one writes."""
+def _train(
+    task: Task,
+    folder: Path,
+    mirror: Mirror | None,
+    say: Callable[[str], None],
+    tensorboard: bool,
+    save_every: float,
+    progress: bool,
+) -> Trained:
+    """`train`, once its arguments are checked. Of joined processes, all compute, and the first one writes.
+
+    folder: on this machine. mirror: what copies it to where it was asked for, if that is a URL.
+    """
     config = task.config
     processes.meet()
     every = table(config, task)
@@ -118,7 +132,7 @@ def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bo
             say(f"{len(every)} runs of up to {config.steps} steps" + (f", from step {done.step}" if done.step > 0 else ""))
         total, before = len(every) * config.steps, made(state, config)
         advance = stack.enter_context(bar("train", progress and before < total, total, before, heed=False))
-        saved = time.monotonic()
+        saved, pause = time.monotonic(), save_every
         while left := going(state, config):
             taken, steps = done.seconds, done.run_steps
             state, done, lines = call(state, done, runs, every, left, devices, host)
@@ -130,12 +144,17 @@ def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bo
                     say(f"{every[line['run']].label()} diverged at step {line['step']}: its loss or gradient is not finite")
             if isinstance(task, ModelTask) and done.step in config.kept:
                 whole = dataclasses.replace(state, params=processes.whole(state.params))
-                processes.by_first(functools.partial(keep, folder, task, whole, every, done.step, source))
-            due, asked = processes.largest(time.monotonic() - saved > save_every, interruption.received() or 0)
+                processes.by_first(functools.partial(keep, folder, called(folder, mirror), task, whole, every, done.step, source))
+            due, asked = processes.largest(time.monotonic() - saved > pause, interruption.received() or 0)
             if due or asked or not going(state, config):
                 journal.sync()
                 checkpoints.save(done.step, state, dataclasses.asdict(done))
+                begun = time.monotonic()
+                if mirror:
+                    checkpoints.wait()
+                    mirror.push()
                 saved = time.monotonic()
+                pause = max(save_every, COPYING * (saved - begun))
             if asked:
                 interruption.receive(asked)
                 interruption.check()
@@ -143,8 +162,10 @@ def _train(task: Task, folder: Path, say: Callable[[str], None], tensorboard: bo
             advance(now - before, f"{1000 * done.seconds / done.run_steps:.3g} ms a step" if done.run_steps else "")
             before = now
     state = dataclasses.replace(state, params=processes.whole(state.params))
-    result = trained(folder, config, task, state, dataclasses.asdict(done))
+    result = trained(folder, task, state, dataclasses.asdict(done), mirror)
     processes.by_first(lambda: finish(result))
+    if mirror:
+        mirror.push()
     return result
 
 

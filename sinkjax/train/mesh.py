@@ -105,7 +105,8 @@ def place_batches(batches: T, mesh: Mesh, rows: int) -> T:
     return found
 
 
-def replicate(tree: T, where: NamedSharding) -> T:
-    """Arrays that every process has computed alike, as global arrays."""
-    found: T = jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, where, np.asarray(leaf).__getitem__), tree)
-    return found
+def place_held_out(batch: T, mesh: Mesh) -> T:
+    """Held-out sequences, of which every process has all, divided along the devices, if these divide them. batch: [rows, ...]."""
+    rows = {len(leaf) for leaf in jax.tree.leaves(batch)}
+    divided = all(count % mesh.shape["data"] == 0 for count in rows)
+    return processes.place(batch, NamedSharding(mesh, PartitionSpec("data" if divided else None)))

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from sinkjax import processes
 from sinkjax.model.params import Params
 from sinkjax.train.config import Training
-from sinkjax.train.mesh import gather, mesh_of, place_batches, placement, replicate, rows_here
+from sinkjax.train.mesh import gather, mesh_of, place_batches, place_held_out, placement, rows_here
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import TrainState
 from sinkjax.train.step import Metrics, advance
@@ -72,7 +72,7 @@ class RunParallel:
         if self.parallel:
             return begin_divided(self.task, self.config, self.where)
         state = begin_all(self.task, self.config)[0]
-        return replicate(state, self._everywhere) if processes.joined() else state
+        return processes.place(state, self._everywhere) if processes.joined() else state
 
     def rows(self, rows: int) -> np.ndarray | None:
         """The rows of a batch of `rows` that this process needs, None: all of them."""
@@ -109,6 +109,7 @@ class RunParallel:
         place, limits = np.zeros(self.runs, np.int32), np.full(self.runs, -1, np.int32)
         place[going], limits[going] = np.arange(len(going)), limit
         batches = place_batches(jax.tree.map(lambda leaf: leaf[place], batches), mesh, self.config.batch)
+        held_out = place_held_out(held_out, mesh)
         state, metrics = self._call(jax.device_put(state, self.where), runs, limits, batches, held_out)
         return state, jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(going)], metrics)
 

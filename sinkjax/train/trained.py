@@ -16,6 +16,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.params import Params
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import ALL_STEPS, Training
+from sinkjax.train.mirror import Mirror, called
 from sinkjax.train.runs import Run, RunArrays, arrays, table
 from sinkjax.train.state import RUNNING, STATUS, TrainState, begin
 from sinkjax.train.task import Task
@@ -41,6 +42,7 @@ class Ended:
 class Trained:
     """A finished training. params: leaves [runs, ...]; those of a diverged run are the last finite ones.
 
+    folder: with its files; of a training at a URL a temporary one of its mirror, which is removed with this object.
     milliseconds: mean wall time of one step of one run without compilation; None if every step was part of a first call.
     """
 
@@ -50,6 +52,12 @@ class Trained:
     runs: tuple[Ended, ...]
     params: Params
     milliseconds: float | None
+    mirror: Mirror | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder or the URL into which it was trained."""
+        return called(self.folder, self.mirror)
 
     def groups(self) -> dict[tuple[str, float], list[Ended]]:
         """The runs of each variant and learning rate."""
@@ -63,19 +71,20 @@ class Trained:
         return jax.tree.map(lambda leaf: leaf[run], self.params)
 
 
-def load_trained(folder: Path, task: Task) -> Trained:
-    """Read a finished training of a task. Errors: no checkpoint; runs that are not finished."""
+def load_trained(folder: Path, task: Task, mirror: Mirror | None = None) -> Trained:
+    """Read a finished training of a task. mirror: see `Trained`. Errors: no checkpoint; runs that are not finished."""
     config = task.config
     with Checkpoints(folder, look_only=True) as checkpoints:
         found = checkpoints.restore(shapes(task, config))
     if found is None:
         raise SinkjaxError(f"the training in {folder} has no checkpoint yet; the command that began it goes on with it")
     state, meta = found
-    return trained(folder, config, task, state, meta)
+    return trained(folder, task, state, meta, mirror)
 
 
-def trained(folder: Path, config: Training, task: Task, state: TrainState, meta: dict[str, Any]) -> Trained:
+def trained(folder: Path, task: Task, state: TrainState, meta: dict[str, Any], mirror: Mirror | None = None) -> Trained:
     """The finished runs of a state. Errors: some are not finished."""
+    config = task.config
     left = going(state, config)
     if left:
         raise SinkjaxError(
@@ -87,7 +96,7 @@ def trained(folder: Path, config: Training, task: Task, state: TrainState, meta:
         for run, status, step in zip(table(config, task), np.asarray(state.status), np.asarray(state.step), strict=True)
     )
     milliseconds = 1000 * meta["seconds"] / meta["run_steps"] if meta["run_steps"] else None
-    return Trained(folder, config, task, ended, state.params, milliseconds)
+    return Trained(folder, config, task, ended, state.params, milliseconds, mirror)
 
 
 def begin_all(task: Task, config: Training) -> tuple[TrainState, RunArrays]:

@@ -203,3 +203,9 @@ def test_a_page_names_the_edits_that_changed_no_cell(files, tmp_path):
     said = "Of the edits of sweep, these changed no cell in any prompt: add_logit(key=0, value=0)."
     assert [note for note in section.notes if "no cell" in note] == [said]
     assert said in (tmp_path / "report.html").read_text()
+
+
+def test_controls_are_measured_on_all_prompts_where_these_are_few(files):
+    chosen = mask(files, prompts=3, control_prompts=8)
+    [controls] = [plan for spec, _, plan in run.plans(chosen) if spec.name == "controls"]
+    assert controls.prompts == 3

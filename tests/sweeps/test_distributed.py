@@ -8,15 +8,32 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
 
+pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
+# It counts the calls that a process computes; the `stop`-th one calls `stopped`.
+COUNTED = """
+computed, compute = 0, run.compute
+
+def counted(job, schedule, todo):
+    global computed
+    for record in compute(job, schedule, todo):
+        computed += 1
+        if computed == stop:
+            stopped()
+        yield record
+
+run.compute = counted
+"""
 # One process of several: it sweeps into the store, stopped for ever at its `stop`-th call, and says what it computed.
-COMMAND = """
+COMMAND = (
+    """
 import sys, time
 import jax
 address, count, number, stop, out = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
@@ -27,25 +44,19 @@ import sinkjax
 from sinkjax.sweeps import run
 from tests.sweeps.small import CONFIG, EDITS, MODEL, PROBE, TOKENS
 
-computed, compute = 0, run.compute
-
-def counted(job, schedule, todo):
-    global computed
-    for record in compute(job, schedule, todo):
-        computed += 1
-        if computed == stop:
-            print("stopped", flush=True)
-            time.sleep(600)
-        yield record
-
-run.compute = counted
+def stopped():
+    print("stopped", flush=True)
+    time.sleep(600)
+"""
+    + COUNTED
+    + """
 if count > 1:
     from jax.sharding import NamedSharding, PartitionSpec
     everywhere = jax.device_put(MODEL.params, NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), PartitionSpec()))
     try:
         sinkjax.sweep(sinkjax.Model(CONFIG, everywhere, None, {}), TOKENS, EDITS, progress=False)
     except sinkjax.SinkjaxError as error:
-        print("refused:", error, flush=True)
+        print("refused:", error, flush=True)  # without a store that both see
 print("devices", jax.local_device_count(), "of", jax.device_count(), flush=True)
 if count > 1:  # all begin together
     from jax.experimental.multihost_utils import sync_global_devices
@@ -57,6 +68,7 @@ if count > 1 and not stop:
 import os
 os._exit(0)  # where another one was killed, there is nobody to wait for
 """
+)
 
 
 def address() -> str:
@@ -86,7 +98,7 @@ def calls(process: subprocess.Popen) -> int:
     said, complaint = process.communicate(timeout=300)
     assert process.returncode == 0, complaint
     if "devices 2 of 4" in said:
-        assert "refused: the model lies on devices of several processes" in said
+        assert "refused: a sweep of joined processes needs `out`" in said
     return int(said.split("computed ")[1])
 
 
@@ -98,6 +110,12 @@ def assert_same(left: xarray.Dataset, right: xarray.Dataset) -> None:
     assert set(left.data_vars) == set(right.data_vars)
     for name in left.data_vars:
         np.testing.assert_array_equal(left[name].values, right[name].values, err_msg=str(name))
+
+
+def assert_near(left: xarray.Dataset, right: xarray.Dataset) -> None:
+    assert set(left.data_vars) == set(right.data_vars)
+    for name in set(right.data_vars) - {"done"}:  # in which checksums of the bits are
+        np.testing.assert_allclose(left[name].values, right[name].values, rtol=1e-6, atol=1e-6, err_msg=str(name))
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +148,132 @@ def test_what_a_killed_process_leaves_is_finished_by_another_number_of_processes
     (process,) = start(tmp_path / "store.zarr", [0])
     assert 0 < calls(process) < expected
     assert_same(numbers(tmp_path / "store.zarr"), numbers(out))
+
+
+# One process of several, on the devices of all of which the model lies; it kills itself at its `stop`-th call, 0: at none.
+WIDE = (
+    """
+import os, signal, sys
+import jax
+address, count, number, stop, folder, out = sys.argv[1], *map(int, sys.argv[2:5]), *sys.argv[5:7]
+axes = dict(zip(("data", "model"), map(int, sys.argv[7:9])))
+if count > 1:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(address, count, number)
+import sinkjax
+from sinkjax import processes
+from sinkjax.sweeps import run
+from sinkjax.sweeps.hardware import make_mesh
+from tests.sweeps.small import EDITS, PROBE, TOKENS
+
+processes.meet()
+def stopped():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    + COUNTED
+    + """
+model = sinkjax.load(folder, mesh=make_mesh(axes))
+up = model.params["layers"]["up"]
+print("shard", up.addressable_shards[0].data.shape, "of", up.shape, flush=True)
+data = sinkjax.sweep(model, TOKENS, EDITS, probe=PROBE, out=out, progress=False)
+print("computed", computed, "sum", float(data.attention_received.sum()), flush=True)
+processes.meet()
+os._exit(0)
+"""
+)
+
+
+SLOW = """
+import sys, time
+from sinkjax.sweeps import plan, run
+plan.TOKENS_PER_CALL = {"cpu": 1}
+compute = run.compute
+
+def slow(job, schedule, todo):
+    for record in compute(job, schedule, todo):
+        time.sleep(0.3)
+        yield record
+
+run.compute = slow
+from sinkjax.cli.main import main
+sys.exit(main())
+"""
+
+
+def wide(folder: Path, out: Path, stops: list[int], axes: tuple[int, int]) -> list[subprocess.Popen]:
+    """A process of two devices for each entry, or one of four."""
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(4 // len(stops)), "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    where = address()
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", WIDE, where, *map(str, (len(stops), number, stop, folder, out, *axes))],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, stop in enumerate(stops)
+    ]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    folder, save = tmp_path_factory.mktemp("model"), "import sinkjax, sys; from tests.sweeps.small import MODEL as model"
+    line = [sys.executable, "-c", f"{save}; sinkjax.save(model, sys.argv[1])", str(folder)]
+    subprocess.run(line, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)  # `small` changes how this process would plan
+    return folder
+
+
+@pytest.mark.parametrize(("axes", "shard"), [((1, 4), (2, 16, 6)), ((2, 2), (2, 16, 12))])
+def test_a_model_may_lie_on_the_devices_of_several_processes(tmp_path, alone, saved, axes, shard):
+    said = [process.communicate(timeout=300) for process in wide(saved, tmp_path / "x.zarr", [0, 0], axes)]
+    for out, complaint in said:
+        assert f"shard {shard} of (2, 16, 24)" in out, complaint
+        assert "sum" in out, complaint
+    assert len({out.splitlines()[-1] for out, _ in said}) == 1  # both computed every call, and read the same store
+    assert_near(numbers(tmp_path / "x.zarr"), numbers(alone[0]))
+
+
+def test_the_command_sweeps_a_model_on_the_devices_of_joined_processes(tmp_path, saved):
+    """A signal to one of them ends both after the call under way, and the same command goes on; studies are refused."""
+    asked = tmp_path / "mask.yaml"
+    edits = ", ".join(f"{{mask_key: {{key: {key}, layers: [{layer}]}}}}" for key in range(12) for layer in (0, 1))
+    asked.write_text(f"experiment: sweep\nmodel: mini-sink\nprompts: 2\nprobe: [resid_max]\nedits: [{edits}]\n")
+
+    def both(*words: str) -> list[subprocess.Popen]:
+        where = {"JAX_COORDINATOR_ADDRESS": address(), "JAX_NUM_PROCESSES": "2"}
+        shared = os.environ | where | {"JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+        line = [sys.executable, "-c", SLOW, *words, "--join", "--mesh", "model=2,data=2"]
+        return [
+            subprocess.Popen(line, env=shared | {"JAX_PROCESS_ID": str(number)}, stderr=subprocess.PIPE, text=True)
+            for number in range(2)
+        ]
+
+    first = both("sweep", str(asked), "--out", str(tmp_path / "run"))
+    while not [*(tmp_path / "run").glob("sweep.zarr/.calls/*")]:
+        assert all(process.poll() is None for process in first)
+        time.sleep(0.05)
+    first[1].send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=120) for process in first] == [143, 143], [process.stderr.read() for process in first]
+    second = both("sweep", str(asked), "--out", str(tmp_path / "run"))
+    assert [process.wait(timeout=300) for process in second] == [0, 0], [process.stderr.read() for process in second]
+    assert (tmp_path / "run" / "report.html").is_file()
+    third = both("run", "gu/norms", "--model", "mini-sink", "--out", str(tmp_path / "other"))
+    for process in third:
+        assert "for sinkjax sweep alone" in process.communicate(timeout=120)[1]
+        assert process.returncode == 2
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_what_a_wide_sweep_leaves_when_it_is_killed_one_process_finishes(tmp_path, alone, saved, victim):
+    stops = [0, 0]
+    stops[victim] = 5
+    processes = wide(saved, tmp_path / "x.zarr", stops, (1, 4))
+    processes[victim].wait(timeout=300)
+    processes[1 - victim].kill()  # JAX would end it, in two minutes
+    processes[1 - victim].communicate(timeout=60)
+    [process] = wide(saved, tmp_path / "x.zarr", [0], (2, 2))
+    said, complaint = process.communicate(timeout=300)
+    assert process.returncode == 0, complaint
+    assert 0 < int(said.split("computed ")[1].split()[0]) < alone[1]
+    assert_near(numbers(tmp_path / "x.zarr"), numbers(alone[0]))

@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import xarray
 
 import sinkjax
+from sinkjax.config_files.places import listed, place, remove
 from sinkjax.errors import SinkjaxError
 from sinkjax.sweeps import claims
-from sinkjax.sweeps.places import place
 from tests.sweeps.cases import LENGTHS, model_of, prompts
 
-pytestmark = [pytest.mark.xdist_group("object store"), pytest.mark.long]  # the server is not part of the extra `floors`
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    line = [sys.executable, "-c", f"from moto.server import main; main(['-p', '{port}'])"]
-    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with pytest.MonkeyPatch.context() as patch:
-        settings = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}
-        for name, value in {**settings, "ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
-            patch.setenv(f"AWS_{name}", value)
-        end = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        place("s3://results").fs.mkdir("results")
-        yield "s3://results"
-    server.kill()
-    server.wait()
+pytestmark = pytest.mark.processes
 
 
 def edits():
@@ -165,6 +142,53 @@ def test_of_many_that_ask_at_once_one_gets_the_lease(bucket):
     assert sorted(got) == [False] * 7 + [True]
 
 
+def test_a_library_that_writes_over_what_is_there_is_refused(bucket, monkeypatch):
+    monkeypatch.setattr(claims, "create", lambda file, content: file.write_bytes(content) or True)  # as s3fs before 2025.2
+    with claims.Leases(place(f"{bucket}/over")) as leases, pytest.raises(SinkjaxError, match="writes over what is there"):
+        leases.take("a")
+
+
+def test_two_processes_may_remove_the_same(bucket):
+    folder, raised = place(f"{bucket}/removed"), []
+
+    def remove_it():
+        try:
+            remove(folder)
+        except Exception as error:
+            raised.append(error)
+
+    for _ in range(10):
+        (folder / "a").write_bytes(b"1")
+        threads = [threading.Thread(target=remove_it) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not raised
+    assert not folder.exists()
+
+
+def test_no_answer_is_no_damage(bucket, asked, monkeypatch):
+    sinkjax.sweep(**asked, out=f"{bucket}/silent.zarr", progress=False)
+    root = place(f"{bucket}/silent.zarr")
+    cat = root.fs.cat_file
+
+    def slow(path, *args):
+        if path.endswith("/0.0.0.0.0") or "attention" in path:
+            raise TimeoutError("no answer")
+        return cat(path, *args)
+
+    monkeypatch.setattr(root.fs, "cat_file", slow)
+    with pytest.raises(SinkjaxError, match=r"cannot use s3://results/silent\.zarr: no answer"):
+        sinkjax.sweep(**asked, out=f"{bucket}/silent.zarr", progress=False)
+
+
+def test_a_folder_that_a_console_made_is_empty(bucket):
+    root = place(f"{bucket}/marked")
+    root.fs.pipe_file(f"{root.path}/", b"")
+    assert listed(root) == []
+
+
 def test_what_a_killed_process_began_to_make_is_made_anew(bucket, asked):
     half = place(f"{bucket}/half.zarr")
     (half / claims.BEING_MADE).write_bytes(b"")
@@ -196,7 +220,7 @@ def test_the_store_of_something_else_is_named(bucket, asked):
 
 def test_a_url_of_this_machine_is_a_folder(asked, tmp_path):
     sinkjax.sweep(**asked, out=f"file://{tmp_path}/x.zarr", progress=False)
-    assert place(f"file://{tmp_path}/x.zarr") == tmp_path / "x.zarr"
+    assert place(f"file://{tmp_path}/x.zarr") == place(f"file://localhost{tmp_path}/x.zarr") == tmp_path / "x.zarr"
     assert (tmp_path / "x.zarr" / ".zmetadata").is_file()
 
 
@@ -204,6 +228,8 @@ def test_a_url_of_this_machine_is_a_folder(asked, tmp_path):
     ("url", "sentence"),
     [
         ("nothing://bucket/x.zarr", "cannot use nothing://"),
+        ("github://a/b", "cannot use github://"),
+        ("file://elsewhere/x.zarr", "is a file of another machine"),
         ("s3://no-such-bucket/x.zarr", "s3://no-such-bucket"),
     ],
 )

@@ -15,7 +15,7 @@ from sinkjax.tasks.backcopy import task as backcopy
 from sinkjax.tasks.backcopy.config import BackcopyTraining
 from sinkjax.tasks.language_model import task as pretrain
 from sinkjax.tasks.language_model.config import Pretrain
-from sinkjax.train.mesh import mesh_of, place_batches, rows_here
+from sinkjax.train.mesh import mesh_of, place_batches, place_held_out, rows_here
 from sinkjax.train.run_parallel import RunParallel
 from sinkjax.train.step import gradient_of
 from sinkjax.train.trained import begin_all
@@ -115,6 +115,19 @@ def test_the_rows_of_a_micro_batch_are_divided_among_devices():
 
     alone, shared = work(1), work(4)
     assert shared < 0.4 * alone
+
+
+def test_the_rows_of_an_evaluation_are_divided_among_devices():
+    def flops(mesh):
+        config = dataclasses.replace(SMALL, mesh=mesh, batch=8, eval_batch=16)
+        task = pretrain.task(config)
+        spread = Mesh(np.array(jax.devices()[: mesh[0]]).reshape(mesh), ("data", "model"))
+        params = jax.device_put(task.init(0), NamedSharding(spread, PartitionSpec()))
+        rows = {"tokens": np.ones((16, 17), np.int32), "loss_mask": np.ones((16, 17), bool)}
+        evaluate = jax.jit(lambda params, batch: task.evaluate(params, batch, 0))
+        return evaluate.lower(params, place_held_out(rows, spread)).compile().cost_analysis()["flops"]  # of one device
+
+    assert flops((4, 1)) < 0.35 * flops((1, 1))
 
 
 @pytest.mark.parametrize("mesh", [(3, 1), (0, 1)])

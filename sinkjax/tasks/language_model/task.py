@@ -128,10 +128,14 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def _grouped(batch: Batch, rows: int) -> Batch:
-    """A batch as groups of `rows`, [groups, rows, ...], padded with rows of zeros, whose loss mask is 0."""
+    """A batch as groups of `rows`, [groups, rows, ...], padded with rows of zeros, whose loss mask is 0.
+
+    A group takes every n-th row, so that each device's rows (neighbours, in a mesh) are spread over all groups.
+    """
 
     def group(leaf: jax.Array) -> jax.Array:
         missing = -len(leaf) % rows
-        return jnp.pad(leaf, ((0, missing), *[(0, 0)] * (leaf.ndim - 1))).reshape(-1, rows, *leaf.shape[1:])
+        padded = jnp.pad(leaf, ((0, missing), *[(0, 0)] * (leaf.ndim - 1)))
+        return padded.reshape(rows, -1, *leaf.shape[1:]).swapaxes(0, 1)
 
     return jax.tree.map(group, batch)

@@ -42,8 +42,9 @@ def kept_mlp(config: Position) -> dict[str, sinkjax.Edit]:
 
 
 def record(config: Any, model: Any, batch: st.Batch, probe: sinkjax.Probe) -> Mapping[Any, Any]:
-    """The record of the unedited model on the first `config.control_prompts` prompts, which every sweep has."""
-    tokens, lengths = batch.tokens[: config.control_prompts], batch.lengths[: config.control_prompts]
+    """The record of the unedited model on the first prompts, those of the controls, which every sweep has."""
+    few = slice(st.control_prompts(config))
+    tokens, lengths = batch.tokens[few], batch.lengths[few]
     return sinkjax.forward(model.params, tokens, model.config, (), probe, lengths, logits=False).record
 
 

@@ -249,7 +249,7 @@ STUDY = st.Study(
     figures=figures,
     noop=lambda config, architecture, layer: kept_mlp(config),
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, WHERE_IT_GROWS, ALL), start=config.position + 1, prompts=config.control_prompts
+        (st.NO_EDIT, WHERE_IT_GROWS, ALL), start=config.position + 1, prompts=st.control_prompts(config)
     ),
     check=lambda config, architecture: refuse(
         architecture.layers < 4,

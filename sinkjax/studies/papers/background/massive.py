@@ -96,7 +96,9 @@ def blank(config: Massive, architecture: Any, prompts: int) -> Levels:
 
 VALUES = st.Values(
     blank,
-    lambda config, model, batch: Levels.of(record(config, model, batch, levels_probe(config.position)), config.control_prompts),
+    lambda config, model, batch: Levels.of(
+        record(config, model, batch, levels_probe(config.position)), st.control_prompts(config)
+    ),
 )
 
 
@@ -280,7 +282,7 @@ STUDY = st.Study(
     figures=figures,
     noop=noop,
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, ZERO, MEAN), start=config.position + 1, prompts=config.control_prompts
+        (st.NO_EDIT, ZERO, MEAN), start=config.position + 1, prompts=st.control_prompts(config)
     ),
     check=lambda config, architecture: refuse(
         config.dims + RANKS > architecture.width,

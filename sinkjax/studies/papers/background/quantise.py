@@ -189,7 +189,7 @@ STUDY = st.Study(
         ),
     },
     shown=lambda config, architecture: st.Shown(
-        (st.NO_EDIT, REMOVED, MASKED), start=config.position + 1, prompts=config.control_prompts
+        (st.NO_EDIT, REMOVED, MASKED), start=config.position + 1, prompts=st.control_prompts(config)
     ),
     notes=lambda config, results: (
         f"""The largest |h| at position {config.position} grows most in layer {writer(results)}, which is taken to write the

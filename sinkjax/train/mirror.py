@@ -1,0 +1,162 @@
+"""A training whose folder is a URL: it runs in a folder of this machine, and each of its checkpoints is copied.
+
+Orbax writes to file systems and to Google's store alone, and no object can be appended to, as a log is. A copy counts once the
+list of its files is written, one object: a kill before that leaves the files of the list before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sinkjax import processes
+from sinkjax.config_files.files import CONFIG_FILE
+from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
+from sinkjax.errors import SinkjaxError
+from sinkjax.sweeps import claims
+
+LISTED = ".files.json"  # in the object store: the files of the last whole copy
+LEASE, LEASED = ".lease", "training"
+OWN = ".lock"  # of this machine alone
+
+
+class Mirror:
+    """A folder of this machine, `folder`, which is removed with this object, and its copy at `place`.
+
+    lease: that this process trains there, None: it only reads.
+    """
+
+    def __init__(self, where: Place, lease: claims.Leases | None = None):
+        self.place, self.folder, self.lease = where, Path(tempfile.mkdtemp(prefix="sinkjax-")), lease
+        self._sent: dict[str, tuple[int, int]] = {}  # file -> size and time of what was copied
+        self.remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def pull(self) -> None:
+        """Fetch the last whole copy, if there is one, or a training that somebody put there. Errors: other content is there."""
+        with reached(self.place):
+            for name in self._files():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                self.place.fs.get_file((self.place / name).path, str(self.folder / name))
+        self._sent = self._here()
+
+    def push(self) -> None:
+        """Copy what is new or has changed, then the list, and remove what is not on it. Errors: another process took over."""
+        here = self._here()
+        with reached(self.place):
+            self._check_lease()
+            if self._list() is None:  # a kill within the first copy leaves an empty one
+                (self.place / LISTED).write_bytes(b"[]")
+            for name in (name for name, state in here.items() if self._sent.get(name) != state):
+                self.place.fs.put_file(str(self.folder / name), (self.place / name).path)
+            self._check_lease()
+            (self.place / LISTED).write_bytes(json.dumps(sorted(here)).encode())
+            for name in self._others() - set(here):
+                delete(self.place / name)
+        self._sent = here
+
+    def _check_lease(self) -> None:
+        """Raise unless this process still has the lease."""
+        if self.lease and not self.lease.keeps(LEASED):
+            raise SinkjaxError(f"another process trains in {self.place} now: this one could not renew its lease for a minute")
+
+    def _files(self) -> list[str]:
+        """The files of the last copy; without a list all that are there, if they are a training. Errors: they are not."""
+        found = self._list()
+        if found is None:
+            found = sorted(self._others())
+            if found and CONFIG_FILE not in found:
+                raise SinkjaxError(f"{self.place} exists with other content; choose another place")
+        return found
+
+    def _list(self) -> list[str] | None:
+        """The list in the object store, None: there is none. Errors: it is no list of names below a folder."""
+        try:
+            names = json.loads(read_bytes(self.place / LISTED))
+            if isinstance(names, list) and all(_is_below(name) for name in names):
+                return [*names]
+        except FileNotFoundError:
+            return None
+        except (TypeError, ValueError):
+            pass
+        raise SinkjaxError(f"{self.place / LISTED} is not what was written; remove it to read all that lies there")
+
+    def _others(self) -> set[str]:
+        """All objects, but for the list and the lease."""
+        return {name for name in listed(self.place) if name != LISTED and not name.startswith(f"{LEASE}/")}
+
+    def _here(self) -> dict[str, tuple[int, int]]:
+        files = (path for path in self.folder.rglob("*") if path.is_file() and path.name != OWN)
+        return {path.relative_to(self.folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+@contextlib.contextmanager
+def mirrored(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder to train in, and for a URL the mirror to be pushed to it. Errors name what was given.
+
+    Errors: another process trains there, or took over; other content; joined processes, which share no folder; what an object
+    store refuses.
+    """
+    where = place(folder)
+    if not is_remote(where):
+        yield where, None
+        return
+    if processes.joined():
+        raise SinkjaxError(f"joined processes train into a folder that they all see, not into {where}; copy it afterwards")
+    with _alone(where) as lease, _named(Mirror(where, lease)) as mirror:
+        mirror.pull()
+        yield mirror.folder, mirror
+
+
+@contextlib.contextmanager
+def local(folder: str | Place) -> Iterator[tuple[Path, Mirror | None]]:
+    """The folder of a training, or for a URL what was last copied there, on this machine. Errors name what was given."""
+    where = place(folder)
+    if not is_remote(where):
+        yield where, None
+        return
+    with _named(Mirror(where)) as mirror:
+        mirror.pull()
+        yield mirror.folder, mirror
+
+
+def called(folder: Path, mirror: Mirror | None) -> str:
+    """How a training is called: by the folder or the URL that was given."""
+    return str(mirror.place if mirror else folder)
+
+
+@contextlib.contextmanager
+def _named(mirror: Mirror) -> Iterator[Mirror]:
+    """Errors name the place, not the folder of this machine, which they remove."""
+    try:
+        yield mirror
+    except BaseException as error:
+        mirror.remove()
+        if isinstance(error, SinkjaxError):
+            error.args = (str(error).replace(str(mirror.folder), str(mirror.place)),)
+        raise
+
+
+@contextlib.contextmanager
+def _alone(where: Place) -> Iterator[claims.Leases]:
+    """Keep other processes from training there. Errors: one does, and lives."""
+    begun = time.monotonic()
+    with claims.Leases(where / LEASE) as lease:
+        with reached(where):
+            while not lease.take(LEASED):
+                if time.monotonic() - begun > claims.EXPIRY + 5 * lease.pause:  # one that was killed is missed by then
+                    raise SinkjaxError(f"{lease.owner(LEASED)} trains in {where}; wait for it, or choose another folder")
+                time.sleep(lease.pause)
+        yield lease
+
+
+def _is_below(name: Any) -> bool:
+    """Whether a name is that of a file below a folder, on every system."""
+    parts = name.replace("\\", "/").split("/") if isinstance(name, str) else [".."]
+    return not {"", ".", ".."}.intersection(parts) and ":" not in parts[0]
