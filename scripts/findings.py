@@ -163,7 +163,7 @@ def page(found: Table) -> str:
         models(found),
         counted(found),
     ]
-    parts += ["## In short\n", by_paper(found), in_short(found), "## Studies\n", table(["study", *found], overview)]
+    parts += ["## In short\n", by_paper(found), in_short(found), "## Studies\n", table(["study", *map(heading, found)], overview)]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
 
@@ -176,7 +176,8 @@ def models(found: Table) -> str:
         why = control(column)
         role = f" A control ({why}): its verdicts count neither for the headings below nor in their last column." if why else ""
         about = ABOUT.get(column.partition(",")[0], "")
-        lines += [f"- *{column}*: {name}{about and f' ({about})'}.{role}" for name in weights or [column] * bool(why)]
+        lines += [f"- *{column}*: {name}{about and f' ({about})'}.{role}" for name in weights]
+        lines += [f"- *{column}*.{role}"] * bool(why and not weights)
     return "\n".join(lines) + "\n"
 
 
@@ -190,7 +191,7 @@ def counted(found: Table) -> str:
         counts = [str(verdicts[verdict]) for verdict in VERDICTS]
         hold = f"{verdicts['holds']} of {verdicts['holds'] + verdicts['fails']}"
         holm = sum(one["verdict"] == "supported" and one["p_holm"] <= LEVEL for one in tested)
-        lines.append([model, counts[0], str(holm), *counts[1:4], hold, in_digits(LEVEL * len(tested))])
+        lines.append([heading(model), counts[0], str(holm), *counts[1:4], hold, in_digits(LEVEL * len(tested))])
     heads = [
         "model",
         "supported",
@@ -216,7 +217,7 @@ def in_short(found: Table) -> str:
         # A model with another BOS is the same model.
         of = " of ".join(str(len({model.partition(",")[0] for model in some})) for some in (alike, judged)) if alike else "-"
         groups[title].append([about, *verdict_on, of])
-    head = ["claim", *found, "models"]
+    head = ["claim", *map(heading, found), "models"]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
     return "\n".join(parts)
 
@@ -232,7 +233,7 @@ def by_paper(found: Table) -> str:
     lines = [
         [paper, *(in_words(columns[model]) if model in columns else "-" for model in found)] for paper, columns in papers.items()
     ]
-    return table(["claims of", *found], lines)
+    return table(["claims of", *map(heading, found)], lines)
 
 
 def by_claim(found: Table) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]]:
@@ -273,6 +274,11 @@ def rows(found: Table) -> str:
     return out.getvalue()
 
 
+def heading(model: str) -> str:
+    """A column's name as it stands in tables: a browser breaks a line at spaces, and no table may be wider than the page."""
+    return model.replace(":", ": ")
+
+
 def chapter(name: str, columns: Mapping[str, Found | None]) -> str:
     """A study: its claims with one column a model, the evidence below, and why a model has none."""
     ran = {model: entry for model, entry in columns.items() if entry and not entry.refused}
@@ -287,7 +293,7 @@ def chapter(name: str, columns: Mapping[str, Found | None]) -> str:
         lines.append([statement + about, "; ".join(papers), *(cell(claims.get(model)) for model in columns)])
         evidence.append(told(statement, claims))
     if lines:
-        parts += [table(["claim", "the paper's number", *columns], lines), folded("\n".join(evidence))]
+        parts += [table(["claim", "the paper's number", *map(heading, columns)], lines), folded("\n".join(evidence))]
     else:
         parts += [f"- {finding}" for entry in ran.values() for finding in entry.findings]
     parts += [f"{model}: not run, because {entry.refused}\n" for model, entry in columns.items() if entry and entry.refused]
