@@ -241,6 +241,7 @@ STUDY = st.Study(
     ),
     conditions=conditions,
     values=LAYER,
+    headline=lambda config, architecture: [WHERE_IT_GROWS],
     controls=(st.Sweep("controls", random_positions, prompts=st.control_prompts, values=LAYER),),
     measures=measures,
     claims=claims,

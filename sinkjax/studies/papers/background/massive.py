@@ -270,6 +270,7 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, nll=True),
     conditions=conditions,
     values=VALUES,
+    headline=lambda config, architecture: [TO_ZERO],
     controls=(st.Sweep("controls", random_dims, prompts=st.control_prompts, values=VALUES),),
     measures=measures,
     more=lambda config, architecture: (

@@ -291,6 +291,7 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe(attention_received=True, resid_max=True, nll=True),
     conditions=conditions,
     values=donors(),
+    headline=lambda config, architecture: [(RESID, early(architecture))],
     controls=(st.Sweep("controls", random_positions, prompts=st.control_prompts, values=RANDOM_VALUES),),
     measures=measures,
     more=lambda config, architecture: (

@@ -178,6 +178,7 @@ STUDY = st.Study(
     probe=probe,
     conditions=conditions,
     values=LAYER,
+    headline=lambda config, architecture: [TO_DROP],
     controls=(st.Sweep("controls", random_positions, prompts=st.control_prompts, values=LAYER),),
     measures=measures,
     claims=claims,

@@ -154,6 +154,7 @@ STUDY = st.Study(
         tokens kept the model predicts as with all keys.""",
     probe=lambda config: sinkjax.Probe(nll=True),
     conditions=conditions,
+    headline=lambda config, architecture: [max(config.first)],
     controls=(st.random_edits("background/streaming controls", random_tokens, lambda config, architecture: config.first[1:]),),
     measures=measures,
     claims=claims,

@@ -263,6 +263,7 @@ STUDY = st.Study(
     probe=probe,
     conditions=conditions,
     values=FORMS,
+    headline=lambda config, architecture: [ALL],
     controls=(st.Sweep("controls", other_keys, prompts=st.control_prompts, values=FORMS),),
     measures=measures,
     more=lambda config, model: (

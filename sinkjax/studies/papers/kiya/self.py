@@ -329,6 +329,7 @@ STUDY = st.Study(
         the sink and the massive activation move to that position (Figs. 5 and 9).""",
     probe=probe,
     conditions=conditions,
+    headline=lambda config, architecture: [ALL],
     controls=(st.Sweep(CONTROLS, random_links, prompts=st.control_prompts),),
     measures=measures,
     claims=claims,

@@ -282,6 +282,7 @@ STUDY = st.Study(
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     conditions=conditions,
     values=st.Values(no_means, means_of),
+    headline=lambda config, architecture: [(dose.way, dose.layer) for dose in matched(config, POSITIONS)],
     controls=(
         st.random_edits(
             "li/amplify controls",

@@ -150,6 +150,7 @@ STUDY = st.Study(
     needs=("softmax", "causal mask"),
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     conditions=conditions,
+    headline=lambda config, architecture: [architecture.layers],
     controls=(st.random_edits("li/isolate controls", another_key, lambda config, model: sorted({1, model.layers})),),
     measures=measures,
     claims=claims,

@@ -293,6 +293,7 @@ STUDY = st.Study(
     ),
     probe=lambda config: sinkjax.Probe.of("attention_received", "resid_max", "nll"),
     conditions=conditions,
+    headline=lambda config, architecture: [config.neurons],
     controls=(st.random_edits("li/super-neurons controls", other_neurons, budgets, values=CHOSEN),),
     measures=measures,
     values=CHOSEN,
