@@ -248,7 +248,7 @@ def attention_maps(
 
     caption = (
         f"Attention maps of one prompt, mean over heads, first {tokens} tokens at most, on one colour scale; grey: keys that a"
-        f" query cannot see. A bright column is a sink. {about}"
+        f" query cannot see. A bright column is a key that gets much attention on average. {about}"
     )
     return drawn(name, picture, caption, store, bands=False)
 

@@ -249,8 +249,8 @@ def by_layer(name: str, lines: Mapping[str, str], place: int, store: str, about:
         "layer l (0-based)",
         grid,
         f"""{about} Top: the largest |h| at position {place} of the stream that enters layer l, over that of the median position.
-        Bottom: heads of layer l that sink there. A sink that begins where the activation has just entered follows it by one
-        layer.""",
+        Bottom: heads of layer l that sink there. The activation that enters layer l was
+        written by an earlier one.""",
         store=store,
         legend_above=True,
     )

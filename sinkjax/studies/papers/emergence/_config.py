@@ -17,7 +17,7 @@ MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 
 @dataclass(frozen=True, kw_only=True)
 class Causal(Trains):
-    """When a sink becomes causal while a model learns: edits on checkpoints of a training from scratch."""
+    """What hiding the first token does while a model learns: edits on checkpoints of a training from scratch."""
 
     seeds: int = 4
     """runs, each with an initialisation and an order of the data of its own"""

@@ -156,7 +156,7 @@ def provenance(results: st.Results) -> dict[str, Any]:
 STUDY = st.Study(
     name="emergence/causal",
     config=Causal,
-    title="When a sink becomes causal",
+    title="What hiding the first token does while a model learns",
     question="""A sink that is there need not matter. A model is trained from scratch; at each of its checkpoints the key of the
         first token is hidden, and the MLP that could make its massive activation is dropped: from which step on do other heads
         and the loss notice? Ours; Gu et al. 2025 (section 4) show when the sink appears.""",

@@ -46,7 +46,7 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
     assert rows["step 1", causal.MEASURES["loss"]].effect.mean == 0
     assert {*section.featured} <= {condition for condition, _ in rows}
     assert (out / "figures" / "over-steps.svg").is_file()
-    assert "When a sink becomes causal" in (out / "report.html").read_text(encoding="utf-8")
+    assert "What hiding the first token does while a model learns" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_numbers_are_those_of_the_models_themselves(done):
