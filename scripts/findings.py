@@ -2,8 +2,8 @@
 
     sinkjax run all
     sinkjax run all --model untrained:smollm2-135m --out results/all-untrained
-    sinkjax run all --model mini-sink --bos model --prompts 32 --out results/all-mini-sink
-    python scripts/findings.py results/all results/all-untrained results/all-mini-sink
+    sinkjax run all --model mini-softmax --bos model --out results/all-mini-softmax
+    python scripts/findings.py results/all results/all-untrained results/all-mini-softmax
 
 Each folder is that of a finished run, of one study or of a suite. What they found is kept in docs/findings.json, from which the
 page and the CSV are made; a study that is given again on a model takes the place of what was there, so that they grow run by run.
@@ -59,14 +59,18 @@ GROUPS = {
     "Not applicable": "The premise is not met on any of these models, or what it needs was not measured.",
 }
 ABOUT = {  # what the weights alone do not say
-    "mini-sink": "1.4 million parameters in 4 layers, trained on novels; the seed with most sinks of eleven, and one of the three"
-    " on which the training setting was chosen",
-    "mini-nosink": "as large, and of the same seed and text",
+    "mini-softmax": "1.4 million parameters in 4 layers, trained on novels; of the eight seeds that were trained once the setting"
+    " was fixed, the one with the lower median of sinks",
+    "mini-head-norm": "as large, of the same seed and text, with a norm of each head's output",
+    "mini-sink": "as mini-softmax, another seed",
 }
 MANY_CONTROLS = 99
-CONTROLS = {  # models that no statement of a paper is about, beside untrained ones
-    "mini-nosink": "trained like mini-sink, but with a norm of each head's output; none of its heads sinks",
+APART = {  # models that count for no heading, and why
+    "mini-head-norm": "A control (next to none of its heads sinks)",
+    "mini-nosink": "A control (none of its heads sinks)",
+    "mini-sink": "Selected (of eleven seeds the one with most sinks, and one of three on which the setting was chosen)",
 }
+UNTRAINED = "A control (with weights as they are drawn)"
 VERDICTS = ("supported", "contradicted", "inconclusive", "not applicable", "holds", "fails")
 
 
@@ -99,6 +103,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path, help="folders of finished runs; none: make the page again")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--anew", action="store_true", help="keep nothing of what was found before")
+    parser.add_argument("--drop", nargs="*", default=[], metavar="MODEL", help="columns of the page that are not kept")
     options = parser.parse_args()
     kept = options.out.with_suffix(".json")
     found = [] if options.anew or not kept.exists() else [Found(**entry) for entry in json.loads(kept.read_text("utf-8"))]
@@ -107,7 +112,7 @@ def main() -> None:
             found += read(folder)
     except SinkjaxError as error:
         parser.error(str(error))
-    latest = {(entry.model, entry.study): entry for entry in found}
+    latest = {(entry.model, entry.study): entry for entry in found if entry.model not in options.drop}
     table = by_model([*latest.values()])
     entries = [dataclasses.asdict(entry) for column in table.values() for entry in column.values()]
     write(kept, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
@@ -144,12 +149,15 @@ def of_section(section: Section, model: str, split: str) -> Found:
 
 
 def by_model(found: Sequence[Found]) -> Table:
-    """The columns, in the order in which models came; studies in that of the registry."""
+    """The columns, those that count first, in the order in which models came; studies in that of the registry."""
     columns: dict[str, dict[str, Found]] = {}
     order = {name: number for number, name in enumerate(studies())}
     for entry in sorted(found, key=lambda entry: order.get(entry.study, len(order))):
         columns.setdefault(entry.model, {})[entry.study] = entry
-    return {model: columns[model] for model in dict.fromkeys(entry.model for entry in found)}
+    return {
+        model: columns[model]
+        for model in sorted(dict.fromkeys(entry.model for entry in found), key=lambda name: bool(apart(name)))
+    }
 
 
 def page(found: Table) -> str:
@@ -176,8 +184,8 @@ def models(found: Table) -> str:
     lines = []
     for column, entries in found.items():
         weights = dict.fromkeys(entry.weights for entry in entries.values() if entry.weights not in ("", column))
-        why = control(column)
-        role = f" A control ({why}): its verdicts count neither for the headings below nor in their last column." if why else ""
+        why = apart(column)
+        role = f" {why}: its verdicts count neither for the headings below nor in their last column." if why else ""
         about = ABOUT.get(column.partition(",")[0], "")
         lines += [f"- *{column}*: {name}{about and f' ({about})'}.{role}" for name in weights]
         lines += [f"- *{column}*.{role}"] * bool(why and not weights)
@@ -231,7 +239,7 @@ def in_short(found: Table) -> str:
         about += f" ([{study}](#{anchor(study)}))"
         verdict_on = [claims[model]["verdict"] if model in claims else "-" for model in found]
         title = group({model: claim["verdict"] for model, claim in claims.items()})
-        judged = {model: claim["verdict"] for model, claim in claims.items() if not control(model) and claim["verdict"] in JUDGED}
+        judged = {model: claim["verdict"] for model, claim in claims.items() if not apart(model) and claim["verdict"] in JUDGED}
         alike = [model for model, verdict in judged.items() if verdict == title.lower()]
         # A model with another BOS is the same model.
         of = " of ".join(str(len({model.partition(",")[0] for model in some})) for some in (alike, judged)) if alike else "-"
@@ -266,15 +274,15 @@ def by_claim(found: Table) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]
     return claims
 
 
-def control(model: str) -> str:
-    """Why no statement of a paper is about a model, or "". model: as the columns are called."""
-    return "with weights as they are drawn" if model.startswith("untrained:") else CONTROLS.get(model.partition(",")[0], "")
+def apart(model: str) -> str:
+    """Why the verdicts of a model count for no heading, or "". model: as the columns are called."""
+    return UNTRAINED if model.startswith("untrained:") else APART.get(model.partition(",")[0], "")
 
 
 def group(verdict_on: Mapping[str, str]) -> str:
     """What can be said of a claim. verdict_on: model -> verdict."""
     holds, fails, differs, open_, absent = GROUPS
-    found = {verdict for model, verdict in verdict_on.items() if not control(model)}
+    found = {verdict for model, verdict in verdict_on.items() if not apart(model)}
     if {"supported", "contradicted"} <= found:
         return differs
     if "supported" in found or "contradicted" in found:

@@ -1,4 +1,4 @@
-"""The two trained models in the package: one with a sink on BOS, one without, offline, at once, and like any other model."""
+"""The trained models in the package: two with a sink on BOS, one without, offline, at once, and like any other model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinkjax.analysis import metrics
 from sinkjax.checkpoints.presets import packaged
 from sinkjax.data.corpora import passages
 
-NAMES = ("mini-sink", "mini-nosink")
+NAMES = ("mini-sink", "mini-nosink", "mini-softmax")
 LENGTH = 64
 
 
@@ -31,23 +31,25 @@ def found(request):
     return request.param, model, sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths).record, lengths
 
 
-def test_one_sinks_and_the_other_does_not(found):
-    """Measured on this text: 0.50 and 0.00 of heads and passages on BOS, 0.00 on each of the next seven."""
+def test_how_many_heads_sink(found):
+    """Measured on this text: 0.50, 0.00 and 0.12 of heads and passages on BOS, 0.00 on each of the next seven."""
     name, _, record, _ = found
     sink = metrics.sink_rate(record, 0, statistic="attention_share").mean()
-    assert sink > 0.3 if name == "mini-sink" else sink < 0.02
+    low, high = {"mini-sink": (0.3, 1), "mini-nosink": (0, 0.02), "mini-softmax": (0.05, 0.15)}[name]
+    assert low <= sink <= high
     others = [metrics.sink_rate(record, key, statistic="attention_share").mean() for key in range(1, 8)]
     assert max(others) < 0.02
 
 
-def test_both_have_learned_the_language(found):
-    """Measured: 5.11 and 5.07 nats a token on texts that are not like the ones they learned; log 2048 = 7.6 without learning."""
+def test_all_have_learned_the_language(found):
+    """Measured: 5.01 to 5.11 nats a token on texts that are not like the ones they learned; log 2048 = 7.6 without learning."""
     _, _, record, lengths = found
     assert metrics.mean_nll(record, lengths).mean() < 5.5
 
 
 def test_they_differ_in_their_design_alone():
-    sink, without = (sinkjax.load(name).config for name in NAMES)
+    sink, without, other = (sinkjax.load(name).config for name in NAMES)
+    assert sink == other  # another seed
     names = [field.name for field in dataclasses.fields(sink) if getattr(sink, field.name) != getattr(without, field.name)]
     assert len(names) == 1
     assert sinkjax.load(NAMES[0]).tokenizer.backend.to_str() == sinkjax.load(NAMES[1]).tokenizer.backend.to_str()
