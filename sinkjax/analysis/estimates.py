@@ -56,7 +56,8 @@ class Absent(SinkjaxError):
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is estimated from the results of a study: its name and the function that gives it. exact: whether it is no mean."""
+    """What is estimated from the results of a study: its name and the function that gives it. exact: whether it
+    has no sampling error (a count, a layer, a property of the weights)."""
 
     name: str
     of: Callable[[Any], Estimate]

@@ -88,12 +88,12 @@ def undecided(why: str, *estimates: Estimate) -> Outcome:
 
 
 def above(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
-    """The whole interval lies above the bound; an exact number does."""
+    """The whole interval lies above the bound; for an exact number, the number itself."""
     return _compared(quantity, bound, "above", inclusive=False)
 
 
 def below(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
-    """The whole interval lies below the bound; an exact number does."""
+    """The whole interval lies below the bound; for an exact number, the number itself."""
     return _compared(quantity, bound, "below", inclusive=False)
 
 
@@ -191,7 +191,7 @@ def rising(quantities: Sequence[Quantity], what: str) -> Rule:
 
 
 def never(words: str) -> Rule:
-    """What holds for none of the models that a study takes: as `given`, it says why a claim is not applicable."""
+    """A rule that never holds: as `given`, it says why a claim applies to none of the models that a study takes."""
     return Rule(words, lambda results: fact(False))
 
 

@@ -68,24 +68,26 @@ SITES: dict[Site, Spec] = {
     Site.EMBED: Spec(
         ("prompt", "position", "width"),
         ("swap", "set", "add", "scale"),
-        "embedding rows, factor and projection in, before vectors of positions and a norm",
+        "embedding rows, after the factor and the projection, before position vectors and the norm",
     ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
         ("prompt", "position", "head", "head_dim"),
         ("set", "add", "scale"),
-        "queries, biases, clip and norm in, before the rotation",
+        "queries, after biases, clipping and norm, before the rotation",
     ),
     Site.KEY: Spec(
         ("prompt", "key_position", "kv_head", "head_dim"),
         ("set", "add", "scale"),
-        "keys, biases, clip and norm in, before the rotation",
+        "keys, after biases, clipping and norm, before the rotation",
     ),
     Site.VALUE: Spec(
-        ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, biases, clip and gate in"
+        ("prompt", "key_position", "kv_head", "head_dim"), ("set", "add", "scale"), "values, after biases, clipping and gate"
     ),
     Site.LOGITS: Spec(
-        ("prompt", "head", "query", "key"), ("set", "add"), "final scores, scale, cap and position bias in, before the normaliser"
+        ("prompt", "head", "query", "key"),
+        ("set", "add"),
+        "final scores, after scale, cap and position bias, before the normaliser",
     ),
     Site.WEIGHTS: Spec(("prompt", "head", "query", "key"), ("set", "scale"), "attention weights, after the normaliser"),
     Site.HEAD_OUT: Spec(

@@ -78,9 +78,9 @@ class Probe:
 
     Attributes:
         attention_received: Attention on each key, mean over the queries that see it: [B, L, H, S].
-        attention_share: The same of each row's absolute weights divided by their sum, for rows that do not sum to 1.
+        attention_share: As `attention_received`, of each row's absolute weights over their sum; for rows that do not sum to 1.
         row_entropy: Entropy of each query's weights in nats; axes as `record.dims` says, as for all that follow.
-        query_key_cosine: Cosine of rotated queries with each key that they come after.
+        query_key_cosine: Cosine between each key and the rotated queries that come after it.
         resid_max: max |h| over the dims of the residual stream, [B, depth, T]; depth 0 is the embedding.
         resid_norm: L2 norm of h, by depth and position.
         resid_median: Median |h|, by depth and position.
@@ -91,7 +91,7 @@ class Probe:
         nll: Negative log-likelihood of each next token in nats, [B, T].
         attention_received_bias: Mean over queries of what goes to no key (a sink logit, a 1 in the denominator, an attention
             bias).
-        attention_share_bias: Mean over queries of its share.
+        attention_share_bias: As `attention_received_bias`, of the share of each row's absolute weight that goes to no key.
         attention: Layers whose full attention maps are returned; True for all.
         capture: Raw values.
         extra: Further reductions.

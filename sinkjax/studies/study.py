@@ -60,7 +60,7 @@ class Condition:
 
 
 def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
-    """The usual baseline. at: where measures are read that are read at places of the edits' own."""
+    """The usual baseline. at: the positions at which placed measures (`Measure.placed`) are read."""
     from sinkjax.edits.edit import compose
 
     return Condition(compose(label=label), label, at=at)
