@@ -12,6 +12,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.resources import cache_folder
 
 CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+PLATFORMS_VARIABLE = "JAX_PLATFORMS"
 SHORTEST_COMPILATION = 0.1  # seconds; what compiled faster is not worth a file
 
 
@@ -33,7 +34,11 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
         from sinkjax import processes
 
         processes.join()
-    found = jax.default_backend()
+    try:
+        found = jax.default_backend()
+    except (AssertionError, RuntimeError) as error:  # the former: of a platform for which no plugin is installed
+        why = " ".join(str(error).split()) or f"{PLATFORMS_VARIABLE} names one that JAX has not"
+        raise SinkjaxError(f"JAX finds no device to compute on: {why}") from None
     if platform not in ("auto", found):
         raise SinkjaxError(
             f"platform {platform!r} was asked for, but JAX has only {found!r} here; sinkjax[cuda12], sinkjax[cuda13] and"

@@ -21,6 +21,10 @@ class SinkjaxError(ValueError):
         super().__init__(printable(sentence))
 
 
+class Unavailable(SinkjaxError):
+    """Nothing is wrong with what was asked: a place does not answer, or another process is at work there."""
+
+
 class MissingStatistic(SinkjaxError, KeyError):
     """A record was asked for a statistic that its probe did not ask for."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -9,7 +10,7 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -22,6 +23,7 @@ from sinkjax.errors import SinkjaxError
 T = TypeVar("T")
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 LONGEST = 1000  # bytes of an error that the other processes are told
+WORDS = 120  # characters of what JAX says when another process was lost
 GRACE = 2.0  # seconds that the first process, which failed, leaves the others: without it JAX ends them
 
 
@@ -67,6 +69,20 @@ def end(code: int) -> None:
         sys.stderr.flush()
         time.sleep(GRACE * first())
         os._exit(code)
+
+
+@contextlib.contextmanager
+def needed() -> Iterator[None]:
+    """Say in a sentence that a process which this one was joined to is gone; JAX raises an error of its runtime."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not joined():
+            raise
+        why = " ".join(str(error).split())[:WORDS]
+        raise SinkjaxError(
+            f"this process cannot go on without the ones that it was joined to ({why}); start all of them again"
+        ) from error
 
 
 def joined() -> bool:

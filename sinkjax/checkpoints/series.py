@@ -64,7 +64,9 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
     """
     folder = user_path(folder)
     root = folder / SERIES if (folder / SERIES).is_dir() else folder
-    found = {path.parent.relative_to(root).as_posix(): path.parent for path in root.rglob(CONFIG)}
+    below = {path.parent.relative_to(root): path.parent for path in root.rglob(CONFIG)}
+    # A hidden folder is one that a killed process was writing.
+    found = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
     if not found or "." in found:
         raise SinkjaxError(f"{folder} is no folder of checkpoints: below it must be folders that sinkjax.load reads")
     return tuple(Member(label, str(found[label])) for label in sorted(found, key=_natural))

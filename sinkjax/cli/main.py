@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if process:
             interruption.leave()
         resume = f"; resume with: {shlex.join(['sinkjax', *arguments])}" if arguments and arguments[0] in RESUMABLE else ""
-        return _fail(f"interrupted{resume}", 128 + (stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT))
+        why = f" ({stop.__cause__})" if isinstance(stop.__cause__, SinkjaxError) else ""  # e.g. no room for the last checkpoint
+        number = stop.number if isinstance(stop, interruption.Interrupted) else signal.SIGINT
+        return _fail(f"interrupted{why}{resume}", 128 + number, process)
     return 0
 
 

@@ -13,38 +13,76 @@ from pathlib import Path
 from typing import Any
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.places import Place, is_remote, listed, place, reached, url_protocol
-from sinkjax.errors import LONGEST, SinkjaxError, unknown
+from sinkjax.config_files.places import Place, create, is_remote, listed, place, reached, url_protocol
+from sinkjax.errors import LONGEST, SinkjaxError, Unavailable, unknown
 from sinkjax.resources import config_path, configs
 
 CONFIG_FILE = "config.yaml"  # in the folder of a run
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a quota, a limit of the process
 
+# Of a file system without hard links, and without locks.
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
-def disk_refuses(error: BaseException) -> bool:
-    """Whether an error was raised from one of a disk that will take nothing else either."""
+def ends_all(error: SinkjaxError) -> bool:
+    """Whether an error is that of a place which will take nothing else either, and not of the one thing that was to be done."""
     cause = error.__context__
-    return isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS)
+    return isinstance(error, Unavailable) or (isinstance(cause, OSError) and cause.errno in (*NO_ROOM, errno.EROFS))
 
 
 def write(path: Place, content: str | bytes) -> None:
-    """Write a file under another name first, then rename it; an object as it is. Errors: no permission, no room."""
+    """Write a file under another name first, then rename it; an object as it is. Several processes may write one.
+
+    Errors: no permission, no room.
+    """
     raw = content.encode() if isinstance(content, str) else content
     if is_remote(path):
         with reached(path):
             path.write_bytes(raw)
         return
-    scratch = path.with_name(f".{path.name}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(raw)
-        scratch.replace(path)
+        with _scratch(path, raw) as scratch:
+            scratch.replace(path)
     except OSError as error:
+        raise cannot_write(path, error, len(raw)) from error
+
+
+def write_new(path: Place, content: str) -> bool:
+    """Write a file unless there is one: of several writers one succeeds. Returns whether it was this one.
+
+    Errors: as for `write`.
+    """
+    raw = content.encode()
+    if is_remote(path):
+        with reached(path):
+            return create(path, raw)
+    try:
+        with _scratch(path, raw) as scratch:
+            try:
+                os.link(scratch, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                scratch.replace(path)
+            return True
+    except OSError as error:
+        raise cannot_write(path, error, len(raw)) from error
+
+
+@contextmanager
+def _scratch(path: Path, content: bytes) -> Iterator[Path]:
+    """A file beside `path` that no other process writes, removed at the end if it is still there."""
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        scratch.write_bytes(content)
+        yield scratch
+    finally:
         with suppress(OSError):
             scratch.unlink()
-        raise cannot_write(path, error, len(raw)) from error
 
 
 @contextmanager
@@ -97,7 +135,7 @@ def take_lock(file: Path, timeout: float) -> Callable[[], object]:
     """
     import filelock
 
-    if not _has_locks(file.parent):
+    if not has_locks(file.parent):
         return lambda: None
     lock: Any = filelock.FileLock(file)
     lock.acquire(timeout=timeout)
@@ -105,7 +143,7 @@ def take_lock(file: Path, timeout: float) -> Callable[[], object]:
     return released
 
 
-def _has_locks(folder: Path) -> bool:
+def has_locks(folder: Path) -> bool:
     """Whether the file system of a folder has locks.
 
     Asked beforehand: some versions of filelock take the answer for a lock of another process, others make a file that outlives a
@@ -189,10 +227,11 @@ def _claim_folder(folder: Place, document: str, differences: Callable[[str], lis
         if folder.exists() and not folder.is_dir():
             raise SinkjaxError(f"{folder} is a file; choose a folder for the results")
         if not identity.is_file():
-            if folder.is_dir() and listed(folder):
+            others = [name for name in listed(folder) if not name.startswith(f".{CONFIG_FILE}.")] if folder.is_dir() else []
+            if others and not identity.is_file():  # which another process may have made since
                 raise SinkjaxError(f"{folder} exists with other content; choose another --out")
-            write(identity, document)
-            return
+            if not others and write_new(identity, document):
+                return
     except OSError as error:
         if is_remote(folder):
             raise

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from sinkjax import extras
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, Unavailable
 
 LIBRARIES = ("aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs")  # whose errors are no OSError
 
@@ -61,7 +61,7 @@ def reached(path: Place) -> Iterator[None]:
         told = told or library in LIBRARIES
         if not is_remote(path) or not told:
             raise
-        raise SinkjaxError(f"cannot use {path}: {_words(error)}") from error
+        raise Unavailable(f"cannot use {path}: {_words(error)}") from error
 
 
 def url_protocol(out: Any) -> str | None:

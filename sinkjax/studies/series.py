@@ -17,7 +17,7 @@ from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.series import Member, to_fetch, trim
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import disk_refuses, read_text, write
+from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Report, Section
@@ -79,7 +79,7 @@ def carry_out(
             found = run.carry_out(study_on(config, member), place(member, out), machine, log, _once(member, seen))
             sections[member.label] = found
         except SinkjaxError as error:
-            if disk_refuses(error):
+            if ends_all(error):
                 raise
             refused[member.label] = str(error)
             log(f"{member.label} does not run: {error}")

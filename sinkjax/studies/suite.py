@@ -10,7 +10,7 @@ import sinkjax
 from sinkjax import processes
 from sinkjax.checkpoints.load import check_dtype, open_checkpoint
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import disk_refuses, read_text, write
+from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.section import Report, Section
@@ -72,7 +72,7 @@ def carry_out(
         try:
             sections.append(run.carry_out(member(config, name, layers), place(config, name, out), machine, log, load))
         except SinkjaxError as error:
-            if disk_refuses(error):
+            if ends_all(error) or processes.joined():  # the others may wait for what this one was refused
                 raise
             refused[name] = str(error)
             log(f"{name} does not run: {error}")

@@ -18,9 +18,9 @@ from typing import Self
 
 import filelock
 
-from sinkjax.config_files.files import take_lock
+from sinkjax.config_files.files import has_locks, take_lock
 from sinkjax.config_files.places import Place, create, delete, is_remote, listed, read_bytes, remove, upload
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.sweeps.chunks import faults
 
 PATIENCE = 60.0  # seconds to wait for the process that makes a store; more than any takes
@@ -47,8 +47,9 @@ def making(path: Place, replace: bool = False) -> Iterator[Path | None]:
             if path.exists() and not (replace and faults(path)):
                 yield None
                 return
-            for left in path.parent.glob(f".{glob.escape(path.name)}.*new"):  # by processes that were killed
-                shutil.rmtree(left, ignore_errors=True)
+            if has_locks(path.parent):  # else another process may be filling one
+                for left in path.parent.glob(f".{glob.escape(path.name)}.*new"):  # by processes that were killed
+                    shutil.rmtree(left, ignore_errors=True)
             yield scratch
             if replace and faults(path):
                 shutil.rmtree(path)
@@ -68,17 +69,20 @@ def _making_remotely(path: Place, replace: bool) -> Iterator[Path | None]:
     with tempfile.TemporaryDirectory() as name, Leases(path.with_name(f".{path.name}.lease")) as lease:
         while not lease.take("make"):
             if time.monotonic() - begun > PATIENCE + EXPIRY:
-                raise SinkjaxError(f"{lease.owner('make')} has been making {path} for more than {PATIENCE:.0f} s; end it")
+                raise Unavailable(f"{lease.owner('make')} has been making {path} for more than {PATIENCE:.0f} s; end it")
             time.sleep(lease.pause)
         if path.exists() and not (path / BEING_MADE).exists() and not (replace and faults(path)):
             yield None
             return
         yield (scratch := Path(name) / path.name)
+        if not lease.keeps("make"):
+            return
         (path / BEING_MADE).write_bytes(b"")
         for left in set(listed(path)) - {BEING_MADE}:
             delete(path / left)
         upload(scratch, path)
-        delete(path / BEING_MADE)
+        if lease.keeps("make"):  # else it is being made by the process that took over
+            delete(path / BEING_MADE)
 
 
 class Claims:
@@ -237,7 +241,7 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         release = take_lock(file, PATIENCE)
     except filelock.Timeout:
-        raise SinkjaxError(
+        raise Unavailable(
             f"another process has been making {path} for more than {PATIENCE:.0f} s; end it, or choose another output"
         ) from None
     try:

@@ -128,7 +128,8 @@ def sweep(
         path = Path(scratch) / "sweep.zarr" if out is None else place(out)
         with reached(path):
             if job.joined:
-                fill_together(functools.partial(ready, path), job, progress)
+                with processes.needed():
+                    fill_together(functools.partial(ready, path), job, progress)
                 dataset = Store(path).dataset()
             else:
                 fill(store := ready(path), job, progress)
@@ -218,9 +219,15 @@ def fill_together(ready: Callable[[], Store], job: SweepJob, progress: bool) -> 
 
         def end() -> None:
             assert claims is not None
-            stores[0].pack(claims)  # what a killed process had computed and not packed
+            store = stores[0]
+            while store.done.all() and not store.packed.all():  # what a killed process had computed and not packed
+                store.pack(claims)
+                if not store.packed.all():  # a killed process still has the lease, or another one is at it
+                    time.sleep(claims.pause)
+            if not store.packed.all():
+                raise SinkjaxError(f"{store.path}: {store.damage()}; the same command computes only that again")
             claims.clear()
-            stores[0].clear()
+            store.clear()
 
         for block, chunk, record in compute(job, schedule, rounds):
             processes.by_first(functools.partial(keep, block, chunk, record))

@@ -96,7 +96,12 @@ class Store:
     def write(self, edits: Sequence[int], block: int, values: Mapping[str, np.ndarray]) -> None:
         """Keep what a call gave: the values [len(edits), prompts of the block, ...] of every variable."""
         with self._writing():
-            self.calls.write(_name(edits, block), values)
+            try:
+                self.calls.write(_name(edits, block), values)
+            except FileNotFoundError:  # without locks, another process may have finished the store and removed the folder
+                self.look(edits, block)
+                if not self.done[list(edits), block].all():
+                    raise
         self.done[list(edits), block] = True
 
     def pack(self, claims: Claims) -> None:

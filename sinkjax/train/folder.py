@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.native import save
-from sinkjax.checkpoints.series import series_path
+from sinkjax.checkpoints.series import SERIES, series_path
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model import params
@@ -22,6 +23,8 @@ from sinkjax.train.runs import Run
 from sinkjax.train.state import RUNNING, TrainState
 from sinkjax.train.task import DataSource, HostDataTask, ModelTask
 from sinkjax.train.trained import Trained
+
+MODELS = "models"  # of a finished training
 
 LIST = 12  # numbers of a measurement that a card shows at most
 
@@ -58,6 +61,12 @@ def keep(
             params = jax.tree.map(lambda leaf, row=run.run: leaf[row], state.params)
             model = Model(task.model(run.variant), params, source.tokenizer if source else None, about)
             save(model, series_path(folder, run.run, step))
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the models in the folder of a training that a killed process was writing. No other process may be at it."""
+    for left in (*folder.glob(f"{SERIES}/*/.*"), *folder.glob(f"{MODELS}/.*")):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def card(trained: Trained, run: int, parameters: int) -> str:

@@ -48,8 +48,11 @@ class Log:
         self.size += len(text)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk."""
-        os.fsync(self._file.fileno())
+        """Wait until all lines are on the disk. Errors: no room, which some file systems notice only here."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -26,13 +26,13 @@ from sinkjax import extras, interruption, processes
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, take_lock, write
 from sinkjax.config_files.places import Place
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.model.params import check_dtype
 from sinkjax.progress import bar
 from sinkjax.train import speed
 from sinkjax.train.checkpoint import Checkpoints
 from sinkjax.train.config import DIVERGED, KIND, Training
-from sinkjax.train.folder import keep, save_run
+from sinkjax.train.folder import MODELS, keep, remove_unfinished, save_run
 from sinkjax.train.journal import Journal
 from sinkjax.train.log import read
 from sinkjax.train.mirror import Mirror, called, mirrored
@@ -44,10 +44,9 @@ from sinkjax.train.task import DataSource, HostDataTask, ModelTask, SummarisingT
 from sinkjax.train.tensorboard import event_writer
 from sinkjax.train.trained import Trained, going, trained
 
-SUMMARY, MODELS, LOCK = "summary.json", "models", ".lock"
+SUMMARY, LOCK = "summary.json", ".lock"
 SAVE_EVERY = 30.0  # seconds of work that an interruption may cost
 COPYING = 10  # and in an object store at least so many times the seconds that copying a checkpoint takes
-WORDS = 120  # characters of what JAX says when another process was lost
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "sinkjax")
 
 
@@ -81,17 +80,10 @@ def train(
         raise SinkjaxError(f"the runs of {task.name} are no models of this library, so no checkpoints of them can be kept")
     if not processes.first():
         say, progress, tensorboard = (lambda line: None), False, False
-    try:
-        # Joined processes end together, so a signal to one of them waits until they agree on it.
-        with interruption.held() if processes.joined() else contextlib.nullcontext(), mirrored(folder) as (here, mirror):
-            return _train(task, here, mirror, say, tensorboard, save_every, progress)
-    except jax.errors.JaxRuntimeError as error:
-        if not processes.joined():
-            raise
-        why = " ".join(str(error).split())[:WORDS]
-        raise SinkjaxError(
-            f"this process cannot go on without the ones that it was joined to ({why}); start all of them again"
-        ) from error
+    # Joined processes end together, so a signal to one of them waits until they agree on it.
+    together = interruption.held() if processes.joined() else contextlib.nullcontext()
+    with processes.needed(), together, mirrored(folder) as (here, mirror):
+        return _train(task, here, mirror, say, tensorboard, save_every, progress)
 
 
 def _train(
@@ -114,6 +106,7 @@ def _train(
     processes.by_first(lambda: claim(folder, task))
     with contextlib.ExitStack() as stack:
         processes.by_first(lambda: stack.enter_context(alone(folder)))
+        processes.by_first(lambda: remove_unfinished(folder))
         with interruption.held():  # so that it is closed, whatever comes
             checkpoints = stack.enter_context(Checkpoints(folder))
         found = checkpoints.restore(devices.layout)
@@ -239,7 +232,7 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         release = take_lock(folder / LOCK, timeout=0)
     except filelock.Timeout:
-        raise SinkjaxError(f"another process trains in {folder}; wait for it, or choose another folder") from None
+        raise Unavailable(f"another process trains in {folder}; wait for it, or choose another folder") from None
     try:
         yield
     finally:

@@ -19,11 +19,13 @@ from typing import Any
 from sinkjax import processes
 from sinkjax.config_files.files import CONFIG_FILE
 from sinkjax.config_files.places import Place, delete, is_remote, listed, place, reached, read_bytes
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.sweeps import claims
 
 LISTED = ".files.json"  # in the object store: the files of the last whole copy
 LEASE, LEASED = ".lease", "training"
+# What a training writes: of this, what it has no more is removed.
+WRITTEN = ("checkpoints", "config.yaml", "events", "log.jsonl", "models", "series", "speed.jsonl", "summary.json")
 OWN = ".lock"  # of this machine alone
 
 
@@ -47,24 +49,29 @@ class Mirror:
         self._sent = self._here()
 
     def push(self) -> None:
-        """Copy what is new or has changed, then the list, and remove what is not on it. Errors: another process took over."""
+        """Copy what is new or has changed, then the list, and remove what the training has no more. What else lies there stays.
+
+        Errors: another process took over.
+        """
         here = self._here()
         with reached(self.place):
             self._check_lease()
-            if self._list() is None:  # a kill within the first copy leaves an empty one
-                (self.place / LISTED).write_bytes(b"[]")
+            if self._list() is None:  # a kill within the first copy leaves what was pulled
+                (self.place / LISTED).write_bytes(json.dumps(sorted(self._sent)).encode())
             for name in (name for name, state in here.items() if self._sent.get(name) != state):
+                self._check_lease()
                 self.place.fs.put_file(str(self.folder / name), (self.place / name).path)
             self._check_lease()
             (self.place / LISTED).write_bytes(json.dumps(sorted(here)).encode())
             for name in self._others() - set(here):
-                delete(self.place / name)
+                if name.partition("/")[0] in WRITTEN:
+                    delete(self.place / name)
         self._sent = here
 
     def _check_lease(self) -> None:
         """Raise unless this process still has the lease."""
         if self.lease and not self.lease.keeps(LEASED):
-            raise SinkjaxError(f"another process trains in {self.place} now: this one could not renew its lease for a minute")
+            raise Unavailable(f"another process trains in {self.place} now: this one could not renew its lease for a minute")
 
     def _files(self) -> list[str]:
         """The files of the last copy; without a list all that are there, if they are a training. Errors: they are not."""
@@ -151,7 +158,7 @@ def _alone(where: Place) -> Iterator[claims.Leases]:
         with reached(where):
             while not lease.take(LEASED):
                 if time.monotonic() - begun > claims.EXPIRY + 5 * lease.pause:  # one that was killed is missed by then
-                    raise SinkjaxError(f"{lease.owner(LEASED)} trains in {where}; wait for it, or choose another folder")
+                    raise Unavailable(f"{lease.owner(LEASED)} trains in {where}; wait for it, or choose another folder")
                 time.sleep(lease.pause)
         yield lease
 

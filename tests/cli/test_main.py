@@ -15,6 +15,7 @@ from sinkjax import backend
 from sinkjax.cli import main as cli
 from sinkjax.cli.verbs import VERBS
 from sinkjax.errors import SinkjaxError
+from sinkjax.interruption import Interrupted
 from sinkjax.progress import duration
 from sinkjax.studies.registry import choose
 from tests.studies.tiny import write_both
@@ -304,6 +305,15 @@ def test_what_stops_a_run_is_said_in_one_line(error, code, sentence, capsys, mon
     monkeypatch.setitem(VERBS, "models", stop)
     assert cli.main(["models"]) == code
     assert capsys.readouterr().err == f"sinkjax: {sentence}\n"
+
+
+def test_an_interrupted_command_says_what_it_could_not_keep(capsys, monkeypatch):
+    def stop(arguments):
+        raise Interrupted(15) from SinkjaxError("cannot write results/checkpoints: No space left on device")
+
+    monkeypatch.setitem(VERBS, "models", stop)
+    assert cli.main(["models"]) == 143
+    assert "interrupted (cannot write results/checkpoints: No space left on device)" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(tiny, tmp_path, capsys, monkeypatch):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sinkjax.config_files.files import write
+from sinkjax.config_files import files
+from sinkjax.config_files.files import claim_folder, write, write_new
 from sinkjax.errors import SinkjaxError
 
 
@@ -34,3 +37,49 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SinkjaxError, match="cannot write"):
         write(tmp_path / "file" / "a.txt", "x")
+
+
+def test_several_may_write_one_file(tmp_path: Path):
+    contents = [bytes([number]) * 200_000 for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(partial(write, tmp_path / "a"), contents * 20))
+    assert (tmp_path / "a").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_several_that_make_one_file_the_first_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool):
+    if not links:
+
+        def link(*paths: Path) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(files.os, "link", link)
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(partial(write_new, tmp_path / "a"), "abcd"))
+    assert (tmp_path / "a").read_text() in "abcd"
+    assert made.count(True) == 1 or not links
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_several_may_begin_in_one_folder_if_they_want_the_same(tmp_path: Path):
+    def begin(entry: tuple[int, str]) -> str:
+        number, document = entry
+        folder = tmp_path / str(number)
+        try:
+            claim_folder(folder, document, lambda there: [] if there == document else ["it differs"], "study")
+        except SinkjaxError as error:
+            return str(error)
+        (folder / "store").mkdir(exist_ok=True)  # what is there next
+        return document
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(begin, [(number, "one") for number in range(100) for _ in range(4)]))
+        assert {*said} == {"one"}
+    assert begin((0, "two")) == f"{tmp_path / '0'} holds another study (it differs); choose another --out or delete it"
+
+
+def test_what_a_kill_left_of_a_config_does_not_keep_others_out(tmp_path: Path):
+    (tmp_path / ".config.yaml.0123abcd.new").write_text("half")
+    claim_folder(tmp_path, "one", lambda there: [], "study")
+    assert (tmp_path / "config.yaml").read_text() == "one"

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import zarr
 
+from tests.studies.tiny import write_both
+
 ROOT = Path(__file__).parents[2]
 # For every line on its input, the sweep into the store that the line names; it answers with the calls that it computed.
 COMMAND = """
@@ -128,3 +130,18 @@ def test_the_calls_of_a_killed_process_are_taken_over(tmp_path):
             victim.processes[0].wait()
             other.processes[0].stdout.readline()
         assert arrays(out) == arrays(tmp_path / "alone.zarr")
+
+
+@pytest.mark.processes
+@pytest.mark.apart
+def test_two_processes_that_begin_one_study_both_end_with_its_page(tmp_path):
+    files, out = write_both(tmp_path / "tiny"), tmp_path / "out"
+    small = ["--model", files / "model", "--text", files / "text.txt", "--prompts", "3", "--length", "12", "--controls", "4"]
+    command = [sys.executable, "-m", "sinkjax", "run", "background/streaming", *map(str, small), "--control-prompts", "2"]
+    command += ["--cache", "6", "--first", "0", "1", "--other-caches", "--out", str(out)]
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=400)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert {"config.yaml", "report.html", "summary.csv", "claims.csv", "sweep.zarr"} <= {path.name for path in out.iterdir()}
+    assert not list(out.rglob("*.new"))

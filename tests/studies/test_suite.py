@@ -20,7 +20,7 @@ from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.probes.probe import Probe
 from sinkjax.studies import registry, run, suite
 from sinkjax.studies.config import All, AllTrained, StudyConfig
@@ -161,6 +161,15 @@ def test_a_full_disk_stops_the_suite(chosen, tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "carry_out", full)
     with pytest.raises(SinkjaxError, match="cannot write"):
+        suite.carry_out(chosen, tmp_path)
+
+
+def test_a_place_that_does_not_answer_stops_the_suite(chosen, tmp_path, monkeypatch):
+    def silent(*args: Any, **options: Any) -> None:
+        raise Unavailable("cannot use s3://results: timed out")
+
+    monkeypatch.setattr(run, "carry_out", silent)
+    with pytest.raises(Unavailable, match="timed out"):
         suite.carry_out(chosen, tmp_path)
 
 

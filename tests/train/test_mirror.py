@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sinkjax.config_files.places import place, upload
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, Unavailable
 from sinkjax.sweeps import claims
 from sinkjax.tasks import load_runs, train
 from sinkjax.train.mirror import LISTED, Mirror
@@ -41,9 +41,16 @@ def names(url):
 
 
 def interrupted(mirror, monkeypatch):
-    """A push that ends where the list would be written."""
+    """A push that ends where the list of what it copied would be written."""
+    new = sorted(mirror._here())
+
+    def dumps(names):
+        if names == new:
+            raise TypeError
+        return json.JSONEncoder().encode(names)
+
     with monkeypatch.context() as patch:
-        patch.setattr("sinkjax.train.mirror.json.dumps", None)
+        patch.setattr("sinkjax.train.mirror.json.dumps", dumps)
         with pytest.raises(TypeError):
             mirror.push()
 
@@ -173,6 +180,55 @@ def test_a_kill_within_the_first_copy_leaves_nothing_that_counts(bucket, monkeyp
     (again.folder / "config.yaml").write_text("2")
     again.push()
     assert names(f"{bucket}/first") == {LISTED, "config.yaml"}  # what the kill left is gone
+
+
+def test_a_kill_within_the_first_copy_leaves_a_training_that_somebody_put_there(bucket, monkeypatch):
+    where = place(f"{bucket}/put")
+    for name in ("config.yaml", "log.jsonl", "checkpoints/1/state"):
+        (where / name).write_bytes(b"1")
+    first = Mirror(where)
+    first.pull()
+    (first.folder / "checkpoints" / "1").rename(first.folder / "checkpoints" / "2")
+    interrupted(first, monkeypatch)
+    second = Mirror(where)
+    second.pull()
+    assert {path.relative_to(second.folder).as_posix() for path in second.folder.rglob("*") if path.is_file()} == {
+        *("config.yaml", "log.jsonl", "checkpoints/1/state")
+    }
+
+
+def test_what_is_no_part_of_the_training_stays(bucket):
+    where = place(f"{bucket}/beside")
+    mirror = Mirror(where)
+    (mirror.folder / "config.yaml").write_text("1")
+    mirror.push()
+    for name in ("notes.txt", "sweep.zarr/.zattrs", "other/.lease/training.lease"):
+        (where / name).write_bytes(b"1")
+    (where / "models" / "run-000" / "config.json").write_bytes(b"1")  # of an earlier training
+    mirror.push()
+    assert names(f"{bucket}/beside") == {
+        *(LISTED, "config.yaml", "notes.txt", "sweep.zarr/.zattrs", "other/.lease/training.lease")
+    }
+
+
+def test_who_loses_the_lease_while_it_copies_stops(bucket, monkeypatch):
+    where = place(f"{bucket}/slow")
+    with claims.Leases(where / ".lease") as lease:
+        assert lease.take("training")
+        mirror = Mirror(where, lease)
+        for name in ("a", "b", "c"):
+            (mirror.folder / name).write_text("1")
+        sent, put = [], mirror.place.fs.put_file
+
+        def put_file(source, target):
+            sent.append(target)
+            put(source, target)
+            monkeypatch.setattr(lease, "keeps", lambda name: False)
+
+        monkeypatch.setattr(mirror.place.fs, "put_file", put_file)
+        with pytest.raises(Unavailable, match="another process trains"):
+            mirror.push()
+        assert len(sent) == 1
 
 
 def test_a_copy_that_a_kill_interrupts_leaves_the_one_before(bucket, monkeypatch):

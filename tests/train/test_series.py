@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import sinkjax
-from sinkjax.checkpoints.series import series_path
+from sinkjax.checkpoints.series import in_folder, series_path
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import registry, train
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.train import loop
+from sinkjax.train.folder import remove_unfinished
 from sinkjax.train.log import read
 from tests.train import linear
 
@@ -125,3 +126,14 @@ def test_a_training_of_before_this_field_is_read(tmp_path):
     text = registry.write(dataclasses.replace(SMALL, checkpoints=0)).replace("checkpoints: 0\n", "")
     assert "checkpoints" not in documents.parse(text, "it")
     assert registry.read(text, "it", tmp_path).config == dataclasses.replace(SMALL, checkpoints=0)
+
+
+def test_what_a_killed_process_was_writing_is_no_model_of_the_series(tmp_path):
+    for step in ("step-000000", ".step-000003.ab12cd34.new"):
+        (tmp_path / "series" / "run-000" / step).mkdir(parents=True)
+        (tmp_path / "series" / "run-000" / step / "config.json").write_text("{}")
+    (tmp_path / "models" / ".run-000.ab12cd34.new").mkdir(parents=True)
+    assert [member.label for member in in_folder(tmp_path)] == ["run-000/step-000000"]
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.glob("series/*/*")] == ["step-000000"]
+    assert not list((tmp_path / "models").iterdir())
