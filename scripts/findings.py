@@ -66,7 +66,7 @@ ABOUT = {  # what the weights alone do not say
 }
 MANY_CONTROLS = 99
 APART = {  # models that count for no heading, and why
-    "mini-head-norm": "A control (next to none of its heads sinks)",
+    "mini-head-norm": "A control (none of its heads sinks)",
     "mini-nosink": "A control (none of its heads sinks)",
     "mini-sink": "Selected (of eleven seeds the one with most sinks, and one of three on which the setting was chosen)",
 }
