@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from sinkjax.config_files.files import disk_refuses, reserve
+from sinkjax.config_files.files import ends_all, reserve
 from sinkjax.errors import SinkjaxError
 from sinkjax.tasks import load_runs, train
 from sinkjax.train import checkpoint
@@ -149,7 +149,7 @@ def test_a_checkpoint_without_room_ends_a_training_and_the_same_call_resumes_it(
     monkeypatch.setattr(checkpoint, "EACH", 1 << 50)
     with pytest.raises(SinkjaxError, match=r"^cannot write .*/checkpoints/60: .* bytes wanted\)$") as caught:
         train(config, tmp_path / "out", progress=False)
-    assert disk_refuses(caught.value)  # by which a suite knows that the other studies have no room either
+    assert ends_all(caught.value)  # by which a suite knows that the other studies have no room either
     monkeypatch.undo()
     again = train(config, tmp_path / "out", progress=False)
     assert (tmp_path / "out" / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
