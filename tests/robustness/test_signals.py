@@ -229,6 +229,7 @@ mlp_width: 24
 ROUNDS = """
 import gc, os, random, signal, sys, threading, time, shutil
 from pathlib import Path
+import xarray  # with pandas, which cannot be imported again in a process in which a signal interrupted its import
 from sinkjax.cli.main import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this process was started to ignore
