@@ -26,7 +26,7 @@ from sinkjax import Config, Probe
 from sinkjax.model import params
 from sinkjax.model.config import RMSNorm
 from sinkjax.model.rotary import Rope
-from sinkjax.sweeps.job import fingerprints
+from sinkjax.sweeps.computation import fingerprints
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 

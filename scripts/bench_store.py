@@ -29,7 +29,7 @@ import sinkjax
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.model.batch import check_batch
 from sinkjax.sweeps import chunks, run
-from sinkjax.sweeps.job import SweepJob
+from sinkjax.sweeps.computation import Computation
 from sinkjax.sweeps.store import Store, create
 
 LENGTH = 64
@@ -81,8 +81,8 @@ def measure(case: Case) -> Row:
     edits += [sinkjax.mask_key(key, layers=layer) for key in range(case.keys) for layer in range(0, config.layers, case.step)]
     drawn = np.random.default_rng(0).integers(0, config.vocab_size, (case.prompts, LENGTH))
     tokens, lengths, known = check_batch(drawn, None, config)
-    job = SweepJob(model, tokens, lengths, [resolve(edit, config, known, LENGTH) for edit in edits], PROBE, "highest")
-    schedule, labels = job.schedule(None), {"edit": [edit.label for edit in edits]}
+    computation = Computation(model, tokens, lengths, [resolve(edit, config, known, LENGTH) for edit in edits], PROBE, "highest")
+    schedule, labels = computation.schedule(None), {"edit": [edit.label for edit in edits]}
     compute, put, records, written = run.compute, chunks.put, dict[Any, Any](), list[Path]()
 
     def keep(*arguments: Any) -> Iterator[tuple]:
@@ -90,7 +90,7 @@ def measure(case: Case) -> Row:
             records[block, chunk] = record
             yield block, chunk, record
 
-    def known_before(job: SweepJob, schedule: Any, todo: Any) -> Iterator[tuple]:
+    def known_before(computation: Computation, schedule: Any, todo: Any) -> Iterator[tuple]:
         for entry in todo:
             for _, block, chunk in entry.calls():
                 yield block, chunk, records[block, chunk]
@@ -103,10 +103,10 @@ def measure(case: Case) -> Row:
         """Seconds of filling a new store, the store, and its files that were not there before."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "x.zarr"
-            store = create(path, job.identity(labels), job.facts(), schedule, {}, *job.layout(labels))
+            store = create(path, computation.identity(labels), computation.facts(), schedule, {}, *computation.layout(labels))
             before, run.compute = count(path), by
             begun = time.process_time()
-            run.fill(store, job, progress=False)
+            run.fill(store, computation, progress=False)
             return time.process_time() - begun, store, count(path) - before
 
     try:

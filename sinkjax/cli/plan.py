@@ -60,12 +60,12 @@ def plan(arguments: Sequence[str]) -> None:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
             continue
-        for job, architecture, planned in plans:
-            title = f"{study}: {job.name}"
-            if isinstance(job, TrainingSpec):
-                show_training_plan(title, job, architecture)
-            elif isinstance(job, Calculation):
-                show_calculation(title, job, architecture, _length(chosen, study), options.config.dtype)
+        for spec, architecture, planned in plans:
+            title = f"{study}: {spec.name}"
+            if isinstance(spec, TrainingSpec):
+                show_training_plan(title, spec, architecture)
+            elif isinstance(spec, Calculation):
+                show_calculation(title, spec, architecture, _length(chosen, study), options.config.dtype)
             elif planned is not None:
                 show_plan(title, planned, architecture, options.config.dtype, hardware)
 

@@ -19,7 +19,7 @@ from sinkjax.studies.noop import noop_finding, noop_rows
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from sinkjax.studies.study import Study
-from sinkjax.sweeps.job import CELLS, unchanged
+from sinkjax.sweeps.computation import CELLS, unchanged
 
 if TYPE_CHECKING:
     import xarray

@@ -13,9 +13,9 @@ from sinkjax.progress import say
 from sinkjax.studies.study import Batch, Calculation
 from sinkjax.sweeps.chunks import codecs, seal, storable
 from sinkjax.sweeps.claims import making
+from sinkjax.sweeps.computation import description, digest
 from sinkjax.sweeps.hardware import facts
 from sinkjax.sweeps.identity import HARDWARE, IDENTITY, check_metadata, described, refuse_other
-from sinkjax.sweeps.job import description, digest
 from sinkjax.sweeps.store import exists
 
 if TYPE_CHECKING:

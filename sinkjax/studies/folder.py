@@ -30,9 +30,9 @@ def claim(folder: Place, chosen: Chosen) -> None:
     claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
 
 
-def store_path(folder: Place, job: str) -> Place:
-    """Where the store of a job lies."""
-    return folder / f"{job}.zarr"
+def store_path(folder: Place, name: str) -> Place:
+    """Where the store of a spec lies."""
+    return folder / f"{name}.zarr"
 
 
 def open_store(path: Place, finished: bool = True) -> xarray.Dataset:

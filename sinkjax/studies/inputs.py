@@ -1,4 +1,4 @@
-"""The prompts of a job: the study's passages of text, or tokens that are no text."""
+"""The prompts of a spec: the study's passages of text, or tokens that are no text."""
 
 from __future__ import annotations
 

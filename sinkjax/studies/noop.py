@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.analysis.summary import Row
 from sinkjax.studies.specs import NOOP_SERIES
-from sinkjax.sweeps.job import CELLS
+from sinkjax.sweeps.computation import CELLS
 
 if TYPE_CHECKING:
     import xarray

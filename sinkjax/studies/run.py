@@ -123,11 +123,11 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     log(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision, mesh=machine.mesh)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    told = ""
+    announced = ""
     for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
-        if batch.study["text"] != told:
-            log(f"text: {(told := batch.study['text'])}")
+        if batch.study["text"] != announced:
+            log(f"text: {(announced := batch.study['text'])}")
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
         store_spec(spec, model, batch, store, machine)
@@ -217,9 +217,9 @@ def build(chosen: Chosen, folder: Place) -> Section:
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
     write(folder / results.SUMMARY, summary_csv(section.rows, section.subject))
     if section.claims:
-        said = (section.study, section.claims, getattr(chosen.config, "model", ""), getattr(chosen.config, "split", ""))
-        write(folder / results.CLAIMS, claims_csv(*said))
-        write((folder / results.CLAIMS).with_suffix(".json"), claims_json(*said))
+        announced = (section.study, section.claims, getattr(chosen.config, "model", ""), getattr(chosen.config, "split", ""))
+        write(folder / results.CLAIMS, claims_csv(*announced))
+        write((folder / results.CLAIMS).with_suffix(".json"), claims_json(*announced))
     write(folder / results.PAGE, page([section], title=section.title))
     return section
 

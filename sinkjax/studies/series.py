@@ -26,8 +26,8 @@ from sinkjax.studies import run
 from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, choose, config_type
 from sinkjax.studies.suite import REFUSED
+from sinkjax.sweeps.computation import digest, fingerprints
 from sinkjax.sweeps.hardware import Hardware
-from sinkjax.sweeps.job import digest, fingerprints
 from sinkjax.sweeps.models import members_of
 
 TABLE = "series.csv"  # the summaries of all checkpoints, one below the other

@@ -21,7 +21,7 @@ from sinkjax.edits.edit import Edit
 from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.progress import bar
-from sinkjax.sweeps.job import digest, fingerprints
+from sinkjax.sweeps.computation import digest, fingerprints
 from sinkjax.sweeps.run import sweep
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.record import Record
 from sinkjax.progress import bar, say
 from sinkjax.sweeps.claims import Claims
-from sinkjax.sweeps.job import CELLS, SweepJob, unchanged
+from sinkjax.sweeps.computation import CELLS, Computation, unchanged
 from sinkjax.sweeps.schedule import Chunk, Round, Schedule, deal, stack
 from sinkjax.sweeps.shared import baseline, edited
 from sinkjax.sweeps.store import Store, create, exists, resume
@@ -100,13 +100,13 @@ def sweep(
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    job = SweepJob(model, tokens, lengths, resolved, probe, precision, attention_impl)
-    if job.spec.attention_impl == "fused":
+    computation = Computation(model, tokens, lengths, resolved, probe, precision, attention_impl)
+    if computation.spec.attention_impl == "fused":
         for terms in resolved:
             check_fused(model.config, terms, probe)
     labels = {"edit": [edit.label for edit in edits]} | dict(labels or {})
-    identity = job.identity(labels)
-    if job.joined and out is None:
+    identity = computation.identity(labels)
+    if computation.joined and out is None:
         raise SinkjaxError("a sweep of joined processes needs `out`, a folder or URL that all of them see")
 
     def ready(path: Place) -> Store:
@@ -114,25 +114,25 @@ def sweep(
         if exists(path):
             store = resume(path, identity)
         else:
-            variables, fixed = job.layout(labels)
-            store = create(path, identity, job.facts(), job.schedule(memory), attributes or {}, variables, fixed)
+            variables, fixed = computation.layout(labels)
+            store = create(path, identity, computation.facts(), computation.schedule(memory), attributes or {}, variables, fixed)
         if damage := store.damage():
             say(f"{path}: {damage}; computing only that again")
         if store.lost:
-            store.restore(job.layout(labels)[1])
+            store.restore(computation.layout(labels)[1])
         if not store.done.all():
-            store.join(job.facts(), strict)
+            store.join(computation.facts(), strict)
         return store
 
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "sweep.zarr" if out is None else place(out)
         with reached(path):
-            if job.joined:
+            if computation.joined:
                 with processes.needed():
-                    fill_together(functools.partial(ready, path), job, progress)
+                    fill_together(functools.partial(ready, path), computation, progress)
                 dataset = Store(path).dataset()
             else:
-                fill(store := ready(path), job, progress)
+                fill(store := ready(path), computation, progress)
                 dataset = store.dataset()
             _refuse_untouched(dataset, resolved)
             return (dataset.load() if out is None else dataset).assign_attrs(unchanged=unchanged(dataset))
@@ -151,18 +151,18 @@ def finished(
         return False
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
-    identity = SweepJob(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
+    identity = Computation(model, tokens, lengths, resolved, probe, "highest").identity({"edit": [edit.label for edit in edits]})
     store = resume(out, identity, but=("edits", "sha256"))
     return bool(store.packed.all()) and not store.lost and store.has(attributes)
 
 
-def fill(store: Store, job: SweepJob, progress: bool) -> None:
+def fill(store: Store, computation: Computation, progress: bool) -> None:
     """Compute and write every chunk that the store does not have, beside other processes that do the same.
 
     What others compute is waited for, and taken over if they end.
     """
-    begun, written, told = time.monotonic(), 0, False
-    devices, L = job.hardware().devices, job.model.config.layers
+    begun, written, announced = time.monotonic(), 0, False
+    devices, L = computation.hardware().devices, computation.model.config.layers
     with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance, store.claims() as claims:
 
         def show() -> None:
@@ -173,9 +173,9 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
 
         while not store.packed.all():
             calls, computed = store.left(), False
-            for block, chunk, record in compute(job, store.schedule, _unclaimed(store, claims, deal(calls, devices, L))):
+            for block, chunk, record in compute(computation, store.schedule, _unclaimed(store, claims, deal(calls, devices, L))):
                 computed = True
-                written += _write(store, job, block, chunk, record)
+                written += _write(store, computation, block, chunk, record)
                 claims.drop(name_of(block, chunk))
                 store.pack(claims)
                 show()
@@ -184,15 +184,15 @@ def fill(store: Store, job: SweepJob, progress: bool) -> None:
                 continue
             show()
             if (left := store.left()) == calls and not store.packed.all():
-                if progress and left and not told:
+                if progress and left and not announced:
                     say(f"{store.path}: waiting for {claims.owner(name_of(*left[0]))}, which computes what is left of it")
-                    told = True
+                    announced = True
                 time.sleep(claims.pause)
         claims.clear()
         store.clear()
 
 
-def fill_together(ready: Callable[[], Store], job: SweepJob, progress: bool) -> None:
+def fill_together(ready: Callable[[], Store], computation: Computation, progress: bool) -> None:
     """`fill` where the model lies on devices of several processes: all of them compute every call, and the first one writes.
 
     ready: gives the store, in the first process. A signal to any of them ends all after the call under way.
@@ -204,17 +204,17 @@ def fill_together(ready: Callable[[], Store], job: SweepJob, progress: bool) -> 
         left = [(block, store.schedule.chunks.index(chunk)) for block, chunk in store.left()]
         return {"schedule": store.schedule.to_json(), "left": left, "all": store.done.size, "done": int(store.done.sum())}
 
-    told = processes.from_first(begin)
-    schedule, devices, L = Schedule.from_json(told["schedule"]), job.hardware().devices, job.model.config.layers
-    rounds = deal([(block, schedule.chunks[number]) for block, number in told["left"]], devices, L)
+    agreed = processes.from_first(begin)
+    schedule, devices, L = Schedule.from_json(agreed["schedule"]), computation.hardware().devices, computation.model.config.layers
+    rounds = deal([(block, schedule.chunks[number]) for block, number in agreed["left"]], devices, L)
     begun, written = time.monotonic(), 0
     with contextlib.ExitStack() as stack:
         claims = stack.enter_context(stores[0].claims()) if stores else None
-        advance = stack.enter_context(bar("sweep", progress and processes.first(), told["all"], told["done"], heed=False))
+        advance = stack.enter_context(bar("sweep", progress and processes.first(), agreed["all"], agreed["done"], heed=False))
 
         def keep(block: int, chunk: Chunk, record: Record) -> None:
             assert claims is not None
-            _write(stores[0], job, block, chunk, record)
+            _write(stores[0], computation, block, chunk, record)
             stores[0].pack(claims)
 
         def end() -> None:
@@ -229,7 +229,7 @@ def fill_together(ready: Callable[[], Store], job: SweepJob, progress: bool) -> 
             claims.clear()
             store.clear()
 
-        for block, chunk, record in compute(job, schedule, rounds):
+        for block, chunk, record in compute(computation, schedule, rounds):
             processes.by_first(functools.partial(keep, block, chunk, record))
             written += len(chunk.edits)
             advance(len(chunk.edits), f"{written / (time.monotonic() - begun):.2f} edits/s")
@@ -268,36 +268,37 @@ def _claim(store: Store, claims: Claims, block: int, chunk: Chunk) -> bool:
     return not done
 
 
-def compute(job: SweepJob, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Record]]:
+def compute(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[int, Chunk, Record]]:
     """The record of each call, (block of prompts, chunk of edits), with a leading axis over edits; a few rounds are under way."""
     under_way: deque[tuple[Round, Record]] = deque()
-    ahead = job.hardware().calls_ahead
-    for begun in itertools.chain(_rounds(job, schedule, todo), itertools.repeat(None, ahead)):
+    ahead = computation.hardware().calls_ahead
+    for begun in itertools.chain(_rounds(computation, schedule, todo), itertools.repeat(None, ahead)):
         if begun:
             under_way.append(begun)
         if under_way and (begun is None or len(under_way) > ahead):
             done, record = under_way.popleft()
-            record = processes.whole(record) if job.joined else jax.device_get(record)
+            record = processes.whole(record) if computation.joined else jax.device_get(record)
             for device, block, chunk in done.calls():
-                own = device if chunk.start < job.model.config.layers else slice(device, device + 1)  # a base's serves all edits
+                of_base = chunk.start >= computation.model.config.layers  # it serves all edits
+                own = slice(device, device + 1) if of_base else device
                 yield block, chunk, jax.tree.map(lambda array, own=own: array[own], record)
 
 
-def _rounds(job: SweepJob, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
+def _rounds(computation: Computation, schedule: Schedule, todo: Iterable[Round]) -> Iterator[tuple[Round, Record]]:
     """The records of each round, with leading axes over devices and, but of a base, edits; a base is run once."""
-    L = job.model.config.layers
+    L = computation.model.config.layers
     for runs, rounds in itertools.groupby(todo, key=lambda entry: entry.runs):
         first = np.array([block for block, _ in runs]) * schedule.prompt_block
         prompts = first[:, None] + np.arange(schedule.prompt_block)
-        prompts = np.where(prompts < len(job.lengths), prompts, 0)  # what fills up the last block is not written
-        tokens, lengths = job.place((job.tokens[prompts], job.lengths[prompts]))
+        prompts = np.where(prompts < len(computation.lengths), prompts, 0)  # what fills up the last block is not written
+        tokens, lengths = computation.place((computation.tokens[prompts], computation.lengths[prompts]))
         bases = [number for _, number in runs]
         of_base: Edits = ()
         if None not in bases:
-            of_base = job.place(
-                stack([_for_prompts(job.resolved[number], own) for number, own in zip(bases, prompts, strict=True)])
+            of_base = computation.place(
+                stack([_for_prompts(computation.resolved[number], own) for number, own in zip(bases, prompts, strict=True)])
             )
-        base, record = job.each(baseline, tokens, lengths, of_base)
+        base, record = computation.each(baseline, tokens, lengths, of_base)
         for entry in rounds:
             if entry.start == L:
                 yield entry, record
@@ -308,20 +309,20 @@ def _rounds(job: SweepJob, schedule: Schedule, todo: Iterable[Round]) -> Iterato
             for own, chunk in zip(prompts, entry.chunks, strict=True):
                 edits = (chunk or idle).edits
                 numbers = (edits + edits[-1:] * schedule.widths[kind])[: schedule.widths[kind]]
-                stacked.append(stack([_for_prompts(job.resolved[number], own) for number in numbers]))
+                stacked.append(stack([_for_prompts(computation.resolved[number], own) for number in numbers]))
                 starts.append(L if chunk is None else chunk.start)
-            edits, start = job.place((stack(stacked), np.array(starts, np.int32)))
-            yield entry, job.each(edited, tokens, lengths, edits, start, base.counting(edits))
+            edits, start = computation.place((stack(stacked), np.array(starts, np.int32)))
+            yield entry, computation.each(edited, tokens, lengths, edits, start, base.counting(edits))
 
 
 def _for_prompts(edits: Edits, prompts: np.ndarray) -> Edits:
     return tuple(term.for_prompts(prompts) for term in edits)
 
 
-def _write(store: Store, job: SweepJob, block: int, chunk: Chunk, record: Record) -> int:
+def _write(store: Store, computation: Computation, block: int, chunk: Chunk, record: Record) -> int:
     """Check and write one chunk; returns the number of (edit, block) pairs written."""
     size = store.schedule.prompt_block
-    prompts = min(size, len(job.lengths) - block * size)
+    prompts = min(size, len(computation.lengths) - block * size)
     shape = (len(chunk.edits), prompts)
     values = {}
     for name, array in record.items():

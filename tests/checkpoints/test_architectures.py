@@ -77,7 +77,7 @@ def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
     from sinkjax.studies.papers.kiya.mask import Mask
 
     planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), hardware=Hardware(DEVICE, platform="tpu")))
-    assert {job.name for job, _, _ in planned} >= {"sweep", "controls", "maps"}
+    assert {spec.name for spec, _, _ in planned} >= {"sweep", "controls", "maps"}
     for _, architecture, plan in planned:
         assert 2 * params.count(architecture) < plan.peak_bytes < DEVICE
 

@@ -24,8 +24,8 @@ from tests.sweeps.small import EDITS, MODEL, PROBE, TOKENS
 
 computed, compute = [], run.compute
 
-def counted(job, schedule, todo):
-    for block, chunk, record in compute(job, schedule, todo):
+def counted(computation, schedule, todo):
+    for block, chunk, record in compute(computation, schedule, todo):
         computed.append(run.name_of(block, chunk))
         time.sleep(0.05)  # so long that the other one is there before all is done
         yield block, chunk, record

@@ -91,11 +91,11 @@ def test_what_a_study_needs_is_refused_in_one_sentence(architecture, name: str) 
 def test_a_study_can_do_without_what_it_does_not_need(architecture, name: str) -> None:
     """With none of the other parts, its sweeps are made, and their edits and probes fit the model."""
     less, config = without(architecture, needed(name)), choose(name).config
-    for job in specs(find(name), config, less):
-        if isinstance(job, SweepSpec):
-            job.probe.check(less, config.length)
-            for entry in job.edits[:: max(1, len(job.edits) // 4)]:
-                resolve(entry, less, [config.length] * job.prompts, config.length)
+    for spec in specs(find(name), config, less):
+        if isinstance(spec, SweepSpec):
+            spec.probe.check(less, config.length)
+            for entry in spec.edits[:: max(1, len(spec.edits) // 4)]:
+                resolve(entry, less, [config.length] * spec.prompts, config.length)
 
 
 def test_studies_that_need_something_are_all_listed() -> None:

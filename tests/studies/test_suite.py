@@ -130,7 +130,7 @@ def test_the_model_is_loaded_once(chosen, tmp_path, monkeypatch):
 def test_a_second_run_resumes_and_a_report_is_rebuilt_from_the_stores(chosen, tmp_path, monkeypatch):
     suite.carry_out(chosen, tmp_path)
     page = (tmp_path / "report.html").read_bytes()
-    monkeypatch.setattr("sinkjax.sweeps.run.compute", lambda job, schedule, todo: iter(()))
+    monkeypatch.setattr("sinkjax.sweeps.run.compute", lambda computation, schedule, todo: iter(()))
     for again in (suite.carry_out, suite.build):
         (tmp_path / "report.html").unlink()
         again(chosen, tmp_path)
@@ -184,8 +184,8 @@ def test_what_is_wrong_with_the_suite_itself_is_said_before_anything_is_written(
 def test_a_plan_covers_each_member_or_says_why_not(chosen):
     planned = dict(suite.plans(chosen))
     assert planned["made-up/gated"] == "the model has no gate"
-    ((job, architecture, plan),) = planned["made-up/sweep"]
-    assert (job.name, architecture.layers, plan.prompts) == ("sweep", 3, 3)
+    ((spec, architecture, plan),) = planned["made-up/sweep"]
+    assert (spec.name, architecture.layers, plan.prompts) == ("sweep", 3, 3)
 
 
 def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsys, monkeypatch):

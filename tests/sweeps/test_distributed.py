@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 COUNTED = """
 computed, compute = 0, run.compute
 
-def counted(job, schedule, todo):
+def counted(computation, schedule, todo):
     global computed
-    for record in compute(job, schedule, todo):
+    for record in compute(computation, schedule, todo):
         computed += 1
         if computed == stop:
             stopped()
@@ -189,8 +189,8 @@ from sinkjax.sweeps import plan, run
 plan.TOKENS_PER_CALL = {"cpu": 1}
 compute = run.compute
 
-def slow(job, schedule, todo):
-    for record in compute(job, schedule, todo):
+def slow(computation, schedule, todo):
+    for record in compute(computation, schedule, todo):
         time.sleep(0.3)
         yield record
 

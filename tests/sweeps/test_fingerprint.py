@@ -9,7 +9,7 @@ import pytest
 
 from sinkjax.checkpoints.architectures import architecture
 from sinkjax.model import params
-from sinkjax.sweeps.job import fingerprints
+from sinkjax.sweeps.computation import fingerprints
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -183,7 +183,7 @@ def test_a_start_of_each_device_stays_a_branch_and_no_device_waits_for_another(t
         programs[function] = shared.each.lower(*inputs, function=function, **static).compile().as_text()
         return shared.each(*inputs, function=function, **static)
 
-    monkeypatch.setattr("sinkjax.sweeps.job.each", lowered)
+    monkeypatch.setattr("sinkjax.sweeps.computation.each", lowered)
     sinkjax.sweep(on(model_of(tiny_config, tiny_params), 8), prompts(tiny_config), EDITS, probe=PROBE, lengths=LENGTHS)
     assert " conditional(" in programs[shared.edited]
     assert not any(word in text for text in programs.values() for word in ("all-reduce", "all-gather", "all-to-all", "permute("))

@@ -227,7 +227,7 @@ def test_processes_that_compute_together_pack_all_before_they_clear(tiny_config,
             packed(self, claims)
 
     monkeypatch.setattr(Store, "pack", pack)
-    monkeypatch.setattr(run, "fill", lambda store, job, progress: fill_together(lambda: store, job, progress))
+    monkeypatch.setattr(run, "fill", lambda store, computation, progress: fill_together(lambda: store, computation, progress))
     sinkjax.sweep(model, prompts(tiny_config), edits, PROBE, out=tmp_path / "b.zarr", progress=False)
     assert sum(asked) == 4
     found = opened(tmp_path / "b.zarr").load()

@@ -38,7 +38,7 @@ CELLS = ("cells_addressed", "cells_changed")
 
 
 @dataclass(frozen=True)
-class SweepJob:
+class Computation:
     """What a sweep computes: arrays in, records out. `resolved`: one resolved edit per entry of the `edit` dimension."""
 
     model: Model
@@ -141,7 +141,7 @@ class SweepJob:
         return found
 
     def layout(self, labels: Mapping[str, Sequence]) -> tuple[dict, dict]:
-        """What a store of this job holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
+        """What a store of this computation holds: variables to be written, and coordinates, tokens and lengths, known beforehand.
 
         Errors: labels of a dimension that is not there, of another length, or that are neither numbers nor text; a label that is
         given twice or holds control characters; a statistic that has the name of a dimension.
