@@ -42,7 +42,8 @@ Made by `python scripts/findings.py` from [findings.json](findings.json), to whi
 The prompts are {text}. All verdicts are made on the *{split}* split. The rules were chosen after a look at SmolLM2 and the
 small models on other texts (excerpts of novels). Some were changed again, in reviews, when verdicts on this split were known:
 the studies' notes name those, and the CHANGELOG gives the reasons. So a verdict here confirms a statement across texts at best,
-for the models below, and says nothing of other models.
+for the models below, and says nothing of other models. *mini-softmax* and *mini-head-norm* are the exception: no study had run on
+them before 2026-11-23, when all rules stood, so their verdicts are those of models that were not seen before.
 
 A verdict is at the level of 5 % without a correction for the number of claims; the first table also counts the claims that stay
 supported with Holm's correction within each study. [How verdicts are made](verdicts.md) explains the rules. The number beside a
@@ -63,7 +64,10 @@ ABOUT = {  # what the weights alone do not say
     " was fixed, the one with the lower median of sinks",
     "mini-head-norm": "as large, of the same seed and text, with a norm of each head's output",
     "mini-sink": "1.4 million parameters in 4 layers, trained on novels",
+    "mini-nosink": "as mini-head-norm, of the seed of mini-sink",
 }
+ELSEWHERE = ("mini-nosink",)  # their verdicts stand in the CSV alone: with one more column the tables are wider than the page
+IN_SHORT = "Of the models that count; what was found on the others stands under each study.\n"
 MANY_CONTROLS = 99
 APART = {  # models that count for no heading, and why
     "mini-head-norm": "A control (none of its heads sinks)",
@@ -163,19 +167,28 @@ def by_model(found: Sequence[Found]) -> Table:
 
 def page(found: Table) -> str:
     """The page: what can be said, verdicts counted, then a part for each study."""
+    everything, found = found, {model: column for model, column in found.items() if base(model) not in ELSEWHERE}
     names = list(dict.fromkeys(name for name in [*studies(), *(study for column in found.values() for study in column)]))
     names = [name for name in names if any(name in column for column in found.values())]
     splits, texts = (
         dict.fromkeys(getattr(entry, name) for column in found.values() for entry in column.values() if getattr(entry, name))
         for name in ("split", "text")
     )
-    overview = [[f"[{name}](#{anchor(name)})", *(state(column.get(name)) for column in found.values())] for name in names]
+    overview = [[link(name), *(state(column.get(name)) for column in found.values())] for name in names]
     parts = [
         HEAD.format(split="* and *".join(splits), text="; ".join(texts) or "those of the studies' configs", ranked=ranked(found)),
-        models(found),
-        counted(found),
+        models(everything),
+        counted(everything),
     ]
-    parts += ["## In short\n", by_paper(found), in_short(found), "## Studies\n", table(["study", *map(heading, found)], overview)]
+    judged = {model: column for model, column in found.items() if not apart(model)}
+    parts += [
+        "## In short\n",
+        IN_SHORT,
+        by_paper(judged),
+        in_short(judged),
+        "## Studies\n",
+        table(["study", *map(heading, found)], overview),
+    ]
     parts += [chapter(name, {model: column.get(name) for model, column in found.items()}) for name in names]
     return "\n".join(parts)
 
@@ -187,7 +200,8 @@ def models(found: Table) -> str:
         weights = dict.fromkeys(entry.weights for entry in entries.values() if entry.weights not in ("", column))
         why = apart(column)
         role = f" {why}: its verdicts count neither for the headings below nor in their last column." if why else ""
-        about = ABOUT.get(column.partition(",")[0], "")
+        role += " Its verdicts are in the CSV alone." if base(column) in ELSEWHERE else ""
+        about = ABOUT.get(base(column), "")
         lines += [f"- *{column}*: {name}{about and f' ({about})'}.{role}" for name in weights]
         lines += [f"- *{column}*.{role}"] * bool(why and not weights)
     return "\n".join(lines) + "\n"
@@ -237,13 +251,13 @@ def in_short(found: Table) -> str:
     for (study, statement), claims in by_claim(found).items():
         source = next((claim["source"] for claim in claims.values() if claim["source"]), "")
         about = f"{statement} *{source}*" if source else statement
-        about += f" ([{study}](#{anchor(study)}))"
+        about += f" ({link(study)})"
         verdict_on = [claims[model]["verdict"] if model in claims else "-" for model in found]
         title = group({model: claim["verdict"] for model, claim in claims.items()})
-        judged = {model: claim["verdict"] for model, claim in claims.items() if not apart(model) and claim["verdict"] in JUDGED}
+        judged = {model: claim["verdict"] for model, claim in claims.items() if claim["verdict"] in JUDGED}
         alike = [model for model, verdict in judged.items() if verdict == title.lower()]
         # A model with another BOS is the same model.
-        of = " of ".join(str(len({model.partition(",")[0] for model in some})) for some in (alike, judged)) if alike else "-"
+        of = " of ".join(str(len({base(model) for model in some})) for some in (alike, judged)) if alike else "-"
         groups[title].append([about, *verdict_on, of])
     head = ["claim", *map(heading, found), "models"]
     parts = [f"### {title}\n\n{GROUPS[title]}\n\n{table(head, lines)}" for title, lines in groups.items() if lines]
@@ -277,13 +291,18 @@ def by_claim(found: Table) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]
 
 def apart(model: str) -> str:
     """Why the verdicts of a model count for no heading, or "". model: as the columns are called."""
-    return UNTRAINED if model.startswith("untrained:") else APART.get(model.partition(",")[0], "")
+    return UNTRAINED if model.startswith("untrained:") else APART.get(base(model), "")
+
+
+def base(model: str) -> str:
+    """The model of a column, whatever stood first."""
+    return model.partition(",")[0]
 
 
 def group(verdict_on: Mapping[str, str]) -> str:
     """What can be said of a claim. verdict_on: model -> verdict."""
     holds, fails, differs, open_, absent = GROUPS
-    found = {verdict for model, verdict in verdict_on.items() if not apart(model)}
+    found = {*verdict_on.values()}
     if {"supported", "contradicted"} <= found:
         return differs
     if "supported" in found or "contradicted" in found:
@@ -307,6 +326,11 @@ def heading(model: str) -> str:
     return model.replace(":", ": ")
 
 
+def link(study: str) -> str:
+    """To a study's part of the page; its name may be broken behind the folder."""
+    return f"[{study.replace('/', '/<wbr>')}](#{anchor(study)})"
+
+
 def chapter(name: str, columns: Mapping[str, Found | None]) -> str:
     """A study: its claims with one column a model, the evidence below, and why a model has none."""
     ran = {model: entry for model, entry in columns.items() if entry and not entry.refused}
@@ -318,10 +342,13 @@ def chapter(name: str, columns: Mapping[str, Found | None]) -> str:
         claims = {model: claim for model, entry in ran.items() for claim in entry.claims if claim["claim"] == statement}
         papers, sources = (dict.fromkeys(claim[cell] for claim in claims.values() if claim[cell]) for cell in ("paper", "source"))
         about = f" *{'; '.join(sources)}*" if sources else ""
-        lines.append([statement + about, "; ".join(papers), *(cell(claims.get(model)) for model in columns)])
-        evidence.append(told(statement, claims))
+        lines.append([statement + about, "; ".join(papers), *(cell(claims.get(model)) for model in ran)])
+        evidence.append(evidence_of(statement, claims))
     if lines:
-        parts += [table(["claim", "the paper's number", *map(heading, columns)], lines), folded("\n".join(evidence))]
+        head = ["claim", "the paper's number", *map(heading, ran)]
+        if not any(numbers for _, numbers, *_ in lines):
+            head, lines = [head[0], *head[2:]], [[about, *verdicts] for about, _, *verdicts in lines]
+        parts += [table(head, lines), folded("\n".join(evidence))]
     else:
         parts += [f"- {finding}" for entry in ran.values() for finding in entry.findings]
     parts += [f"{model}: not run, because {entry.refused}\n" for model, entry in columns.items() if entry and entry.refused]
@@ -344,7 +371,7 @@ def cell(claim: Mapping[str, Any] | None) -> str:
     return f"{verdict} {mean}" + (f" [{ends[0]}, {ends[1]}]" if all(ends) and ends[0] != ends[1] else "")
 
 
-def told(statement: str, claims: Mapping[str, Mapping[str, Any]]) -> str:
+def evidence_of(statement: str, claims: Mapping[str, Mapping[str, Any]]) -> str:
     """The evidence for a claim on each model, with its rule, which may name numbers of the model."""
     rules = {model: claim["rule"] for model, claim in claims.items()}
     one = len(set(rules.values())) == 1

@@ -47,7 +47,7 @@ def test_a_row_is_a_claim_and_a_column_a_model(script, of):
     found = script["by_model"]([of(MOVES, STAYS), of(STAYS, model="random")])
     text = script["page"](found)
     overview, head, _, *claims = rows(text.split("## Studies")[1])[2:]
-    assert overview == ["[kiya/mask](#kiyamask)", "1 supported, 1 inconclusive", "1 inconclusive"]
+    assert overview == ["[kiya/<wbr>mask](#kiyamask)", "1 supported, 1 inconclusive", "1 inconclusive"]
     assert head == ["claim", "the paper's number", "trained", "random"]
     assert claims == [
         ["The sink moves.", "95 %", "**supported**", "-"],
@@ -86,13 +86,34 @@ def test_a_verdict_stands_with_the_estimate_that_decides(script, numbers, shown)
         ({"a": "supported", "b": "inconclusive"}, "Supported"),
         ({"a": "contradicted", "b": "not applicable"}, "Contradicted"),
         ({"a": "contradicted", "b": "supported"}, "Different on different models"),
-        ({"a": "inconclusive", "b": "not applicable", "untrained:a": "supported"}, "Undecided"),
-        ({"a": "supported", "mini-nosink, after BOS": "contradicted"}, "Supported"),
-        ({"a": "not applicable", "untrained:a": "contradicted"}, "Not applicable"),
+        ({"a": "inconclusive", "b": "not applicable"}, "Undecided"),
+        ({"a": "not applicable"}, "Not applicable"),
     ],
 )
-def test_a_claim_stands_under_what_the_trained_models_say(script, verdicts, title):
+def test_a_claim_stands_under_what_the_models_say(script, verdicts, title):
     assert script["group"](verdicts) == title
+
+
+@pytest.mark.parametrize("other", ["untrained:trained", "mini-sink, after BOS"])
+def test_what_is_found_on_a_control_or_a_selected_model_stands_under_its_study_alone(script, of, other):
+    contradicted = dataclasses.replace(MOVES, verdict="contradicted")
+    text = script["page"](script["by_model"]([of(contradicted, model=other), of(MOVES)]))
+    short, chapters = text.split("## In short")[1].split("## Studies")
+    assert rows(short)[-1] == ["The sink moves. ([kiya/<wbr>mask](#kiyamask))", "supported", "1 of 1"]
+    assert rows(chapters)[-1] == ["The sink moves.", "95 %", "**supported**", "**contradicted**"]
+
+
+def test_the_verdicts_of_a_model_without_a_column_are_in_the_csv(script, of):
+    found = script["by_model"]([of(MOVES), of(MOVES, model="mini-nosink, after BOS")])
+    text = script["page"](found)
+    assert "- *mini-nosink, after BOS*" in text
+    assert "mini-nosink" not in text.split("## In short")[1]
+    assert 'kiya/mask,"mini-nosink, after BOS"' in script["rows"](found)
+
+
+def test_a_study_without_numbers_of_the_paper_has_no_column_for_them(script, of):
+    text = script["page"](script["by_model"]([of(STAYS), of(name="gu/norms", model="random")]))
+    assert rows(text)[-2:] == [["---", "---"], ["The activation stays.", "**inconclusive**"]]
 
 
 def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(script, of):
@@ -102,7 +123,7 @@ def test_the_page_opens_with_what_can_be_said_and_the_csv_holds_every_verdict(sc
     counts = rows(text)[2:4]
     assert counts == [["trained", "1", "0", "0", "0", "0", "1 of 1", "0"], ["random", "0", "0", "0", "1", "0", "0 of 0", "0"]]
     short = text.split("## In short")[1].split("## Studies")[0]
-    assert ["The sink moves. ([kiya/mask](#kiyamask))", "supported", "-", "1 of 1"] in rows(short)
+    assert ["The sink moves. ([kiya/<wbr>mask](#kiyamask))", "supported", "-", "1 of 1"] in rows(short)
     assert "All are equal" not in short
     own = claims_csv("kiya/mask", [MOVES, identity], "trained", "confirm")
     assert script["rows"](found) == own + claims_csv("kiya/mask", [STAYS], "random", "confirm").partition("\n")[2]
