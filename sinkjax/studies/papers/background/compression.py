@@ -146,7 +146,8 @@ def claims(config: Compression, architecture: Any) -> Iterator[st.Claim]:
         paper="LLaMA3-8B: 0.02 bits in the middle layers",
     )
     yield st.Claim(
-        "Over layers the first token's norm and the matrix entropy of the hidden states change against each other.",
+        "The first token's norm and the matrix entropy of the hidden states change against each other over layers (r <"
+        f" {STRONG:g}).",
         st.below(norm_entropy, STRONG),
         given=st.defined(norm_entropy),
         source=f"{PAPER}, section 3",

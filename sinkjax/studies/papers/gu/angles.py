@@ -108,7 +108,7 @@ def claims(config: Angles, architecture: Any) -> Iterator[st.Claim]:
     )
     yield st.Claim(f"{where}, its angle raises its score, and by more than its norm does.", by_angle, sinking, source)
     yield st.Claim(
-        f"{where}, the first keys of all prompts lie mostly in {config.directions}, a subspace of low rank.",
+        f"{where}, the first keys of all prompts have more than {HELD:g} % of their energy in {config.directions}.",
         low_rank,
         own_first_tokens(config, sinking),
         source,

@@ -60,16 +60,21 @@ def claims(config: Norms, architecture: Any) -> Iterator[st.Claim]:
     for name, statement, (beyond, bound, beyond_controls), paper in (
         (
             HIDDEN,
-            "The hidden state of the first token is far larger",
+            f"The hidden state of the first token is more than {LARGE:g} times as large as",
             far_larger,
             "about 370 in blocks 2 to 31, the others below 60",
         ),
-        (KEYS, "The keys of the first token are smaller", smaller, "3 to 5, the others about 20"),
-        (VALUES, "The values of the first token are smaller", smaller, "below 1, the others 2 to 6"),
+        (KEYS, f"The keys of the first token are less than {SMALL:g} times as large as", smaller, "3 to 5, the others about 20"),
+        (
+            VALUES,
+            f"The values of the first token are less than {SMALL:g} times as large as",
+            smaller,
+            "below 1, the others 2 to 6",
+        ),
     ):
         ratio = st.listed(f"{name}, all layers", RATIO, f"the norm of the first token's {name} over the others'")
         yield st.Claim(
-            f"{statement} than those of other tokens, by the L2 norm.",
+            f"{statement} those of other tokens, by the L2 norm.",
             st.all_of(beyond(ratio, bound), beyond_controls(ratio)),
             source="Gu et al. 2025, figure for LLaMA3-8B",
             paper=f"LLaMA3-8B, read off a figure: {paper}",

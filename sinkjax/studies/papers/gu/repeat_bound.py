@@ -102,7 +102,7 @@ def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
         st.all_of(at_most(closed, EXACT), at_most(forward, config.tolerance)),
     )
     yield claim(  # no identity: with few tokens the bound leaves room for a sink in many heads
-        "With one token repeated, no key is a sink under rotary positions.",
+        f"With one token repeated, less than {NOTHING:g} % of heads sink on any one key under rotary positions.",
         st.all_of(
             st.below(sinks(f"with {first} in closed form", "closed_received"), NOTHING),
             st.below(sinks("in the forward pass", "received"), NOTHING),
@@ -112,7 +112,7 @@ def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:
         kind="empirical",
     )
     yield claim(
-        "With one token repeated, no key is a sink with ALiBi or with relative position biases.",
+        f"With one token repeated, less than {NOTHING:g} % of heads sink on any one key with ALiBi or relative position biases.",
         st.never("the propositions hold with those positions"),
         given=st.never("the model has such positions; this one has rotary ones"),
     )

@@ -99,16 +99,18 @@ def claims(config: SinkRate, architecture: Any) -> Iterator[st.Claim]:
 
     sinks = st.all_of(st.above(text, LEAST), st.above_controls(text))
     stays = st.all_of(st.above(random, LEAST), st.above_controls(random), st.above(gap))
-    yield claim("text", "Trained language models sink on the first token of natural text.", sinks)
+    yield claim(
+        "text", f"On natural text more than {LEAST:g} % of heads of trained language models sink on the first token.", sinks
+    )
     yield claim(
         "random",
-        "Trained language models sink on the first token where all tokens are drawn at random.",
+        f"On random tokens more than {LEAST:g} % of heads sink on the first one, and at least half as many as on text.",
         stays,
         own_first_tokens(config, sinks),
     )
     yield claim(
         "repeat",
-        "With one token repeated, a model without absolute positions does not sink on the first of them.",
+        f"With one token repeated, less than {NOTHING:g} % of heads sink on the first in a model without absolute positions.",
         st.below(repeat, NOTHING),
         ALIKE,
     )

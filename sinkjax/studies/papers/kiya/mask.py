@@ -169,14 +169,14 @@ def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
     )
     for words, where, source, given in layers:
         yield st.Claim(
-            f"{masking} {words} moves the attention sink to the next token.",
+            f"{masking} {words} moves more than half of the attention sink to the next token.",
             moved(where, at_key, at_next),
             given=given,
             source=f"Kiya et al. 2026, {source}",
             also=(seen, st.value(seen_next, where)),
         )
     yield st.Claim(
-        f"{masking} all layers gives the next token a massive activation.",
+        f"{masking} all layers gives the next token more than half of the massive activation.",
         moved(ALL, size_key, size_next),
         given=massive,
         source="Kiya et al. 2026, Figs. 4, 8",

@@ -114,7 +114,8 @@ def claims(config: Rope, architecture: Any) -> Iterator[st.Claim]:
     name = "the share of pairs with key <= query in which BOS scores above a mean key"
     share = st.number(name, lambda results: np.greater(*pairs(results[GRID])).mean())
     yield st.Claim(
-        "In the first layer the mean query's score with the key of BOS is high at all rotary indices.",
+        f"In the first layer the mean query scores the key of BOS above a mean key at {100 * MOST:g} % or more of the"
+        " pairs of rotary indices.",
         st.all_of(st.at_least(share, MOST), st.above_controls(listed(BOS, SCORE))),
         given=_bos.separates(GRID),
         source="Kiya et al. 2026, Fig. 3a",

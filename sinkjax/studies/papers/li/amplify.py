@@ -200,7 +200,8 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
     pushed = {way: in_layers(way, sink, "at least half as many do as on key 0 without an edit") for way in READINGS}
     for way in READINGS:
         yield st.Claim(
-            f"Head outputs of token {config.position} pushed {way} by s = {config.factor:g} make it a sink.",
+            f"Head outputs of token {config.position} pushed {way} by s = {config.factor:g} give it at least half of"
+            " the sink of key 0.",
             st.all_of(st.above_controls(largest(config, way)), pushed[way]),
             given=st.above(first, HAS_SINK),
             source=SOURCE,
@@ -213,7 +214,8 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
             source=SOURCE,
         )
     yield st.Claim(
-        f"Scaling the head outputs of token {config.position} by s = {config.factor:g} does not make it a sink.",
+        f"Scaling the head outputs of token {config.position} by s = {config.factor:g} gives it less than half of the"
+        " sink of key 0.",
         st.every(
             [st.below(st.value(sinks, dose.label), half) for dose in matched(config, NORM)],
             what,

@@ -123,7 +123,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
         paper="above 200 in shallow layers of Llama-2-7B (width 4096)",
     )
     yield st.Claim(
-        "The norm keeps the dominance of one dim in the first token's hidden state.",
+        "The norm keeps more than half of the dominance ratio of the first token's hidden state.",
         st.all_of(st.above(after, before.times(0.5, "half of the ratio before it")), st.above_controls(after)),
         given=st.above(before, DOMINANT),
         source=f"{SOURCE}, Table 1",
@@ -131,20 +131,23 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
         paper="262.88 after the norm of the second layer of Llama-2-7B: |x| of dim 2533 is 1.2568, the mean 0.0048",
     )
     yield st.Claim(
-        "Where one dim dominates the first token's state, the token's key is, but for length and sign, that dim's row of W_K.",
+        "Where one dim dominates the first token's state, the token's key points along that dim's row of W_K (|cos|"
+        f" above {SAME:g}).",
         st.above(st.quantity(f"{ROW}, median over the key heads of these layers", own_row), SAME),
         given=prompts_with(holds, own_row),
         source=SOURCE,
     )
     yield st.Claim(
-        "In most heads that sink on key 0, the queries' first singular direction points along that key (lock-in).",
+        "In most heads that sink on key 0, the queries' first singular direction points along that key (lock-in, a"
+        f" cosine of at least {config.aligned:g}).",
         st.all_of(st.above(well, 50), st.above_controls(lock_in)),
         given=prompts_with("a head that sinks on key 0", lambda results: of_prompts(results)[SINKING, ALIGNED][:, 0]),
         source=SOURCE,
         also=(of_heads(SINKING, lambda heads: heads.sinks.sum()),),
     )
     yield st.Claim(
-        "In heads whose queries' first singular direction points along key 0, nearly all queries have a positive score with it.",
+        f"In heads whose queries' first singular direction points along key 0, more than {NEARLY_ALL:g} % of queries"
+        " have a positive score with it.",
         st.all_of(st.above(positive, NEARLY_ALL), st.above_controls(positive)),
         given=prompts_with("a well-aligned head", lambda results: of_prompts(results)[IN_WELL, POSITIVE][:, 0]),
         source=SOURCE,

@@ -76,7 +76,7 @@ def claims(config: Isolate, architecture: Any) -> Iterator[st.Claim]:
     half_size = st.value(first_size, st.NO_EDIT).times(0.5, "half of that at position 0")
     becomes = st.above(isolated, HAS_SINK)
     yield st.Claim(
-        f"Token {config.position}, attending to itself alone, becomes a sink.",
+        f"Token {config.position}, attending to itself alone, gets at least half of the sink that key 0 has without an edit.",
         st.all_of(st.above(isolated), st.at_least(st.value(sinks, ALL), half_sinks)),
         given=st.above(unedited, HAS_SINK),
         source=SOURCE,

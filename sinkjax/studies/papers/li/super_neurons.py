@@ -158,7 +158,7 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
         paper="neuron 7890 of layer 0 in Llama-2-7B",
     )
     yield of_most(
-        f"{of_extreme} have a gate vector with a high cosine with the first token's normalised state.",
+        f"{of_extreme} have a gate vector with a high cosine ({HIGH} or more) with the first token's normalised state.",
         share_of(
             f"with a cosine of at least {HIGH} that is above that of {100 * RANK:g} % of the neurons of their layer",
             lambda results: (in_prompts(results, "own_first") >= HIGH) & (in_prompts(results, "smaller") >= RANK),
@@ -167,7 +167,7 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
         share_of("with a cosine above that of as many, however small", lambda results: in_prompts(results, "smaller") >= RANK),
     )
     yield of_most(
-        f"{of_extreme} have a gate vector with a cosine of about 0 with other tokens' normalised states.",
+        f"{of_extreme} have a gate vector with a cosine of at most {ABOUT_0} either way with other tokens' normalised states.",
         share_of(
             f"with a cosine of at most {ABOUT_0} either way", lambda results: abs(in_prompts(results, "own_others")) <= ABOUT_0
         ),
@@ -193,7 +193,8 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
         paper="dim 2533 in Llama-2-7B",
     )
     yield st.Claim(
-        f"Without the {config.neurons} MLP neurons of largest norm, the first token's massive activation does not appear.",
+        f"Without the {config.neurons} MLP neurons of largest norm, the first token's massive activation is less than a"
+        " tenth as large.",
         st.all_of(
             st.below(st.value(size, whole), before.times(LEFT, "a tenth of that without an edit")),
             st.below_controls(st.effect(size, whole)),
