@@ -103,7 +103,7 @@ def test_the_layer_in_which_the_sink_forms_is_read_from_the_unedited_run(monkeyp
     data = store([Condition(sinkjax.compose().named(NO_EDIT), NO_EDIT)], CLAIMED, sink_from, 8)
     monkeypatch.setattr(sinkjax, "sweep", lambda model, tokens, *args, **kwargs: data.isel(prompt=slice(len(tokens))))
     batch = SimpleNamespace(tokens=np.zeros((20, 24), int), lengths=np.full(20, 24))
-    assert study.sink_forms(CONFIG, SimpleNamespace(config=MODEL), batch) == expected
+    assert study.FORMS.compute(CONFIG, SimpleNamespace(config=MODEL), batch) == expected
 
 
 def test_few_prompts_decide_nothing():

@@ -10,9 +10,10 @@ import pytest
 import xarray
 
 from sinkjax.analysis.claims import judge
+from sinkjax.analysis.estimates import Absent
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.kiya import self as study
-from sinkjax.studies.papers.kiya.self import ALL, FIRST, OTHER, SINGLE, STUDY, SelfOnly
+from sinkjax.studies.papers.kiya.self import ALL, FIRST, OTHER, SINGLE, STUDY, UP_TO_SINK, SelfOnly
 from sinkjax.studies.results import Results
 from sinkjax.studies.specs import CONTROLS, SWEEP
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition
@@ -27,7 +28,8 @@ FIRST_SIZE, TYPICAL = 11.0, 1.0  # largest |h| without an edit, at position 0 an
 CLAIMED: dict[str, tuple[float, float, float]] = {
     NO_EDIT: (0.0, 5.0, 0.8),
     SINGLE: (0.0, 5.0, 0.8),
-    FIRST: (0.4, 60.0, 0.3),
+    FIRST: (0.0, 5.0, 0.8),
+    UP_TO_SINK: (0.4, 60.0, 0.3),
     ALL: (0.5, 60.0, 0.3),
     CONTROL: (0.1, 6.0, 0.7),
     OTHER: (0.2, 20.0, 0.5),
@@ -68,8 +70,8 @@ def store(
 def results(planted: dict[Any, tuple[float, float, float]], **unedited: float) -> Results:
     """unedited: as for `store`."""
     values = CLAIMED | planted
-    sweep = store(list(study.conditions(CONFIG, MODEL)), CONFIG.prompts, values, **unedited)
-    random = store(list(study.random_links(CONFIG, MODEL)), CONFIG.control_prompts, values)
+    sweep = store(list(study.conditions(CONFIG, MODEL, SINK_FROM)), CONFIG.prompts, values, **unedited)
+    random = store(list(study.random_links(CONFIG, MODEL, SINK_FROM)), CONFIG.control_prompts, values)
     return Results(STUDY, CONFIG, {SWEEP: sweep, CONTROLS: random})
 
 
@@ -86,12 +88,13 @@ def verdicts(found: Results) -> str:
         ({ALL: (0.5, 49.0, 0.3)}, "scsss"),  # less than 10 times the unedited size
         ({ALL: (0.5, 60.0, 0.5)}, "ssiss"),  # as many on key 0
         ({ALL: (0.5, 60.0, 0.6)}, "sscss"),
-        ({FIRST: (0.26, 60.0, 0.3)}, "ssscs"),
+        ({UP_TO_SINK: (0.26, 60.0, 0.3)}, "ssscs"),
+        ({FIRST: (0.26, 60.0, 0.3)}, "sssss"),  # the claim is on the layers up to that in which the sink forms
         ({OTHER: (0.25, 20.0, 0.5)}, "ssssi"),  # exactly half
         ({OTHER: (0.3, 20.0, 0.5)}, "ssssc"),
         ({CONTROL: (0.6, 6.0, 0.7)}, "isiis"),  # random links do more
         ({(CONTROL, ALL): (0.6, 6.0, 0.7)}, "isiss"),  # in all layers, which are no controls of the first ones
-        ({(CONTROL, "layers 0 to 1"): (0.6, 6.0, 0.7)}, "sssis"),
+        ({(CONTROL, UP_TO_SINK): (0.6, 6.0, 0.7)}, "sssis"),
         ({CONTROL: (0.1, 90.0, 0.7)}, "sisss"),
         ({"position 1 in all layers": (0.0, 5.0, 0.8), OTHER: (0.1, 5.0, 0.8)}, "cccss"),  # one of two positions is not most
         ({NO_EDIT: (0.6, 5.0, 0.8)}, "csscs"),  # the edit takes away
@@ -119,22 +122,22 @@ def test_without_a_massive_activation_on_the_first_token_there_is_none_to_get(un
 
 
 def test_conditions_are_every_position_in_each_layer_in_first_layers_and_in_all():
-    none, *alone = (entry for entry in study.conditions(CONFIG, MODEL) if entry.series != OTHER)
-    sets = [[layer] for layer in range(L)] + [[0, 1], [0, 1, 2]]
+    none, *alone = (entry for entry in study.conditions(CONFIG, MODEL, SINK_FROM) if entry.series != OTHER)
+    sets = [[layer] for layer in range(L)] + [[0, 1], [0, 1, 2], [*range(SINK_FROM + 1)]]
     assert none.edit.terms == ()
     assert none.at == CONFIG.positions
     assert [list(entry.edit.terms[0].layers) for entry in alone] == [entry for entry in sets for _ in CONFIG.positions]
     assert [entry.edit.terms[0].queries for entry in alone] == [(1,), (3,)] * len(sets)
     assert [entry.at for entry in alone] == [(1,), (3,)] * len(sets)
-    names = ["layer 0", "layer 1", "layer 2", "layers 0 to 1", ALL]
+    names = ["layer 0", "layer 1", "layer 2", "layers 0 to 1", ALL, UP_TO_SINK]
     assert [entry.budget for entry in alone] == [budget for where in names for budget in (None, where)]  # at position 3 alone
 
 
 def test_controls_remove_as_many_links_in_the_same_layers_and_are_read_at_the_shown_position():
-    edited = {entry.budget: entry for entry in study.conditions(CONFIG, MODEL) if entry.budget is not None}
-    drawn = list(study.random_links(CONFIG, MODEL))
+    edited = {entry.budget: entry for entry in study.conditions(CONFIG, MODEL, SINK_FROM) if entry.budget is not None}
+    drawn = list(study.random_links(CONFIG, MODEL, SINK_FROM))
     assert [entry.budget for entry in drawn] == [budget for budget in edited for _ in range(20)]
-    assert len({(entry.edit.terms[0].keys, entry.edit.terms[0].queries, entry.budget) for entry in drawn}) == 100
+    assert len({(entry.edit.terms[0].keys, entry.edit.terms[0].queries, entry.budget) for entry in drawn}) == 120
     for entry in drawn:
         (term,), (key,) = entry.edit.terms, entry.edit.terms[0].keys
         assert list(term.layers) == list(edited[entry.budget].edit.terms[0].layers)
@@ -146,7 +149,7 @@ def test_controls_remove_as_many_links_in_the_same_layers_and_are_read_at_the_sh
 
 
 def test_at_every_position_the_query_sees_one_earlier_key_in_place_of_itself():
-    drawn = [entry for entry in study.conditions(CONFIG, MODEL) if entry.series == OTHER]
+    drawn = [entry for entry in study.conditions(CONFIG, MODEL, SINK_FROM) if entry.series == OTHER]
     assert [entry.at for entry in drawn] == [(1,), (3,)]
     for entry in drawn:
         (term,), (place,) = entry.edit.terms, entry.at
@@ -178,7 +181,7 @@ def test_the_summary_has_a_row_for_each_condition_and_compares_at_the_same_posit
     assert found.row(size, "position 3 in layer 1").effect.mean == 2
     assert found.row(size, "position 3 in layer 1").rank.controls == 20
     assert found.row(size, "position 1 in layer 1").rank is None
-    assert len(found.table) == 4 * (1 + 2 * (L + 2) + 2)
+    assert len(found.table) == 4 * (1 + 2 * (L + 3) + 2)
 
 
 def test_findings_say_whether_sinks_and_activations_come_together():
@@ -192,17 +195,18 @@ def test_findings_say_whether_sinks_and_activations_come_together():
 def test_the_effect_at_the_shown_position_is_ranked_among_controls_in_the_same_layers():
     found = results({(CONTROL, "layer 0"): (0.45, 5.0, 0.8), "position 1 in all layers": (0.0, 5.0, 0.8)})
     sink = study.measures(CONFIG)[0]
-    for where, below in (("layer 0", 0), ("layer 1", 0), ("layers 0 to 1", 20), (ALL, 20)):
+    for where, below in (("layer 0", 0), ("layer 1", 0), (UP_TO_SINK, 20), (ALL, 20)):
         (estimate,) = study.beyond_controls(CONFIG, where, sink)(found).estimates
         assert (estimate.rank.below, estimate.rank.controls) == (below, 20)
     assert study.beyond_controls(CONFIG, study.early, sink)(found).holds
 
 
-def test_early_is_the_largest_set_up_to_the_layer_in_which_the_sink_forms():
-    assert study.early(results({})) == "layers 0 to 1"
+def test_the_early_layers_are_those_up_to_the_one_in_which_the_sink_forms():
     found = results({})
-    found.data["sinking_heads"][0, :, 0, 0] = 0.8
-    assert study.early(found) == "layer 0"
+    assert study.early(found) == UP_TO_SINK
+    found.data["sinking_heads"][0, :, : L - 1, 0] = 0
+    with pytest.raises(Absent, match="in the last layer alone"):
+        study.early(found)
 
 
 def test_the_papers_readout_is_reported_at_half_depth_and_in_the_layers_of_its_figures():

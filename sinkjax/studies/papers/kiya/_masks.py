@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sinkjax.analysis import metrics
 
 SINGLE, FIRST, ALL = "one layer", "first layers", "all layers"
 SOME = 1.0  # per cent of heads: a model with fewer on a key has no sink there that could move
+UP_TO_SINK = "layers 0 to the one in which the sink forms"
 ONSET = 0.5  # share of a layer's heads by which the sink has formed, as in kiya/baseline
 
 
@@ -47,6 +48,35 @@ def onset(shares: NDArray, key: int) -> int:
     if not np.isfinite(found):
         raise st.Absent(f"in no layer do more than {ONSET:.0%} of the heads sink on key {key}")
     return int(found)
+
+
+def sink_forms(key: Callable[[Any], int]) -> st.Values:
+    """The layer in which the sink forms, known before the sweep: no edit, on the prompts of the controls.
+
+    The last layer if it never forms, which `before_the_last` tells apart. key: config -> the key.
+    """
+
+    def measured(config: Any, model: Any, batch: st.Batch) -> int:
+        few = slice(st.control_prompts(config))
+        asked, tokens, lengths = sinkjax.Probe(attention_received=True), batch.tokens[few], batch.lengths[few]
+        data = sinkjax.sweep(model, tokens, [sinkjax.compose()], probe=asked, lengths=lengths, progress=False)
+        try:
+            return onset(metrics.sink_rate(data, key(config), config.eps, per="layer")[0], key(config))
+        except st.Absent:
+            return int(model.config.layers) - 1
+
+    return st.Values(lambda config, architecture, prompts: architecture.layers - 1, measured)
+
+
+def before_the_last(shares: NDArray, key: int) -> str:
+    """The label of the layers up to that in which the sink forms. shares, key: as for `onset`.
+
+    Raises:
+        Absent: It forms in no layer, or in the last one alone.
+    """
+    if onset(shares, key) == np.shape(shares)[1] - 1:
+        raise st.Absent("the sink forms in the last layer alone, so that there are no later ones")
+    return UP_TO_SINK
 
 
 def placed_measures(place: str, note: str) -> tuple[st.Measure, st.Measure, st.Measure]:

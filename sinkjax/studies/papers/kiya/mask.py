@@ -16,11 +16,20 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis import intervals, metrics
 from sinkjax.config_files.checks import at_least, refuse
-from sinkjax.studies.papers.kiya._masks import ALL, ONSET, SOME, first_layers, layer_sets, onset, zero_added
+from sinkjax.studies.papers.kiya._masks import (
+    ALL,
+    ONSET,
+    SOME,
+    UP_TO_SINK,
+    before_the_last,
+    first_layers,
+    layer_sets,
+    sink_forms,
+    zero_added,
+)
 from sinkjax.studies.papers.kiya._readout import attention_to
 from sinkjax.studies.quantities import Label
 
-UP_TO_SINK = "layers 0 to the one in which the sink forms"
 LARGE = 10  # times the next token's |h|: a masked key with less has no massive activation of its own
 FIRST, MOST, EARLY, SETS = "layers 0 to l", "heads that sink most", "heads of the first layers", "heads"
 
@@ -76,17 +85,6 @@ def other_keys(config: Mask, architecture: Any, forms: int) -> Iterator[st.Condi
             yield st.Condition(edit, st.CONTROL, budget=where)
 
 
-def sink_forms(config: Mask, model: Any, batch: st.Batch) -> int:
-    """The layer in which the sink forms without an edit, on the prompts of the controls; the last one if it never does."""
-    few = slice(st.control_prompts(config))
-    asked, tokens, lengths = sinkjax.Probe(attention_received=True), batch.tokens[few], batch.lengths[few]
-    data = sinkjax.sweep(model, tokens, [sinkjax.compose()], probe=asked, lengths=lengths, progress=False)
-    try:
-        return onset(metrics.sink_rate(data, config.key, config.eps, per="layer")[0], config.key)
-    except st.Absent:
-        return int(model.config.layers) - 1
-
-
 def in_heads(config: Mask, architecture: Any, heads: NDArray, label: str) -> sinkjax.Edit:
     """Mask the key in some heads: int[n], each layer * H + head."""
     value = np.zeros((architecture.layers, architecture.heads), np.float32)
@@ -136,12 +134,7 @@ def measures(config: Mask) -> tuple[st.Measure, ...]:
 def early(results: st.Results) -> str:
     """The layers up to that in which the sink forms."""
     key, few = results.config.key, results.size("prompt", "controls")
-    if (
-        onset(metrics.sink_rate(results.data, key, results.config.eps, per="layer")[0, :few], key)
-        == results.architecture.layers - 1
-    ):
-        raise st.Absent("the sink forms in the last layer alone, so that there are no later ones")
-    return UP_TO_SINK
+    return before_the_last(metrics.sink_rate(results.data, key, results.config.eps, per="layer")[0, :few], key)
 
 
 def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
@@ -252,7 +245,7 @@ def figures(config: Mask, architecture: Any) -> Iterator[st.Figure]:
     )
 
 
-FORMS = st.Values(lambda config, architecture, prompts: architecture.layers - 1, sink_forms)
+FORMS = sink_forms(lambda config: config.key)
 STUDY = st.Study(
     name="kiya/mask",
     config=Mask,

@@ -18,7 +18,19 @@ import sinkjax
 import sinkjax.studies as st
 from sinkjax.analysis.intervals import generator
 from sinkjax.config_files.checks import MIN_QUERIES, at_least, positions_seen, refuse
-from sinkjax.studies.papers.kiya._masks import ALL, FIRST, ONSET, SINGLE, SOME, layer_sets, onset, placed_measures, zero_added
+from sinkjax.studies.papers.kiya._masks import (
+    ALL,
+    FIRST,
+    ONSET,
+    SINGLE,
+    SOME,
+    UP_TO_SINK,
+    before_the_last,
+    layer_sets,
+    placed_measures,
+    sink_forms,
+    zero_added,
+)
 from sinkjax.studies.papers.kiya._readout import FIRST_LAYERS, attention_there, mean_attention, received
 from sinkjax.studies.quantities import Label
 from sinkjax.studies.specs import CONTROLS, SWEEP
@@ -57,13 +69,18 @@ def everywhere(config: SelfOnly, where: str) -> list[str]:
     return [label(place, where) for place in config.positions]
 
 
-def conditions(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
+def edited_layers(config: SelfOnly, architecture: Any, forms: int) -> dict[str, dict[str, range]]:
+    """Every set of layers in which the query is alone, by series. forms: the layer in which the sink forms."""
+    return layer_sets(architecture.layers, config.first_layers) | {UP_TO_SINK: {UP_TO_SINK: range(forms + 1)}}
+
+
+def conditions(config: SelfOnly, architecture: Any, forms: int) -> Iterator[st.Condition]:
     """No edit; for each set of layers every position; and at every position one random earlier key in place of the query itself.
 
     A budget is a set of layers, at the position that has controls.
     """
     yield st.no_edit(at=config.positions)
-    for series, sets in layer_sets(architecture.layers, config.first_layers).items():
+    for series, sets in edited_layers(config, architecture, forms).items():
         for where, layers in sets.items():
             for place in config.positions:
                 edit = sinkjax.attend_self(place, layers=layers).named(label(place, where))
@@ -75,7 +92,7 @@ def conditions(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
         yield st.Condition(edit.named(f"position {place} sees key {seen} in {ALL}"), OTHER, place, at=(place,))
 
 
-def random_links(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
+def random_links(config: SelfOnly, architecture: Any, forms: int) -> Iterator[st.Condition]:
     """In each set of layers, as many links removed as the query at the shown position loses: later queries to another key."""
     rng, place = generator(config.seed, "kiya/self controls"), config.shown
     keys = [key for key in range(config.length - place) if key != place]
@@ -84,7 +101,7 @@ def random_links(config: SelfOnly, architecture: Any) -> Iterator[st.Condition]:
         key = int(rng.choice(keys))
         return key, tuple(sorted(rng.choice(np.arange(key + 1, config.length), place, replace=False).tolist()))
 
-    for sets in layer_sets(architecture.layers, config.first_layers).values():
+    for sets in edited_layers(config, architecture, forms).values():
         for where, layers in sets.items():
             for draw, (key, queries) in enumerate(st.without_replacement(config.controls, links)):
                 edit = sinkjax.edit("logits", "set", -np.inf, queries=queries, keys=key, layers=layers, relation="others")
@@ -137,11 +154,9 @@ def placed(config: SelfOnly, where: Label, measure: st.Measure, least: st.Quanti
 
 
 def early(results: st.Results) -> str:
-    """The largest set of first layers up to that in which the sink forms."""
-    config, L = results.config, results.architecture.layers
-    last = onset(results.data["sinking_heads"].values[0, ..., 0], 0)
-    firsts = layer_sets(L, config.first_layers)[FIRST].items()
-    return ["layer 0", *(where for where, layers in firsts if len(layers) <= last + 1)][-1]
+    """The layers up to that in which the sink forms, if there are later ones."""
+    few = results.size("prompt", CONTROLS)
+    return before_the_last(results.data["sinking_heads"].values[0, :few, :, 0], 0)
 
 
 def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
@@ -322,6 +337,7 @@ def shown(config: SelfOnly, architecture: Any) -> st.Shown:
     return st.Shown((st.NO_EDIT, *labels), config.drawn_layers(architecture.layers), start=config.shown + 1)
 
 
+FORMS = sink_forms(lambda config: 0)
 STUDY = st.Study(
     name="kiya/self",
     config=SelfOnly,
@@ -330,21 +346,23 @@ STUDY = st.Study(
         the sink and the massive activation move to that position (Figs. 5 and 9).""",
     probe=probe,
     conditions=conditions,
+    values=FORMS,
     headline=lambda config, architecture: [ALL],
-    controls=(st.Sweep(CONTROLS, random_links, prompts=st.control_prompts),),
+    controls=(st.Sweep(CONTROLS, random_links, prompts=st.control_prompts, values=FORMS),),
     measures=measures,
     claims=claims,
     findings=findings,
     featured=lambda results: [st.NO_EDIT, *(label(results.config.shown, where) for where in drawn_sets(results))],
     figures=figures,
-    noop=lambda config, model: zero_added(f"of query {config.shown} towards other keys", queries=config.shown),
+    noop=lambda config, model, forms: zero_added(f"of query {config.shown} towards other keys", queries=config.shown),
     shown=shown,
     notes=lambda config, results: (
         f"""A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. Edits at
         position {config.shown}, which stands for all, are ranked among controls: each removes as many links in the same layers,
         from random later queries to one random key other than that position, and is read there too.""",
         f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on key 0 without an edit, mean over
-        prompts.""",
+        the first {results.size("prompt", CONTROLS)} prompts. Until 2026-11-23 the claim about the layers up to that one was
+        judged by the largest set of first layers that ended there or before.""",
         """After a review on 2026-11-22, with results known, the claim about the massive activation became not applicable where
         the first token has none. li/isolate makes the same edit at one position, with rules of its own.""",
     ),
