@@ -282,7 +282,7 @@ def test_the_dose_that_is_judged_has_controls_and_is_named():
     statements = [claim.statement for claim in STUDY.claims(CONFIG, MODEL)]
     assert (
         statements[0]
-        == "Head outputs of token 4 pushed away from the mean over positions by s = 5 give it at least half of the sink of key 0."
+        == "Head outputs of token 4 pushed away from the mean over positions by s = 5 in layer 0 or 1 or 2 give it at least half of the sink of key 0."
     )
 
 

@@ -206,7 +206,8 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
     )
     words = "more than 1 % of heads sink on it, and more than with every random token put there"
     yield st.Claim(
-        f"One or more of the delimiters put at position {config.place} are the sinks of more than {SINK:g} % of heads.",
+        f"One or more of the delimiters put at position {config.place} are the sinks of more than {SINK:g} % of"
+        " heads, and of more than random tokens there.",
         st.some_of(sinks_there, "delimiters", words),
         source="Sun et al. 2024, section 4",
         also=tuple(effects.values()),

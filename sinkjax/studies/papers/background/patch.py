@@ -197,20 +197,20 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     keys = most(sinks, everywhere(KEYS), "the keys'")
     stream = f"the stream's (after layer {early(architecture)}, fixed beforehand)"
     yield st.Claim(
-        "What the first quarter of the layers writes into the stream brings most of a moved sink with it.",
+        "What the first quarter of the layers writes into the stream brings more than half of a moved sink with it.",
         most(sinks, single(RESID, early(architecture)), stream),
         given=moved,
         source="Kiya et al. 2026, section 4",
     )
     yield st.Claim(
-        "The keys of a moved sink bring most of it with them, its values hardly any of it.",
+        f"The keys of a moved sink bring more than half of it with them, its values less than {HARDLY:g} of it.",
         st.all_of(keys, hardly(sinks, everywhere(VALUES), "the values'")),
         given=moved,
         source="Gu et al. 2025, section 7",
         also=(st.effect(sinks, everywhere(VALUES)),),
     )
     yield st.Claim(
-        "The keys of a moved sink bring most of it with them without its massive activation.",
+        f"The keys of a moved sink bring more than half of it with them, and less than {HARDLY:g} of its massive activation.",
         st.all_of(keys, hardly(activation, everywhere(KEYS), "the keys'")),
         given=activated,
         source="after Gu et al. 2025, section 4: angles, not norms",
@@ -223,7 +223,7 @@ def claims(config: Patch, architecture: Any) -> Iterator[st.Claim]:
     small = "the attention output's part of both wholes' effects on the activation lies between -0.5 and 0.5"
     largest = st.largest_effect(activation, [single(ATTENTION, layer) for layer in range(architecture.layers)], "the best layer")
     yield st.Claim(
-        "The MLP output of one layer brings most of the massive activation, and the attention output of no layer does.",
+        "The MLP output of one layer brings more than half of the massive activation, and the attention output of no layer does.",
         st.all_of(most(activation, writer, "the MLP output's"), st.every(attention, "layers", small)),
         given=activated,
         source="Queipo-de-Llano et al. 2026; Li et al. 2026",

@@ -174,7 +174,8 @@ def claims(config: RopePositions, architecture: Any) -> Iterator[st.Claim]:
     kept = [st.above(rate, half) for rate in rates(at_first, TEXT, TAKEN, SWAPPED)]
     gained = [st.below(rate, half) for rate in rates(moved, TEXT, TAKEN, SWAPPED)]
     yield st.Claim(
-        "The sink of natural text does not sit at rotary index 0.",
+        "Where another token takes rotary index 0, the first token of natural text keeps more than half of its sink, and the"
+        " other gets less.",
         st.every(
             [st.all_of(*both) for both in zip(kept, gained, strict=True)],
             "exchanges of the first token's index",

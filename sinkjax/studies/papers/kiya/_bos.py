@@ -84,6 +84,14 @@ def separates(store: str = STORES[WITH]) -> st.Rule:
     return st.Rule("the BOS that the model's files name separated documents in its pretraining and is no chat marker", test)
 
 
+def meets(run: str) -> st.Rule:
+    """The model met such prompts in training: behind a BOS that separated documents; without, if not every block had one."""
+    if run == WITH:
+        return separates()
+    words = "no BOS stood in front of every block in the model's training (`bos` is not model)"
+    return st.Rule(words, lambda results: fact(results.config.bos != "model"))
+
+
 def about(results: st.Results, store: str = STORES[WITH]) -> tuple[str, ...]:
     """A note on which token the BOS is; none where there is no such store."""
     if store not in results:

@@ -193,10 +193,10 @@ def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
     def beside(run: Run) -> tuple[st.Quantity, ...]:
         return run.before(deeper), run.at(deeper, True), run.at(any_massive, True)
 
-    separator = _bos.separates()
+    separator, both = _bos.separates(), f"more than half of the sink and |h| above {config.massive:g} times a typical one"
     yield st.Claim(
-        "When BOS changes places with another token, sink and massive activation in the first layer move with it, and the new"
-        " first token has neither.",
+        f"When BOS changes places with another token, sink and |h| of the first layer move with it: less than {FEW:g} % of heads"
+        f" sink on the new first token, whose |h| is less than {config.massive:g} times a typical one.",
         st.all_of(
             st.above(bos.at(sink, True), bos.at(sink, False)),
             st.above(bos.at(massive, True), bos.at(massive, False)),
@@ -209,15 +209,15 @@ def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
         source="Kiya et al. 2026, Fig. 2a, d",
     )
     yield st.Claim(
-        "When BOS changes places with another token, neither of the two has a sink in the first layer, and the new first token"
-        " has sink and massive activation in deeper ones.",
+        f"When BOS changes places with another token, neither of the two has a sink in the first layer (less than {FEW:g} % of"
+        f" heads), and the new first token has {both} in deeper ones.",
         st.all_of(st.below(bos.at(sink, False), FEW), st.below(bos.at(sink, True), FEW), keeps(bos)),
         given=there(bos, separator),
         source="Kiya et al. 2026, Fig. 7",
         paper="so in Llama-2-7B",
     )
     yield st.Claim(
-        "When BOS changes places with another token, the new first token has sink and massive activation in deeper layers.",
+        f"When BOS changes places with another token, the new first token has {both} in deeper layers.",
         keeps(bos),
         given=there(bos, separator),
         source="Kiya et al. 2026, Fig. 2c, f; Fig. 7",
@@ -230,8 +230,7 @@ def claims(config: BosSwap, architecture: Any) -> Iterator[st.Claim]:
         also=(bos.before(any_sink),),
     )
     yield st.Claim(
-        "When an ordinary first token changes places with another one, the new first token has sink and massive activation in"
-        " deeper layers.",
+        f"When an ordinary first token changes places with another one, the new first token has {both} in deeper layers.",
         keeps(ordinary),
         given=there(ordinary),
         also=beside(ordinary),

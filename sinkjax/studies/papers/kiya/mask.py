@@ -169,7 +169,8 @@ def claims(config: Mask, architecture: Any) -> Iterator[st.Claim]:
             also=(seen, st.value(seen_next, where)),
         )
     yield st.Claim(
-        f"{masking} all layers gives the next token more than half of the massive activation.",
+        f"{masking} all layers gives the next token more than half of the largest activation that key {config.key}"
+        " has without an edit.",
         moved(ALL, size_key, size_next),
         given=massive,
         source="Kiya et al. 2026, Figs. 4, 8",

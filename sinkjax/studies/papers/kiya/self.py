@@ -170,14 +170,15 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
         return over_positions(config, measure, ALL), st.value(measure, st.NO_EDIT), least
 
     yield st.Claim(
-        "A query that attends to itself alone in all layers gets more than half of the sink that key 0 has without an edit.",
+        "A query that attends to itself alone in all layers gets from later ones more than half of the sink that key"
+        " 0 has without an edit.",
         placed(config, ALL, sink, half),
         given=some,
         source="Kiya et al. 2026, Fig. 5",
         also=(*beside(sink, half), over_positions(config, seen, ALL)),
     )
     yield st.Claim(
-        f"A query that attends to itself alone in all layers gets a massive activation, more than {GROWN} times its size before.",
+        f"A query that attends to itself alone in all layers gets an activation more than {GROWN} times its size before.",
         placed(config, ALL, size, grown),
         given=st.all_of(some, st.massive_on_first()),
         source="Kiya et al. 2026, Fig. 5",
@@ -193,8 +194,8 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
         also=(*(over_positions(config, measure, ALL) for measure in (sink, on_first)), st.value(on_first, st.NO_EDIT)),
     )
     yield st.Claim(
-        "A query that attends to itself alone in the layers up to the one in which the sink forms gets more than half"
-        " of that sink.",
+        "A query that attends to itself alone in the layers up to the one in which the sink forms gets from later"
+        " ones more than half of that sink.",
         placed(config, early, sink, half),
         given=some,
         source="Kiya et al. 2026, Fig. 9, conclusion",

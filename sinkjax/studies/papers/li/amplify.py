@@ -197,24 +197,25 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
         said = f"s = {config.factor:g} makes more than {HAS_SINK:g} % of heads sink on the token"
         return st.some_of(found, what, said)
 
+    where = f"in layer {' or '.join(map(str, config.layers))}"
     pushed = {way: in_layers(way, sink, "at least half as many do as on key 0 without an edit") for way in READINGS}
     for way in READINGS:
         yield st.Claim(
-            f"Head outputs of token {config.position} pushed {way} by s = {config.factor:g} give it at least half of"
-            " the sink of key 0.",
+            f"Head outputs of token {config.position} pushed {way} by s = {config.factor:g} {where} give it at least half"
+            " of the sink of key 0.",
             st.all_of(st.above_controls(largest(config, way)), pushed[way]),
             given=st.above(first, HAS_SINK),
             source=SOURCE,
             also=(*effects(way), half),
         )
         yield st.Claim(
-            f"The further the head outputs of token {config.position} are pushed {way}, the stronger the sink on it.",
+            f"The further the head outputs of token {config.position} are pushed {way} {where}, the stronger the sink on it.",
             in_layers(way, grows, f"the {score.name} rises with every step"),
             given=moves(way),
             source=SOURCE,
         )
     yield st.Claim(
-        f"Scaling the head outputs of token {config.position} by s = {config.factor:g} gives it less than half of the"
+        f"Scaling the head outputs of token {config.position} by s = {config.factor:g} {where} gives it less than half of the"
         " sink of key 0.",
         st.every(
             [st.below(st.value(sinks, dose.label), half) for dose in matched(config, NORM)],

@@ -76,14 +76,16 @@ def claims(config: Isolate, architecture: Any) -> Iterator[st.Claim]:
     half_size = st.value(first_size, st.NO_EDIT).times(0.5, "half of that at position 0")
     becomes = st.above(isolated, HAS_SINK)
     yield st.Claim(
-        f"Token {config.position}, attending to itself alone, gets at least half of the sink that key 0 has without an edit.",
+        f"Token {config.position}, attending to itself alone, gets at least half of the sink that key 0 has without"
+        " an edit, its own query counted.",
         st.all_of(st.above(isolated), st.at_least(st.value(sinks, ALL), half_sinks)),
         given=st.above(unedited, HAS_SINK),
         source=SOURCE,
         also=(st.value(sinks, st.NO_EDIT),),
     )
     yield st.Claim(
-        f"Token {config.position}, attending to itself alone, becomes a sink because its head outputs are no average.",
+        f"Token {config.position}, attending to itself alone, becomes a sink because its head outputs are no average:"
+        " one other key alone does more than half as much, even attention less.",
         st.all_of(st.above(other, half), st.below(even, half)),
         given=becomes,
         source=SOURCE,
@@ -94,7 +96,8 @@ def claims(config: Isolate, architecture: Any) -> Iterator[st.Claim]:
         given=becomes,
     )
     yield st.Claim(
-        f"A massive activation appears on token {config.position} where it attends to itself alone.",
+        f"Token {config.position}, attending to itself alone, gets an activation more than {GROWN} times its size"
+        " before and half of that at position 0.",
         st.all_of(st.above(st.effect(size, ALL)), st.above(grown, tenfold), st.above(grown, half_size)),
         given=st.massive_on_first(),
         source=SOURCE,

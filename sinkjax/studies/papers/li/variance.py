@@ -150,7 +150,7 @@ def claims(config: Variance, architecture: Any) -> Iterator[st.Claim]:
         also=(st.number("Kendall's tau of position and variance", order),),
     )
     yield st.Claim(
-        f"{what} at position i is 1 / (i + 1) of that at position 0, as for an average of i + 1 values.",
+        f"{what} falls as 1 / (i + 1), as for an average (exponent between {LAW[0]:g} and {LAW[1]:g}).",
         st.within(st.listed(MODEL, EXPONENT), *LAW),
         also=(st.listed(EVEN, EXPONENT),),
     )
