@@ -44,11 +44,14 @@ def record(sink_from: int, massive_from: int, by_sun_from: int = 0, layers: int 
     )
 
 
-def results(plain: xarray.Dataset, bos: xarray.Dataset | None = None) -> Results:
-    """Both runs; without `bos` the model has none."""
+def results(plain: xarray.Dataset, bos: xarray.Dataset | None = None, text: str = "<s>", setting: str | int = "none") -> Results:
+    """Both runs; without `bos` the model has none. text: of the BOS. setting: `bos` of the config."""
     stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: WHY}) if bos is None else bos}
     attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}, "model": {"name": "m"}, "dtype": "float32"}}
-    return Results(STUDY, Baseline(length=T), {name: store.assign_attrs(attributes) for name, store in stores.items()})
+    attributes["study"] = {"first_tokens": [[1, text]]}
+    return Results(
+        STUDY, Baseline(length=T, bos=setting), {name: store.assign_attrs(attributes) for name, store in stores.items()}
+    )
 
 
 def claims(found: Results, run: str = "without BOS") -> list[Claim]:
@@ -141,6 +144,21 @@ def test_each_run_has_its_own_verdicts(bos, expected):
     found = results(record(3, 2), bos)
     assert verdicts(found) == ["supported"] * 4
     assert verdicts(found, "with BOS") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "plain", "bos"),
+    [
+        ("<s>", "none", "supported", "supported"),
+        ("<s>", "model", "not applicable", "supported"),  # it learned with its BOS in front of every block
+        ("<|im_start|>", "none", "supported", "not applicable"),  # which opens a turn of a chat
+        ("<|im_start|>", 1, "supported", "supported"),  # the config vouches for it
+    ],
+)
+def test_prompts_that_the_model_did_not_meet_in_training_decide_nothing(text, setting, plain, bos):
+    found = results(record(3, 2), record(3, 2), text, setting)
+    assert verdicts(found) == [plain] * 4
+    assert verdicts(found, "with BOS") == [bos] * 4
 
 
 def test_the_papers_readout_is_reported_at_half_depth_and_in_the_first_layers():

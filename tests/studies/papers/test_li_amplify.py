@@ -280,10 +280,8 @@ def test_the_dose_that_is_judged_has_controls_and_is_named():
     controlled = {entry.label for entry in amplify.conditions(CONFIG, MODEL, MEANS) if entry.budget is not None}
     assert controlled == {dose.label for dose in amplify.matched(CONFIG)}
     statements = [claim.statement for claim in STUDY.claims(CONFIG, MODEL)]
-    assert (
-        statements[0]
-        == "Head outputs of token 4 pushed away from the mean over positions by s = 5 in layer 0 or 1 or 2 give it at least half of the sink of key 0."
-    )
+    expected = "Head outputs of token 4 pushed away from the mean over positions by s = 5 in layer 0 or 2 give it at least half"
+    assert statements[0] == f"{expected} of the sink of key 0."
 
 
 def test_the_strongest_dose_is_found_in_the_dose_response_alone():

@@ -180,6 +180,7 @@ def test_numbers_beyond_every_bound_support_every_claim():
         ({"aligned": 0.69}, 3, "contradicted"),
         ({"other": 0.9}, 3, "inconclusive"),  # other keys are aligned too
         ({"received": 0.1}, 3, "not applicable"),
+        ({"received": np.array([0.9, 0.1])}, 3, "not applicable"),  # four heads are too few for "most"
         ({"positive": 0.953}, 4, "supported"),
         ({"positive": 0.951}, 4, "inconclusive"),
         ({"positive": 0.94}, 4, "contradicted"),

@@ -5,6 +5,7 @@ Nothing is edited. The controls are other positions of the first half of a promp
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -113,6 +114,7 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
     lock_in = st.listed(SINKING, ALIGNED, f"mean cos(u_1, k_0) of {SINKING}")
     well = st.listed(SINKING, WELL, f"share of these heads with a cosine of at least {config.aligned:g} (%)")
     positive = st.listed(IN_WELL, POSITIVE, f"{POSITIVE} in {IN_WELL}")
+    sinking = of_heads(SINKING, lambda heads: heads.sinks.sum())
     holds = f"a layer in which one dim holds at least {HELD} % of the squared norm"
     width = st.number("the width (the largest possible ratio)", lambda results: architecture.width)
     yield st.Claim(
@@ -142,8 +144,9 @@ def claims(config: Dominance, architecture: Any) -> Iterator[st.Claim]:
         "In most heads that sink on key 0, the queries' first singular direction points along that key (lock-in, a"
         f" cosine of at least {config.aligned:g}).",
         st.all_of(st.above(well, 50), st.above_controls(lock_in)),
-        given=st.at_least(of_heads(SINKING, lambda heads: heads.sinks.sum()), FEWEST),
+        given=st.at_least(dataclasses.replace(sinking, exact=True), FEWEST),
         source=SOURCE,
+        also=(sinking,),
     )
     yield st.Claim(
         f"In heads whose queries' first singular direction points along key 0, more than {NEARLY_ALL:g} % of queries"
