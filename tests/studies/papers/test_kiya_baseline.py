@@ -48,7 +48,7 @@ def results(plain: xarray.Dataset, bos: xarray.Dataset | None = None, text: str 
     """Both runs; without `bos` the model has none. text: of the BOS. setting: `bos` of the config."""
     stores = {"plain": plain, "bos": xarray.Dataset(attrs={ABSENT: WHY}) if bos is None else bos}
     attributes = {"sweep": {"config": {"layers": plain.sizes["layer"]}, "model": {"name": "m"}, "dtype": "float32"}}
-    attributes["study"] = {"first_tokens": [[1, text]], "text": "planted"}
+    attributes["study"] = {"first_tokens": [[1, text]], "text": "planted", "bos": "none"}
     return Results(
         STUDY, Baseline(length=T, bos=setting), {name: store.assign_attrs(attributes) for name, store in stores.items()}
     )
