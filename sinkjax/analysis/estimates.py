@@ -67,7 +67,15 @@ class Quantity:
         return self.of(results)
 
     def times(self, factor: float, name: str) -> Quantity:
-        """A multiple, sample by sample, such as half of a reference, under a name of its own. factor: not 0."""
+        """A multiple, sample by sample, such as half of a reference, under a name of its own.
+
+        Args:
+            factor: Any number but 0.
+            name: Of the multiple, in words.
+
+        Returns:
+            The quantity, in the same unit and without a rank.
+        """
 
         def scaled(results: Any) -> Estimate:
             found = self.of(results)
@@ -95,7 +103,15 @@ def present(quantities: Iterable[Callable[[Any], Found]], results: Any) -> list[
 
 
 def constant(value: float, n: int = 1) -> Interval:
-    """A number that has no interval."""
+    """A number that has no interval.
+
+    Args:
+        value: The number; NaN where it is undefined.
+        n: How many samples it stands for.
+
+    Returns:
+        An interval without ends and samples; for NaN its mean is None and its n 0.
+    """
     mean = None if value != value else value
     return Interval(mean, None, None, n if mean is not None else 0, 0, 0.95, "none", "" if mean is not None else "undefined")
 
@@ -104,12 +120,15 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
     """A quantity of a study's own.
 
     Args:
-        name: what it is.
-        of: results -> float[prompt], whose mean is taken with its interval, by the documents of the first sweep's prompts, or an
-            `Interval` (`results.interval(values, store)` for other prompts), a `Row` (its value) or a number. No rule judges a
-            plain number; one without sampling error is a `number`.
-        unit: of the number.
-        signed: whether it is a difference.
+        name: What it is, in words.
+        of: Results -> float[prompt], whose mean is taken with its interval, by the documents of the first sweep's prompts, or an
+            `Interval` (`results.interval(values, store)` for other prompts), a `Row` (its value and rank), an `Estimate` (under
+            this name) or a number. No rule judges a plain number; one without sampling error is a `number`.
+        unit: Of the number; "" for a pure one.
+        signed: Whether it is a difference.
+
+    Returns:
+        The quantity.
     """
 
     def estimate(results: Any) -> Estimate:
@@ -126,7 +145,16 @@ def quantity(name: str, of: Callable[[Any], Any], unit: str = "", signed: bool =
 
 
 def number(name: str, of: Callable[[Any], float], unit: str = "") -> Quantity:
-    """A number that is no mean over samples, such as a count, a layer or a ratio of means; NaN where it is undefined."""
+    """A number that is no mean over samples, such as a count, a layer or a ratio of means; NaN where it is undefined.
+
+    Args:
+        name: What it is, in words.
+        of: Results -> the number.
+        unit: Of the number; "" for a pure one.
+
+    Returns:
+        The quantity, declared exact: rules compare the number itself.
+    """
     return Quantity(name, lambda results: Estimate(name, constant(float(of(results))), unit), exact=True)
 
 

@@ -265,7 +265,18 @@ def pseudo_values(values: ArrayLike, statistic: Callable[[NDArray[Any]], ArrayLi
 
 
 def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
-    """The clusters as an array; None where no two samples share one."""
+    """The clusters as an array; None where no two samples share one.
+
+    Args:
+        clusters: int[n] or str[n], the cluster of each sample; None: no two samples share one.
+        n: How many samples there are.
+
+    Returns:
+        int[n] or str[n], or None.
+
+    Raises:
+        SinkjaxError: There is not one cluster for each sample.
+    """
     if clusters is None:
         return None
     found = np.asarray(clusters)
@@ -275,7 +286,15 @@ def shared_clusters(clusters: ArrayLike | None, n: int) -> NDArray[Any] | None:
 
 
 def standard_error(rows: NDArray[Any], clusters: NDArray[Any] | None) -> NDArray[Any]:
-    """Standard errors of the means of float[row, n]: float[row]."""
+    """Standard errors of the means of rows, where samples share clusters the cluster-robust ones (Liang and Zeger 1986).
+
+    Args:
+        rows: float[row, n], finite, at least 2 samples.
+        clusters: int[n] or str[n], the cluster of each sample, of which there are at least 2; None: samples are independent.
+
+    Returns:
+        float[row], in the unit of the rows.
+    """
     n = rows.shape[1]
     centred = rows - rows.mean(-1, keepdims=True)
     if clusters is None:

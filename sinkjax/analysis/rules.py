@@ -88,33 +88,77 @@ def undecided(why: str, *estimates: Estimate) -> Outcome:
 
 
 def above(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
-    """The whole interval lies above the bound; for an exact number, the number itself."""
+    """The whole interval lies above the bound; for an exact number, the number itself.
+
+    Args:
+        quantity: What is compared.
+        bound: A number in its unit, or another quantity: where both have samples, they are compared in pairs.
+
+    Returns:
+        The rule; it decides nothing where a number is undefined or rests on fewer than `FEWEST` independent samples.
+    """
     return _compared(quantity, bound, "above", inclusive=False)
 
 
 def below(quantity: Quantity, bound: float | Quantity = 0) -> Rule:
-    """The whole interval lies below the bound; for an exact number, the number itself."""
+    """The whole interval lies below the bound; for an exact number, the number itself.
+
+    Args:
+        quantity, bound: As for `above`.
+
+    Returns:
+        As `above`.
+    """
     return _compared(quantity, bound, "below", inclusive=False)
 
 
 def at_least(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """As `above`, but an exact number may be equal to the bound."""
+    """As `above`, but an exact number may be equal to the bound.
+
+    Args:
+        quantity, bound: As for `above`.
+
+    Returns:
+        As `above`.
+    """
     return _compared(quantity, bound, "above", inclusive=True)
 
 
 def at_most(quantity: Quantity, bound: float | Quantity) -> Rule:
-    """As `below`, but an exact number may be equal to the bound."""
+    """As `below`, but an exact number may be equal to the bound.
+
+    Args:
+        quantity, bound: As for `above`.
+
+    Returns:
+        As `above`.
+    """
     return _compared(quantity, bound, "below", inclusive=True)
 
 
 def within(quantity: Quantity, low: float, high: float) -> Rule:
-    """The whole interval lies strictly between two bounds: an equivalence test with a stated margin."""
+    """The whole interval lies strictly between two bounds: an equivalence test with a stated margin.
+
+    Args:
+        quantity: What is compared.
+        low, high: The bounds, in its unit.
+
+    Returns:
+        As `above`.
+    """
     both = all_of(above(quantity, low), below(quantity, high))
     return both.said(f"{_subject(quantity)} lies between {in_digits(low)} and {in_digits(high)}")
 
 
 def defined(quantity: Quantity) -> Rule:
-    """The number exists, in one or more samples."""
+    """The number exists, in one or more samples.
+
+    Args:
+        quantity: What is looked at.
+
+    Returns:
+        The rule, which always decides.
+    """
 
     def test(results: Any) -> Outcome:
         found = quantity(results)
@@ -124,12 +168,28 @@ def defined(quantity: Quantity) -> Rule:
 
 
 def above_controls(quantity: Quantity) -> Rule:
-    """The effect is larger than those of its matched controls: p = (1 + b) / (1 + m), so 19 are the fewest that decide."""
+    """The effect is larger than those of its matched controls: p = (1 + b) / (1 + m), so 19 are the fewest that decide.
+
+    Here b of the m controls have an effect at least as large.
+
+    Args:
+        quantity: An effect with a rank among controls, as `effect` and `listed` give it.
+
+    Returns:
+        The rule; it decides nothing where there are no controls, or fewer than 19.
+    """
     return _ranked(quantity, "above", lambda rank: (rank.p_above, rank.p_below))
 
 
 def below_controls(quantity: Quantity) -> Rule:
-    """The effect is smaller than those of the matched controls, as `above_controls`."""
+    """The effect is smaller than those of the matched controls, as `above_controls`.
+
+    Args:
+        quantity: As for `above_controls`.
+
+    Returns:
+        As `above_controls`.
+    """
     return _ranked(quantity, "below", lambda rank: (rank.p_below, rank.p_above))
 
 
@@ -137,17 +197,41 @@ def below_controls(quantity: Quantity) -> Rule:
 
 
 def all_of(*rules: Rule, words: str = "") -> Rule:
-    """All of some rules hold. words: what they state together; "": each of them."""
+    """All of some rules hold.
+
+    Args:
+        *rules: One or more.
+        words: What they state together, as the end of a sentence; "": the words of each.
+
+    Returns:
+        The rule; the largest p value of its parts counts.
+    """
     return _at_least(len(rules), rules, words or ", and ".join(rule.words for rule in rules))
 
 
 def any_of(*rules: Rule, words: str = "") -> Rule:
-    """One or more of some rules hold. words: as for `all_of`."""
+    """One or more of some rules hold.
+
+    Args:
+        *rules: One or more.
+        words: As for `all_of`.
+
+    Returns:
+        The rule; its p value is the smallest of its parts times their number.
+    """
     return _at_least(1, rules, words or ", or ".join(rule.words for rule in rules))
 
 
 def not_(rule: Rule, words: str = "") -> Rule:
-    """The opposite of what a rule states is shown."""
+    """The opposite of what a rule states is shown.
+
+    Args:
+        rule: The rule.
+        words: What is stated, as the end of a sentence; "": that it is not so.
+
+    Returns:
+        The rule, with the two p values exchanged.
+    """
 
     def test(results: Any) -> Outcome:
         found = rule(results)
@@ -159,7 +243,12 @@ def not_(rule: Rule, words: str = "") -> Rule:
 def all_present(rules: Sequence[Rule], where: str) -> Rule:
     """One rule holds in all runs that took place: all of `rules`, but for those on what was not measured.
 
-    where: the runs, as in "in every run". Where nothing was measured, the rule is as `Absent` as its first part.
+    Args:
+        rules: The rule for each run, at least one.
+        where: The runs, as in "in every run".
+
+    Returns:
+        The rule. Where nothing was measured it raises `Absent`, as its first part does.
     """
 
     def test(results: Any) -> Outcome:
@@ -170,28 +259,66 @@ def all_present(rules: Sequence[Rule], where: str) -> Rule:
 
 
 def every(rules: Sequence[Rule], what: str, words: str) -> Rule:
-    """All of many rules hold, which are counted in the evidence and not listed. what, words: as for `most_of`."""
+    """All of many rules hold, which are counted in the evidence and not listed.
+
+    Args:
+        rules, what, words: As for `most_of`.
+
+    Returns:
+        The rule; its estimate is the number of rules that hold.
+    """
     return _counted(len(rules), rules, what, f"at all of the {what}, {words}")
 
 
 def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
-    """More than half of some rules hold. what: what there is one rule for, in the plural. words: the rule of each."""
+    """More than half of some rules hold.
+
+    Args:
+        rules: One or more.
+        what: What there is one rule for, in the plural, as in "positions".
+        words: What each rule states, as the end of a sentence.
+
+    Returns:
+        The rule, a partial conjunction; its estimate is the number of rules that hold.
+    """
     return _counted(len(rules) // 2 + 1, rules, what, f"at more than half of the {what}, {words}")
 
 
 def some_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
-    """One or more of some rules hold. what, words: as for `most_of`."""
+    """One or more of some rules hold, which are counted in the evidence and not listed.
+
+    Args:
+        rules, what, words: As for `most_of`.
+
+    Returns:
+        The rule; its estimate is the number of rules that hold.
+    """
     return _counted(1, rules, what, f"at one or more of the {what}, {words}")
 
 
 def rising(quantities: Sequence[Quantity], what: str) -> Rule:
-    """Each quantity lies above the one before it, in pairs. what: they all are."""
+    """Each quantity lies above the one before it, in pairs.
+
+    Args:
+        quantities: In their order, at least two.
+        what: What they all are, as the subject of a sentence.
+
+    Returns:
+        The rule, as `all_of` of one comparison for each step.
+    """
     steps = (above(after, before) for before, after in itertools.pairwise(quantities))
     return all_of(*steps, words=f"{what} rises with every step, by the interval of each paired difference")
 
 
 def never(words: str) -> Rule:
-    """A rule that never holds: as `given`, it says why a claim applies to none of the models that a study takes."""
+    """A rule that never holds: as `given`, it says why a claim applies to none of the models that a study takes.
+
+    Args:
+        words: What would have to hold, as the end of a sentence.
+
+    Returns:
+        The rule, which is always refuted.
+    """
     return Rule(words, lambda results: fact(False))
 
 

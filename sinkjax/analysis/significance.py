@@ -12,7 +12,15 @@ from sinkjax.analysis.intervals import FEWEST_RESAMPLED, RESAMPLES, generator, s
 
 
 def independent(samples: ArrayLike, clusters: ArrayLike | None = None) -> int:
-    """How many of some samples are independent of each other: the finite ones, or their clusters where they share any."""
+    """How many of some samples are independent of each other: the finite ones, or their clusters where they share any.
+
+    Args:
+        samples: float[n]; NaN and inf are not counted.
+        clusters: int[n] or str[n], the cluster of each sample; None: all are independent.
+
+    Returns:
+        The number.
+    """
     finite = np.isfinite(np.asarray(samples, dtype=np.float64))
     return int(finite.sum()) if clusters is None else len(np.unique(np.asarray(clusters)[finite]))
 
@@ -29,6 +37,9 @@ def p_values(samples: ArrayLike, *, seed: int = 0, clusters: ArrayLike | None = 
 
     Returns:
         p of each side; 1 without samples or for a single one.
+
+    Raises:
+        SinkjaxError: There is not one cluster for each sample; the seed is negative.
     """
     from scipy.stats import norm, t
 
@@ -76,7 +87,18 @@ def _resamples(seed: int, n: int) -> NDArray[np.integer]:
 
 
 def kendall_tau(x: ArrayLike, y: ArrayLike) -> float:
-    """Kendall's tau-b of two rows of numbers: 1 for the same order, -1 for the opposite one."""
+    """Kendall's tau-b of two rows of numbers: 1 for the same order, -1 for the opposite one.
+
+    Args:
+        x: float[n].
+        y: float[n], paired with `x`.
+
+    Returns:
+        A number in -1..1; NaN where a row holds a NaN or has no two different numbers.
+
+    Raises:
+        ValueError: The rows differ in length.
+    """
     from scipy.stats import kendalltau
 
     return float(kendalltau(x, y).statistic)

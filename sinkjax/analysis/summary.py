@@ -138,15 +138,21 @@ def own_rows(
     """Rows of numbers that stand for themselves, as nothing is edited: one for each label.
 
     Args:
-        labels: of the rows.
-        series: of all of them.
-        measure: name, with its unit.
-        values: float[label, prompt].
-        seed: of the bootstrap.
-        elsewhere: the same at other places of the prompts, float[label, prompt, place]: the controls, among whose means over
-            prompts that of the row is ranked.
-        compared: whether the effects are paired differences from the first label; else there are none.
-        clusters: the document of each prompt, where several are from one.
+        labels: Of the rows.
+        series: Of all of them.
+        measure: Its name, with its unit.
+        values: float[label, prompt]; NaN where undefined.
+        seed: Of the bootstrap, at least 0.
+        elsewhere: float[label, prompt, place], the same at other places of the prompts: the controls, among whose means over
+            prompts that of the row is ranked; None: no ranks.
+        compared: Whether the effects are paired differences from the first label; else there are none.
+        clusters: int[prompt], the document of each prompt, where several are from one; else None.
+
+    Returns:
+        The rows, in the order of the labels.
+
+    Raises:
+        SinkjaxError: The seed is negative; there is not one cluster for each prompt.
     """
     means = intervals.intervals(values, level=LEVEL, seed=seed, clusters=clusters)
     ranks: list[Rank | None] = [None] * len(labels)

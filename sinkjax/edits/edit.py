@@ -70,7 +70,17 @@ class Edit:
         return resolved
 
     def named(self, label: str) -> Edit:
-        """The same edit under another label. Errors: one that is no text, or holds control characters."""
+        """The same edit under another label.
+
+        Args:
+            label: What it is called in results: a text without control characters.
+
+        Returns:
+            The edit; this one stays as it is.
+
+        Raises:
+            SinkjaxError: The label is no text, or holds control characters.
+        """
         return dataclasses.replace(self, label=as_label(label))
 
 

@@ -143,7 +143,17 @@ class Probe:
 
     @classmethod
     def of(cls, *names: str) -> Probe:
-        """The probe that asks for these built-in statistics by name."""
+        """The probe that asks for these built-in statistics by name.
+
+        Args:
+            *names: Those of `Probe`'s fields that are True or False, such as "nll".
+
+        Returns:
+            The probe.
+
+        Raises:
+            SinkjaxError: A name is unknown.
+        """
         allowed = [field.name for field in fields(cls) if field.type == "bool"]
         for name in names:
             if name not in allowed:
@@ -165,7 +175,16 @@ class Probe:
         return (Capture(Site.WEIGHTS, layers=layers, name="attention"), *self.capture)
 
     def check(self, config: Config, T: int) -> None:
-        """Raise an error that names a captured layer, position or dim that this model or batch does not have, or its loss."""
+        """Refuse a probe that asks for what a model or a batch does not have.
+
+        Args:
+            config: The architecture of the model.
+            T: The number of positions to which the prompts are padded.
+
+        Raises:
+            SinkjaxError: A captured layer, position or dim is out of range; a statistic or a capture is at a site that the model
+                lacks; the loss is asked for, and the model has no vocabulary.
+        """
         if self.nll and config.vocab_size is None:
             raise SinkjaxError("nll is the loss of the next token, but this model has no vocabulary")
         for name, site in [(entry.name, entry.site) for entry in self.statistics] + [(e.name, e.site) for e in self.captures]:

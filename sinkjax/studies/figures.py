@@ -54,7 +54,17 @@ class Panel:
 
 
 def panels(ylabel: str, curves: Mapping[str, Measure], columns: Mapping[str, Sequence[str]], **options: Any) -> list[Panel]:
-    """A row of panels with the same curves, measure by name, over conditions of their own, labels by title."""
+    """A row of panels with the same curves over conditions of their own.
+
+    Args:
+        ylabel: Of the y axis that the panels share.
+        curves: Name in the legend -> measure.
+        columns: Title of a panel -> labels of its conditions.
+        **options: Further fields of each `Panel`.
+
+    Returns:
+        The panels, in the order of `columns`.
+    """
     return [
         Panel(ylabel, {name: (measure, labels) for name, measure in curves.items()}, title, **options)
         for title, labels in columns.items()
@@ -71,7 +81,17 @@ def lines(
 ) -> Figure:
     """Measures along the x of conditions, with bands for their intervals; panels on a sweep that did not run are left out.
 
-    options: as for `report.figures.layers.lines`.
+    Args:
+        name, caption, store: As for `drawn`.
+        xlabel: Of the x axis, which all panels share.
+        grid: Rows of panels; those of one row share their y axis.
+        **options: As for `report.figures.layers.lines`.
+
+    Returns:
+        The figure, for `Study.figures`.
+
+    Raises:
+        SinkjaxError: Panels of one row differ in their `ylabel`.
     """
 
     for row in grid:
@@ -107,7 +127,14 @@ def curves(
 ) -> Figure:
     """Panels of lines that a study computes itself (`Results.panel`, `ranges`).
 
-    store, bands, over, text: as for `drawn`. options: as for `report.figures.layers.lines`.
+    Args:
+        name, caption, store, bands, over, text: As for `drawn`.
+        xlabel: Of the x axis, which all panels share.
+        grid: Results -> rows of panels; those of one row share their y axis.
+        **options: As for `report.figures.layers.lines`.
+
+    Returns:
+        The figure, for `Study.figures`.
     """
 
     def picture(results: Results) -> Picture:
@@ -126,7 +153,17 @@ def points(
     store: str | Sequence[str] = SWEEP,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Single numbers side by side. columns: results -> title of a panel -> its points."""
+    """Single numbers side by side.
+
+    Args:
+        name, caption, store: As for `drawn`.
+        xlabel: Of the x axis, which all panels share.
+        columns: Results -> title of a panel -> its points.
+        limits: The ends of the x axis; None: chosen from the numbers.
+
+    Returns:
+        The figure, for `Study.figures`.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures.points import points
@@ -137,7 +174,16 @@ def points(
 
 
 def ranges(name: str, x: Sequence[float], values: NDArray) -> layers.Line:
-    """float[x, control] as a line of means, whose band is the range of the controls."""
+    """Numbers of controls as a line of means, whose band is their range.
+
+    Args:
+        name: In the legend.
+        x: Where the means stand.
+        values: float[x, control].
+
+    Returns:
+        The line.
+    """
     from sinkjax.report.figures import layers
 
     values = np.asarray(values, np.float64)
@@ -167,8 +213,17 @@ def drawn(
 ) -> Figure:
     """A figure that a study draws itself.
 
-    picture: None where there is nothing to draw. store: one or several, of which those that are there are drawn. bands: whether
-    it has intervals. text: whether the numbers depend on a text. over: dimension that intervals are over.
+    Args:
+        name: Of its files, unique in a study.
+        picture: Results -> the figure of matplotlib, or None where there is nothing to draw.
+        caption: What it shows and how to read it. Intervals, prompts, model, precision, BOS and text are said after it.
+        store: One or several, of which those that are there are drawn.
+        bands: Whether it has intervals.
+        text: Whether the numbers depend on a text.
+        over: The dimension that intervals are over.
+
+    Returns:
+        The figure, for `Study.figures`: results -> drawing, or None where there is nothing to draw.
     """
 
     def draw(results: Results) -> Drawing | None:
@@ -190,7 +245,14 @@ def activations(
 ) -> Figure:
     """The largest |h| at each depth and position.
 
-    labels: results -> label of rows -> title of its panel. store: those of the sweeps. positions: how many are drawn at most.
+    Args:
+        name: As for `drawn`.
+        labels: Results -> label of rows -> title of its panel.
+        store: Those of the sweeps, as for `drawn`.
+        positions: How many are drawn at most, from the first one on.
+
+    Returns:
+        The figure, for `Study.figures`; the probe must ask for `resid_max`.
     """
 
     def picture(results: Results) -> Picture:
@@ -209,7 +271,15 @@ def activations(
 
 
 def activation_view(name: str, labels: Callable[[Results], Sequence[str]]) -> Callable[[Results], list[View]]:
-    """The largest |h| of some conditions of the main sweep, prompt by prompt, beside the maps. labels: of the conditions."""
+    """The largest |h| of some conditions of the main sweep, prompt by prompt, beside the maps.
+
+    Args:
+        name: Of the view, unique on a page.
+        labels: Results -> labels of the conditions.
+
+    Returns:
+        Results -> the views, for `Study.views`; the probe must ask for `resid_max`.
+    """
 
     def views(results: Results) -> list[View]:
         from sinkjax.studies.views import FEW_TOKENS, activation
@@ -230,7 +300,16 @@ def attention_maps(
 ) -> Figure:
     """Attention maps of the first prompt under the conditions of a maps' store.
 
-    titles: label -> title of its row. tokens: how many are drawn at most. about: how to read them, a sentence for the caption.
+    Args:
+        name: As for `drawn`.
+        layers: Those that are drawn, from 0; one that the store lacks is left out.
+        titles: Label of a condition -> title of its row.
+        store: Of the maps.
+        tokens: How many are drawn at most, from the first one on.
+        about: How to read them, a sentence for the caption.
+
+    Returns:
+        The figure, for `Study.figures`.
     """
 
     def picture(results: Results) -> Picture:
@@ -258,7 +337,14 @@ def attention_received(
 ) -> Figure:
     """Attention that keys receive in each layer (up), against the x of conditions (across).
 
-    keys: title of a row -> key. columns: title -> labels of conditions along x.
+    Args:
+        name, caption: As for `drawn`.
+        keys: Title of a row -> position of the key, from 0.
+        columns: Title of a column -> labels of conditions of the main sweep, along x.
+        xlabel: Of the x axis.
+
+    Returns:
+        The figure, for `Study.figures`; the probe must ask for `attention_received`.
     """
 
     def picture(results: Results) -> Picture:
@@ -287,7 +373,16 @@ def dots(
 ) -> Figure:
     """Means of the conditions of a sweep side by side, and each of its controls as a mark of its own.
 
-    columns: title of a panel -> measure. chosen, random: how the legend names conditions and controls.
+    Args:
+        name, caption: As for `drawn`.
+        xlabel: Of the x axis, which all panels share.
+        columns: Title of a panel -> measure.
+        store: Of the sweep.
+        chosen, random: How the legend names conditions and controls.
+        limits: The ends of the x axis; None: chosen from the numbers.
+
+    Returns:
+        The figure, for `Study.figures`.
     """
 
     def picture(results: Results) -> Picture:

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 def sink_rate(key: int, eps: float) -> Measure:
-    """Heads whose sink is `key`, in per cent of all (Gu et al. 2025)."""
+    """Heads whose sink is `key`, in per cent of all (Gu et al. 2025).
+
+    Args:
+        key: The position of the key, from 0.
+        eps: The attention that it must receive on average, in 0..1.
+
+    Returns:
+        The measure; the probe must ask for `attention_received`.
+    """
     return Measure(
         f"heads that sink on key {key} (%)",
         lambda data: 100 * metrics.sink_rate(data, key, eps),
@@ -25,7 +33,14 @@ def sink_rate(key: int, eps: float) -> Measure:
 
 
 def sink_note(eps: float) -> str:
-    """The definition of a head that sinks."""
+    """The definition of a head that sinks.
+
+    Args:
+        eps: As for `sink_rate`.
+
+    Returns:
+        A note for a page.
+    """
     return (
         f"A head sinks on a key if its attention to it, averaged over all queries that see the key, is above {eps:g} (Gu et al."
         " 2025). Shares are of all heads of all layers."
@@ -33,42 +48,83 @@ def sink_note(eps: float) -> str:
 
 
 def largest_activation(position: int) -> Measure:
-    """Largest |h| at `position` over all depths and dims."""
+    """Largest |h| at `position` over all depths and dims.
+
+    Args:
+        position: From 0.
+
+    Returns:
+        The measure; the probe must ask for `resid_max`.
+    """
     return Measure(f"largest |h| at position {position}", lambda data: _largest(data)[..., position])
 
 
 def largest_elsewhere(position: int) -> Measure:
-    """Largest |h| over all depths, dims and positions but one."""
+    """Largest |h| over all depths, dims and positions but one.
+
+    Args:
+        position: The one that is left out, from 0.
+
+    Returns:
+        The measure; the probe must ask for `resid_max`.
+    """
     return Measure(
         f"largest |h| elsewhere than {position}", lambda data: np.nanmax(np.delete(_largest(data), position, -1), axis=-1)
     )
 
 
 def heads_on(data: xarray.Dataset) -> NDArray:
-    """Heads of all layers that sink on each key, in per cent: float[edit, prompt, key].
+    """Heads of all layers that sink on each key, in per cent.
 
-    data: with the statistic of `sinkjax.probes.statistics.sinking_heads(eps)`, which a probe asks for by `extra=`.
+    Args:
+        data: Of a sweep, with the statistic of `sinkjax.probes.statistics.sinking_heads(eps)`, for which a probe asks by
+            `extra=`.
+
+    Returns:
+        float[edit, prompt, key].
     """
     return np.asarray(100 * data["sinking_heads"].mean("layer").values)
 
 
 def largest(data: xarray.Dataset) -> NDArray:
-    """Largest |h| over depths and dims at each position: float[edit, prompt, position], NaN beyond a prompt."""
+    """Largest |h| over depths and dims at each position.
+
+    Args:
+        data: Of a sweep, with `resid_max`.
+
+    Returns:
+        float[edit, prompt, position], NaN beyond a prompt.
+    """
     return _largest(data)
 
 
 def largest_typical() -> Measure:
-    """Largest |h| over depths and dims at a typical (the median) position but the first."""
+    """Largest |h| over depths and dims at a typical (the median) position but the first.
+
+    Returns:
+        The measure; the probe must ask for `resid_max`.
+    """
     return Measure("largest |h| at a typical other position", lambda data: np.nanmedian(_largest(data)[..., 1:], axis=-1))
 
 
 def loss() -> Measure:
-    """Mean negative log-likelihood of a prompt's next tokens."""
+    """Mean negative log-likelihood of a prompt's next tokens.
+
+    Returns:
+        The measure, in nats per token; the probe must ask for `nll`.
+    """
     return Measure("loss (nats per token)", metrics.mean_nll, unit="nats")
 
 
 def mean_loss(start: int) -> Measure:
-    """Mean loss of the queries from position `start` on."""
+    """Mean loss of the queries from position `start` on.
+
+    Args:
+        start: The first position that counts, from 0.
+
+    Returns:
+        The measure, in nats per token; the probe must ask for `nll`.
+    """
     return Measure(
         f"loss from position {start} on (nats per token)",
         lambda data: data["nll"].isel(position=slice(start, None)).mean("position").values,

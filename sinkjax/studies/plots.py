@@ -49,7 +49,18 @@ class HeatColumn:
 def heat_maps(
     name: str, ylabel: str, y: Sequence[str], rows: Sequence[HeatMap], columns: Sequence[HeatColumn], caption: str
 ) -> Figure:
-    """Means of measures (down) over two choices, side by side for a few sets of conditions. y: ticks from bottom to top."""
+    """Means of measures (down) over two choices, side by side for a few sets of conditions.
+
+    Args:
+        name, caption: As for `drawn`.
+        ylabel: Of the y axis, which all maps share.
+        y: Its ticks from bottom to top, one for each condition of a tick on the x axis.
+        rows: The measures, from top to bottom.
+        columns: The sets of conditions, from left to right.
+
+    Returns:
+        The figure, for `Study.figures`.
+    """
 
     def values(results: Results, measure: Measure, column: HeatColumn) -> NDArray:
         found = [[results.row(measure, label).value.mean for label in labels] for labels in column.labels.values()]
@@ -76,7 +87,17 @@ def heat_maps(
 def against(
     name: str, x: Measure, y: Measure, clouds: Mapping[str, tuple[str, str]], caption: str, log_y: bool = False
 ) -> Figure:
-    """One measure against another: a dot for the mean of each condition. clouds: name in the legend -> (store, series)."""
+    """One measure against another: a dot for the mean of each condition.
+
+    Args:
+        name, caption: As for `drawn`.
+        x, y: The measures.
+        clouds: Name in the legend -> (store, series) of the conditions; one without conditions is left out.
+        log_y: Whether the y axis is logarithmic.
+
+    Returns:
+        The figure, for `Study.figures`.
+    """
 
     def picture(results: Results) -> Picture:
         from sinkjax.report.figures.scatter import Cloud, scatter

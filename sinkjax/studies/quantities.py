@@ -63,7 +63,16 @@ def effect(measure: Measure, label: Label, name: str = "") -> Quantity:
 def listed(label: Label, measure: str, name: str = "", unit: str = "", signed: bool = False, exact: bool = False) -> Quantity:
     """A row that a study makes itself (`Study.rows`), with its rank among its controls if it has any.
 
-    exact: whether its number has no sampling error, as a property of the weights.
+    Args:
+        label: Of the row, or a function that finds it from the results.
+        measure: Its name, as the row has it.
+        name: In words; "": the measure and the label.
+        unit: Of the number; "" for a pure one.
+        signed: Whether it is a difference.
+        exact: Whether its number has no sampling error, as a property of the weights.
+
+    Returns:
+        The quantity.
     """
     said = name or f"{measure} ({_said(label)})"
     row = quantity(said, lambda results: results.own_row(chosen(label, results), measure), unit, signed)
@@ -93,7 +102,14 @@ def difference(measure: Measure, label: Label, other: Label, name: str) -> Quant
 def part_of(measure: Measure, label: Label, whole: Label, name: str) -> Quantity:
     """The mean effect of a condition as a part of that of another one, a ratio of means over prompts.
 
-    Undefined where that one has none. Its interval is that of its jackknife pseudo-values.
+    Args:
+        measure: The measure.
+        label: Of the condition, or a function that finds it from the results.
+        whole: Of the condition whose effect counts as 1, as `label`.
+        name: In words.
+
+    Returns:
+        The quantity; its interval is that of its jackknife pseudo-values. It is undefined where `whole` has no effect.
     """
 
     def of(results: Results) -> intervals.Interval:
@@ -138,7 +154,18 @@ def _ratio(results: Results, values: NDArray, of: Callable[[NDArray], NDArray]) 
 
 
 def control_effect(measure: Measure, budget: Hashable, name: str, *, controls: str = CONTROLS, store: str = SWEEP) -> Quantity:
-    """The mean effect of all controls of a budget, over their prompts."""
+    """The mean effect of all controls of a budget, over their prompts.
+
+    Args:
+        measure: The measure.
+        budget: That of the controls (`Condition.budget`).
+        name: In words.
+        controls: The store of the controls.
+        store: The store whose first condition is the baseline.
+
+    Returns:
+        The quantity, in the measure's unit.
+    """
 
     def of(results: Results) -> NDArray:
         drawn = [entry.budget == budget for entry in results.conditions(controls)]
@@ -149,7 +176,15 @@ def control_effect(measure: Measure, budget: Hashable, name: str, *, controls: s
 
 
 def noop_change(*labels: str, store: str = SWEEP) -> Quantity:
-    """The largest change that no-op edits make where they are conditions of a sweep, for a study's findings."""
+    """The largest change that no-op edits make where they are conditions of a sweep, for a study's findings.
+
+    Args:
+        *labels: Of the no-op edits.
+        store: Of their sweep, whose first condition is without an edit.
+
+    Returns:
+        The quantity, in millionths of the largest value of the statistic that changes most; no rule judges it.
+    """
 
     def largest(results: Results) -> float:
         from sinkjax.studies.noop import changes  # imports JAX
@@ -164,12 +199,29 @@ def noop_change(*labels: str, store: str = SWEEP) -> Quantity:
 
 
 def count(measure: Measure, series: str, name: str, rule: Callable[[Quantity], Rule] = above) -> Quantity:
-    """How many conditions of a series pass. rule: of an effect, by default that its interval lies above 0."""
+    """How many conditions of a series pass a rule.
+
+    Args:
+        measure: The measure.
+        series: The name of the series.
+        name: Of the quantity, in words.
+        rule: Effect of a condition -> the rule that it must pass; by default that its interval lies above 0.
+
+    Returns:
+        The quantity, a plain number that no rule judges.
+    """
     return quantity(name, lambda results: len(_passing(results, measure, series, rule)))
 
 
 def smallest(measure: Measure, series: str, name: str, rule: Callable[[Quantity], Rule] = above) -> Quantity:
-    """The smallest x of a series that passes, undefined where none does. rule: as for `count`."""
+    """The smallest x of a series that passes a rule, undefined where none does.
+
+    Args:
+        measure, series, name, rule: As for `count`.
+
+    Returns:
+        The quantity, a plain number that no rule judges.
+    """
     return quantity(name, lambda results: min((entry.x for entry in _passing(results, measure, series, rule)), default=np.nan))
 
 
@@ -179,7 +231,15 @@ def _passing(results: Results, measure: Measure, series: str, rule: Callable[[Qu
 
 
 def median(measure: Measure, label: Label) -> Quantity:
-    """The median of a measure under one condition, of the prompts in which it is defined, and how many these are."""
+    """The median of a measure under one condition, of the prompts in which it is defined, and how many these are.
+
+    Args:
+        measure: The measure.
+        label: Of the condition, or a function that finds it from the results.
+
+    Returns:
+        The quantity, without an interval and declared exact.
+    """
     name = f"median {measure.name}"
 
     def of(results: Results) -> Estimate:
@@ -195,7 +255,14 @@ def median(measure: Measure, label: Label) -> Quantity:
 def largest_effect(measure: Measure, labels: Sequence[str], said: str, lowest: bool = False) -> Callable[[Results], str]:
     """Finds the condition with the largest effect (or the lowest), the first one of several.
 
-    said: what it is called, e.g. "the best layer".
+    Args:
+        measure: The measure.
+        labels: Those of the conditions to choose from, at least one.
+        said: What the condition found is called, e.g. "the best layer".
+        lowest: Whether the lowest effect is sought.
+
+    Returns:
+        Results -> the label, for functions that take a label or a function that finds it.
     """
 
     def label(results: Results) -> str:
@@ -229,39 +296,96 @@ class Pool:
 
 
 def average(measure: Measure, pool: Pool) -> Quantity:
-    """The mean of a measure over some conditions and prompts."""
+    """The mean of a measure over some conditions and prompts.
+
+    Args:
+        measure: The measure.
+        pool: The conditions and prompts.
+
+    Returns:
+        The quantity.
+    """
     return quantity(f"{measure.name} ({pool.name})", lambda results: pool.mean(measure, results))
 
 
 def contrast(measure: Measure, one: Pool, other: Pool, name: str) -> Quantity:
-    """The difference of two averages, paired by prompt. The pools must have the same prompts."""
+    """The difference of two averages, paired by prompt.
+
+    Args:
+        measure: The measure.
+        one: Conditions and prompts.
+        other: Those whose average is subtracted; the pools must have the same prompts.
+        name: In words.
+
+    Returns:
+        The quantity, in the measure's unit.
+    """
     return quantity(name, lambda results: one.mean(measure, results) - other.mean(measure, results), measure.unit, signed=True)
 
 
 def raised(measure: Measure, label: str) -> Rule:
-    """A condition raises a measure: the interval of its effect lies above 0, and the effect above those of its controls."""
+    """A condition raises a measure: the interval of its effect lies above 0, and the effect above those of its controls.
+
+    Args:
+        measure: The measure.
+        label: Of the condition.
+
+    Returns:
+        The rule.
+    """
     changed = effect(measure, label)
     return all_of(above(changed), above_controls(changed))
 
 
 def massive_on_first(times: float = 10) -> Rule:
-    """The premise of what is said of the first token's massive activation: without an edit it has one, `times` a typical |h|."""
+    """The premise of what is said of the first token's massive activation: without an edit it has one, `times` a typical |h|.
+
+    Args:
+        times: The multiple that it must exceed, of the largest |h| at a typical other position.
+
+    Returns:
+        The rule, for `Claim.given`; the probe must ask for `resid_max`.
+    """
     typical = value(largest_typical(), NO_EDIT).times(times, f"{times:g} times that at a typical other position")
     return above(value(largest_activation(0), NO_EDIT), typical)
 
 
 def largest_of(quantities: Sequence[Quantity], name: str) -> Quantity:
-    """The quantity with the largest mean. name: what it is the largest of."""
+    """The quantity with the largest mean.
+
+    Args:
+        quantities: Those to choose from; undefined ones are left out.
+        name: What it is the largest of, in words.
+
+    Returns:
+        The quantity, undefined where all of them are.
+    """
     return _extreme(quantities, name, max)
 
 
 def smallest_of(quantities: Sequence[Quantity], name: str) -> Quantity:
-    """The quantity with the smallest mean, as `largest_of`."""
+    """The quantity with the smallest mean, as `largest_of`.
+
+    Args:
+        quantities: As for `largest_of`.
+        name: What it is the smallest of, in words.
+
+    Returns:
+        As `largest_of`.
+    """
     return _extreme(quantities, name, min)
 
 
 def number_of(rules: Mapping[str, Rule], name: str) -> Quantity:
-    """How many of some rules hold, and for what. rules: what a rule is about -> the rule."""
+    """How many of some rules hold, and for what.
+
+    Args:
+        rules: What a rule is about -> the rule.
+        name: What is counted, in words.
+
+    Returns:
+        The quantity, a plain number that no rule judges.
+    """
 
     def of(results: Results) -> Estimate:
         found = [what for what, rule in rules.items() if rule(results).holds]

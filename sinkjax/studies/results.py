@@ -156,7 +156,19 @@ class Results:
         raise self._unknown(label)
 
     def own_row(self, label: str, measure: str) -> Row:
-        """A row that the study makes itself; errors as for `place`."""
+        """A row that the study makes itself.
+
+        Args:
+            label: Of the row.
+            measure: Its name, as the row has it.
+
+        Returns:
+            The row.
+
+        Raises:
+            Absent: There is no such row, and some sweep did not run.
+            SinkjaxError: There is no such row.
+        """
         if (label, measure) not in self.own:
             raise self._unknown(f"{label}, {measure}")
         return self.own[label, measure]
@@ -218,7 +230,19 @@ class Results:
         return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
 
     def row(self, measure: Measure, label: str) -> Row:
-        """One measure of one condition, by the label of its row in the summary; a measure that the summary lacks is computed."""
+        """One measure of one condition; a measure that the summary lacks is computed.
+
+        Args:
+            measure: The measure.
+            label: Of the row in the summary: that of the condition, after its sweep's prefix if it has one.
+
+        Returns:
+            The row, of the first sweep that has one with this label.
+
+        Raises:
+            Absent: There is no such row, and some sweep did not run.
+            SinkjaxError: There is no such row; the measure needs a statistic for which the probe did not ask.
+        """
         return self.table.get((label, measure.name)) or self._beside(measure, label)
 
     @functools.cached_property
@@ -237,7 +261,20 @@ class Results:
     ) -> Line:
         """A measure along some conditions, for a figure: its values or effects over their x.
 
-        baseline: label of the condition whose value is drawn as a dashed line, "" for none. x: instead of that of the conditions.
+        Args:
+            name: In the legend.
+            measure: The measure.
+            labels: Of the conditions, as for `row`, at least one.
+            effect: Whether effects are drawn instead of values.
+            baseline: The label of the condition whose value is drawn as a dashed line, "" for none.
+            x: Where the labels stand; None: at the x of their conditions.
+
+        Returns:
+            The line.
+
+        Raises:
+            Absent: As `row`.
+            SinkjaxError: As `row`; without `x`, a label is that of no condition of the sweeps that ran.
         """
         if x is None:
             sweeps = self.sweeps.items()
@@ -252,7 +289,18 @@ class Results:
     def panel(
         self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any
     ) -> Panel:
-        """Axes of lines, each from float[prompt, x] or ready; x: by default 0, 1, ... options: as for `figures.layers.Panel`."""
+        """Axes of lines that are computed or ready.
+
+        Args:
+            title: Above the panel.
+            ylabel: Of the y axis, which the panels of a row share.
+            curves: Name in the legend -> float[prompt, x], drawn with intervals over prompts, or a line.
+            x: Where the numbers of an array stand; None: at 0, 1, ...
+            **options: Further fields of `report.figures.layers.Panel`.
+
+        Returns:
+            The panel.
+        """
         lines = [
             curve if isinstance(curve, Line) else self.curve(name, range(curve.shape[-1]) if x is None else x, curve)
             for name, curve in curves.items()
@@ -260,7 +308,20 @@ class Results:
         return Panel(title, ylabel, lines, **options)
 
     def point(self, name: str, measure: Measure, label: str, kind: str) -> Point:
-        """The value of a condition as a point of a figure. name: of its line. kind: its entry in the legend."""
+        """The value of a condition as a point of a figure.
+
+        Args:
+            name: Of its line.
+            measure: The measure.
+            label: Of the condition, as for `row`.
+            kind: Its entry in the legend.
+
+        Returns:
+            The point.
+
+        Raises:
+            Absent, SinkjaxError: As `row`.
+        """
         return Point(name, self.row(measure, label).value, kind)
 
     def _baseline_row(self, measure: Measure, label: str, baseline: str) -> Row:
@@ -269,7 +330,17 @@ class Results:
         return self.table_of(home).get((baseline, measure.name)) or self.row(measure, baseline)
 
     def curve(self, name: str, x: Sequence[float], values: NDArray, store: str = "") -> Line:
-        """float[prompt, x] as a line with its intervals over prompts. store: as for `clusters`."""
+        """Numbers over x as a line with their intervals over prompts.
+
+        Args:
+            name: In the legend.
+            x: Where the means stand.
+            values: float[prompt, x]; NaN where undefined.
+            store: Where the numbers come from, as for `clusters`.
+
+        Returns:
+            The line.
+        """
         clusters = self.clusters(len(values), store)
         return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters)])
 

@@ -113,7 +113,15 @@ def more_for_headline(study: Study, controls: Sweep) -> Sweep:
 
 
 def unedited(store: str, inputs: Inputs = TEXT) -> Sweep:
-    """A run without an edit, for a study that only measures; its rows are the study's own."""
+    """A run without an edit, for a study that only measures; its rows are the study's own.
+
+    Args:
+        store: The name of the sweep, and of its store.
+        inputs: What it runs on.
+
+    Returns:
+        The sweep, for `Study.more`.
+    """
     return Sweep(store, lambda config, architecture: [no_edit()], inputs=lambda config: inputs)
 
 
@@ -176,7 +184,16 @@ def _reason(name: str, why: str) -> Calculation:
 
 
 def repeated(sweep: Sweep, name: str, **changes: Any) -> Sweep:
-    """The same sweep and controls in stores of another name, with some fields changed: e.g. on other `inputs`."""
+    """The same sweep and controls in stores of another name, with some fields changed: e.g. on other `inputs`.
+
+    Args:
+        sweep: The sweep.
+        name: Of the new sweep; the names of its controls begin with it.
+        **changes: Fields of `Sweep` and their new values.
+
+    Returns:
+        The new sweep.
+    """
     controls = tuple(dataclasses.replace(control, name=f"{name}-{control.name}") for control in sweep.controls)
     return dataclasses.replace(sweep, name=name, controls=controls, **changes)
 
@@ -229,16 +246,20 @@ def random_edits(
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` different random edits for each budget, or all that there are of it.
 
-    They run on the first `control_prompts` prompts.
+    By default they run on the first `control_prompts` prompts.
 
     Args:
-        stream: name of the random numbers, which depend on (seed, name) alone.
+        stream: The name of the random numbers, which depend on (seed, name) alone.
         draw: (random numbers, config, architecture, budget) -> one random edit of the budget, labelled with what it does; with
             `values`, these come last.
         budgets: (config, architecture) -> the budgets that have controls.
-        name: of the store.
-        probe, prompts, when, optional: as for `Sweep`.
-        values: as for `Sweep`; `draw` takes them as a fifth argument.
+        name: Of the store.
+        probe, prompts, when, optional: As for `Sweep`.
+        values: As for `Sweep`; `draw` takes them as a fifth argument. The edits drawn with them are not compared, so that two
+            may be the same.
+
+    Returns:
+        The sweep, for the `controls` of a study or of a sweep.
     """
 
     def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:

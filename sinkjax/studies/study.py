@@ -60,14 +60,33 @@ class Condition:
 
 
 def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
-    """The usual baseline. at: the positions at which placed measures (`Measure.placed`) are read."""
+    """The usual baseline: a condition without an edit.
+
+    Args:
+        label: Of the condition.
+        at: The positions at which placed measures (`Measure.placed`) are read, from 0.
+
+    Returns:
+        The condition; its series is its label.
+
+    Raises:
+        SinkjaxError: The label is no text, or holds control characters.
+    """
     from sinkjax.edits.edit import compose
 
     return Condition(compose(label=label), label, at=at)
 
 
 def labels_of(conditions: Iterable[Condition], *series: str) -> list[str]:
-    """The labels of the conditions of some series, in their order."""
+    """The labels of the conditions of some series, in their order.
+
+    Args:
+        conditions: Of a sweep.
+        *series: The names of the series.
+
+    Returns:
+        The labels.
+    """
     return [condition.label for condition in conditions if condition.series in series]
 
 
@@ -142,7 +161,14 @@ def all_prompts(config: Any) -> int:
 
 
 def control_prompts(config: Any) -> int:
-    """The first prompts, on which controls are measured."""
+    """The first prompts, on which controls are measured.
+
+    Args:
+        config: With the fields `control_prompts` and `prompts`, as `Controlled` has them.
+
+    Returns:
+        How many there are: the smaller of the two.
+    """
     return min(config.control_prompts, config.prompts)
 
 
