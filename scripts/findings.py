@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sentences import SENTENCES, Sentence
+
 from sinkjax.analysis.claims import COLUMNS, JUDGED, claims_json
 from sinkjax.analysis.estimates import in_digits
 from sinkjax.analysis.rules import LEVEL
@@ -42,8 +44,8 @@ Made by `python scripts/findings.py` from [findings.json](findings.json), to whi
 The prompts are {text}. All verdicts are made on the *{split}* split. The rules were chosen after a look at SmolLM2 and the
 small models on other texts (excerpts of novels). Some were changed again, in reviews, when verdicts on this split were known:
 the studies' notes name those, and the CHANGELOG gives the reasons. So a verdict here confirms a statement across texts at best,
-for the models below, and says nothing of other models. *mini-softmax* and *mini-head-norm* are the exception: no study had run on
-them before 2026-11-23, when all rules stood, so their verdicts are those of models that were not seen before.
+for the models below, and says nothing of other models. *mini-softmax* and *mini-head-norm* were not seen when rules were
+chosen, but `kiya/mask` and `emergence/causal` had run on the training that became *mini-softmax* before the last rules changed.
 
 A verdict is at the level of 5 % without a correction for the number of claims; the first table also counts the claims that stay
 supported with Holm's correction within each study. [How verdicts are made](verdicts.md) explains the rules. The number beside a
@@ -60,6 +62,7 @@ GROUPS = {
     "Not applicable": "The premise is not met on any of these models, or what it needs was not measured.",
 }
 ABOUT = {  # what the weights alone do not say
+    "smollm2-135m, after token 0": "behind `<|endoftext|>`, which separated the documents of its pretraining",
     "mini-softmax": "1.4 million parameters in 4 layers, trained on novels; of the eight seeds that were trained once the setting"
     " was fixed, the one with the lower median of sinks",
     "mini-head-norm": "as large, of the same seed and text, with a norm of each head's output",
@@ -84,8 +87,8 @@ class Found:
     """What a study found on a model.
 
     model: its name, and whether BOS stood first. weights: what they were stored as. prompts: how many, how long. text: where they
-    are from. refused: why the study cannot run on it, or "". findings: sentences. claims: those of `claims.json`, each with its
-    evidence in words.
+    are from. refused: why the study cannot run on it, or "". more_controls: whether 99 were asked for. findings: sentences.
+    claims: those of `claims.json`, each with its evidence in words.
     """
 
     study: str
@@ -95,6 +98,7 @@ class Found:
     prompts: str = ""
     text: str = ""
     refused: str = ""
+    more_controls: bool = False
     findings: Sequence[str] = ()
     claims: Sequence[Mapping[str, Any]] = ()
 
@@ -137,20 +141,22 @@ def read(folder: Path) -> list[Found]:
     bos = {"none": "", "model": ", after BOS"}.get(stated, f", after token {stated}")
     model = f"{chosen.config.model}{bos}"
     split = getattr(chosen.config, "split", None) or "confirm"
+    more = max(getattr(chosen.config, name, None) or 0 for name in ("controls", "headline_controls")) >= MANY_CONTROLS
     if not chosen.suite:
-        return [of_section(run.section_of(chosen, folder), model, split)]
+        return [of_section(run.section_of(chosen, folder), model, split, more)]
     report = suite.gather(chosen, folder)
     refused = [Found(study, model, split, refused=why) for study, why in report.skipped.items()]
-    return [*(of_section(section, model, split) for section in report.sections), *refused]
+    return [*(of_section(section, model, split, more) for section in report.sections), *refused]
 
 
-def of_section(section: Section, model: str, split: str) -> Found:
+def of_section(section: Section, model: str, split: str, more_controls: bool = False) -> Found:
     """What a section of a report says, as data."""
     entries = json.loads(claims_json(section.study, section.claims, model, split))
     claims = [entry | {"evidence": claim.parts[0]} for entry, claim in zip(entries, section.claims, strict=True)]
     weights, prompts, text = (str(section.provenance.get(name, "")) for name in ("model", "prompts", "text"))
     text = text.partition(", because")[0]  # no better one was at hand
-    return Found(section.study, model, split, weights, prompts, text, findings=list(section.findings), claims=claims)
+    said = {"findings": list(section.findings), "claims": claims}
+    return Found(section.study, model, split, weights, prompts, text, more_controls=more_controls, **said)
 
 
 def by_model(found: Sequence[Found]) -> Table:
@@ -167,6 +173,7 @@ def by_model(found: Sequence[Found]) -> Table:
 
 def page(found: Table) -> str:
     """The page: what can be said, verdicts counted, then a part for each study."""
+    found = without_repeats(found)
     everything, found = found, {model: column for model, column in found.items() if base(model) not in ELSEWHERE}
     names = list(dict.fromkeys(name for name in [*studies(), *(study for column in found.values() for study in column)]))
     names = [name for name in names if any(name in column for column in found.values())]
@@ -182,6 +189,8 @@ def page(found: Table) -> str:
     ]
     judged = {model: column for model, column in found.items() if not apart(model)}
     parts += [
+        "## In words\n",
+        *in_words_of(found),
         "## In short\n",
         IN_SHORT,
         by_paper(judged),
@@ -193,6 +202,47 @@ def page(found: Table) -> str:
     return "\n".join(parts)
 
 
+def in_words_of(found: Table) -> list[str]:
+    """What holds, what does not and what cannot be said."""
+    parts = []
+    for title, sentences in SENTENCES.items():
+        lines = [line for sentence in sentences if (line := filled(sentence, found))]
+        parts += [f"**{title}**\n", *(f"- {line}" for line in lines), ""] if lines else []
+    return parts
+
+
+def filled(sentence: Sentence, found: Table) -> str:
+    """A sentence with its numbers; "" where a study has not run. Errors: a verdict is another one, so that it is not true."""
+    numbers = []
+    for model, study, start, verdict in sentence.rests_on:
+        entry = found.get(model, {}).get(study)
+        if entry is None:
+            return ""
+        claims = [claim for claim in entry.claims if claim["claim"].startswith(start)]
+        if [claim["verdict"] for claim in claims] != [verdict]:
+            verdicts = [(claim["claim"], claim["verdict"]) for claim in claims]
+            raise SinkjaxError(f"“{sentence.text}” needs “{start} ...” ({study}, {model}) to be {verdict}, but found {verdicts}")
+        numbers.append(cell(claims[0]).partition("** ")[2].removeprefix("† "))
+    return sentence.text.format(*numbers)
+
+
+def without_repeats(found: Table) -> Table:
+    """The columns, without claims that a model's other prefix repeats to the last digit: those on prompts without any."""
+
+    def number(claim: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(claim[name] for name in ("claim", "estimate", "low", "high") if claim["estimate"] is not None)
+
+    table: dict[str, Mapping[str, Found]] = {}
+    for model, column in found.items():
+        same = found.get(base(model), {}) if base(model) != model else {}
+        known = [number(claim) for entry in same.values() for claim in entry.claims if len(number(claim)) > 1]
+        table[model] = {
+            study: dataclasses.replace(entry, claims=[claim for claim in entry.claims if number(claim) not in known])
+            for study, entry in column.items()
+        }
+    return table
+
+
 def models(found: Table) -> str:
     """What each column's weights are, with what they were stored as."""
     lines = []
@@ -201,7 +251,7 @@ def models(found: Table) -> str:
         why = apart(column)
         role = f" {why}: its verdicts count neither for the headings below nor in their last column." if why else ""
         role += " Its verdicts are in the CSV alone." if base(column) in ELSEWHERE else ""
-        about = ABOUT.get(base(column), "")
+        about = ABOUT.get(column, ABOUT.get(base(column), ""))
         lines += [f"- *{column}*: {name}{about and f' ({about})'}.{role}" for name in weights]
         lines += [f"- *{column}*.{role}"] * bool(why and not weights)
     return "\n".join(lines) + "\n"
@@ -209,17 +259,17 @@ def models(found: Table) -> str:
 
 def ranked(found: Table) -> str:
     """Which studies ranked effects among more controls than usual, which was decided when verdicts were known."""
-    more = {
-        f"{study} on {model}"
+    more = [
+        f"{study} on {model} ({most})"
         for model, column in found.items()
-        for study, entry in column.items()
-        if any(claim["controls"] == MANY_CONTROLS for claim in entry.claims)
-    }
+        for study, entry in sorted(column.items())
+        if entry.more_controls and (most := max((claim["controls"] or 0 for claim in entry.claims), default=0))
+    ]
     if not more:
         return ""
     return f"""
-Effects were ranked anew among {MANY_CONTROLS} controls, on 16 documents, when verdicts with 20 were known, which lowers a
-rank's p from 0.048 to 0.01 at best: {", ".join(sorted(more))}.
+Effects were ranked anew among {MANY_CONTROLS} controls, or as many as there are (their number in brackets), on 16 documents or
+more, when verdicts with 20 were known, which lowers a rank's p from 0.048 to 0.01 at best: {", ".join(more)}.
 """
 
 

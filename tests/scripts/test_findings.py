@@ -8,11 +8,14 @@ import io
 import json
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sinkjax.analysis.claims import Judgement, claims_csv
+from sinkjax.analysis.estimates import Estimate, constant
+from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
 from sinkjax.studies import run
 from tests.studies.tiny import study, write_both
@@ -23,8 +26,16 @@ MOVES = Judgement("The sink moves.", "supported", "it is in 9 of 10 |prompts|", 
 STAYS = Judgement("The activation stays.", "inconclusive", "it is 0.1")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def beside() -> Iterator[None]:
+    """The script finds the modules that lie beside it, as where it is run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPT.parent))
+        yield
+
+
 @pytest.fixture(scope="module")
-def script() -> dict:
+def script(beside) -> dict:
     return runpy.run_path(str(SCRIPT))
 
 
@@ -101,6 +112,26 @@ def test_what_is_found_on_a_control_or_a_selected_model_stands_under_its_study_a
     short, chapters = text.split("## In short")[1].split("## Studies")
     assert rows(short)[-1] == ["The sink moves. ([kiya/<wbr>mask](#kiyamask))", "supported", "1 of 1"]
     assert rows(chapters)[-1] == ["The sink moves.", "95 %", "**supported**", "**contradicted**"]
+
+
+def test_a_sentence_has_the_numbers_of_its_claims_and_is_refused_once_its_verdicts_are_others(script, of):
+    sentence = script["Sentence"]("It moves in {0}.", (("trained", "kiya/mask", "The sink", "supported"),))
+    held = script["by_model"]([of(dataclasses.replace(MOVES, estimates=(Estimate("rate", constant(0.5)),)))])
+    assert script["filled"](sentence, held) == "It moves in 0.500."
+    assert script["filled"](sentence, script["by_model"]([of(MOVES, model="other")])) == ""  # it has not run on that model
+    with pytest.raises(SinkjaxError, match="to be supported, but found"):
+        script["filled"](sentence, script["by_model"]([of(dataclasses.replace(MOVES, verdict="contradicted"))]))
+
+
+def test_what_a_run_behind_another_bos_repeats_counts_once(script, of):
+    number = (Estimate("rate", constant(0.5)),)
+    same, other = dataclasses.replace(MOVES, estimates=number), dataclasses.replace(STAYS, estimates=number)
+    found = script["by_model"]([of(same), of(same, other, model="trained, after token 0")])
+    text = script["page"](found)
+    assert rows(text)[2:4] == [
+        ["trained", "1", "0", "0", "0", "0", "0 of 0", "0"],
+        ["trained, after token 0", "0", "0", "0", "1", "0", "0 of 0", "0"],
+    ]
 
 
 def test_the_verdicts_of_a_model_without_a_column_are_in_the_csv(script, of):
