@@ -167,7 +167,7 @@ def drawn(
 ) -> Figure:
     """A figure that a study draws itself.
 
-    picture: None where there is nothing to draw. store: one or several, of which those that are there are drawn. bands: whether
+    picture: None where there is nothing to draw. store: one or several; those that exist are drawn. bands: whether
     it has intervals. text: whether the numbers depend on a text. over: dimension that intervals are over.
     """
 
