@@ -37,7 +37,7 @@ def start_jax(platform: str, dtype: str, join: bool = False) -> None:
     try:
         found = jax.default_backend()
     except (AssertionError, RuntimeError) as error:  # the former: of a platform for which no plugin is installed
-        why = " ".join(str(error).split()) or f"{PLATFORMS_VARIABLE} names one that JAX has not"
+        why = " ".join(str(error).split()) or f"{PLATFORMS_VARIABLE} names a platform that JAX does not have"
         raise SinkjaxError(f"JAX finds no device to compute on: {why}") from None
     if platform not in ("auto", found):
         raise SinkjaxError(

@@ -1,9 +1,9 @@
 """SIGINT (Ctrl-C) and SIGTERM in a command: a loop ends between two calls, all else where it is; a second one ends at once.
 
-Python raises KeyboardInterrupt wherever the main thread is. In a callback of the garbage collector, of which JAX has one, the
-exception is printed and forgotten; in the middle of a write it leaves a half. So loops hold a signal back (`held`) until they
-ask for it (`check`), and what is lost elsewhere is raised again. Only a command installs this (`handled`): for a caller of the
-library, Python's own behaviour stays.
+Python raises KeyboardInterrupt wherever the main thread is. In a callback of the garbage collector (JAX has one) the exception
+is printed and lost; in the middle of a write it leaves a partial file. So loops hold a signal back (`held`) until they check for
+it (`check`), and an exception that is lost elsewhere is raised again. Only a command installs this (`handled`): callers of the
+library keep Python's own behaviour.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def check() -> None:
 
 
 def received() -> int | None:
-    """The signal for which the next `check` raises, None: it does not. What is worth it can be saved first."""
+    """The signal for which the next `check` raises, or None. A loop can save its work first."""
     return _state.number
 
 

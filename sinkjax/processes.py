@@ -40,7 +40,7 @@ def join() -> None:
         jax.distributed.initialize(num_processes=stated[0], process_id=stated[1])
     except (RuntimeError, ValueError) as error:
         raise SinkjaxError(
-            f"the processes cannot be joined ({' '.join(str(error).split())}); a launcher says who takes part, or {ADDRESS},"
+            f"the processes cannot be joined ({' '.join(str(error).split())}); start them with a launcher, or set {ADDRESS},"
             f" {COUNT} and {NUMBER} do"
         ) from None
     for number in interruption.SIGNALS:  # JAX has put a handler of its own in the place of Python's
@@ -80,9 +80,7 @@ def needed() -> Iterator[None]:
         if not joined():
             raise
         why = " ".join(str(error).split())[:WORDS]
-        raise SinkjaxError(
-            f"this process cannot go on without the ones that it was joined to ({why}); start all of them again"
-        ) from error
+        raise SinkjaxError(f"this process lost the processes that it was joined to ({why}); start all of them again") from error
 
 
 def joined() -> bool:

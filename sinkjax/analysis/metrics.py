@@ -258,7 +258,7 @@ def token_mask(
         texts: What a token may read as.
 
     Returns:
-        bool[prompt, position]. Padding may be chosen; a record has nothing there.
+        bool[prompt, position]. Padding may be included; a record has no values there.
     """
     tokens = np.asarray(tokens)
     ids = [token for token in np.unique(tokens) if decode([int(token)]).strip(" ") in texts]

@@ -105,6 +105,6 @@ def llama_values(config: Config) -> dict[str, Any]:
             raise SinkjaxError(f"only a Llama can be exported to a Hugging Face folder, and this model's {field.name} is {own!r}")
     if config.width % config.heads:
         raise SinkjaxError(
-            f"transformers takes no Llama whose width ({config.width}) is not a multiple of heads ({config.heads})"
+            f"transformers accepts no Llama whose width ({config.width}) is not a multiple of heads ({config.heads})"
         )
     return values

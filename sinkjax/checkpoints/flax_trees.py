@@ -71,9 +71,9 @@ def from_flax(
     """
     leaves = dict(named_leaves(tree))
     if not leaves:
-        raise SinkjaxError(f"a tree of Flax has arrays in nested mappings, and {short(tree)} has none")
+        raise SinkjaxError(f"a tree of Flax holds arrays in nested mappings, but {short(tree)} has none")
     if isinstance(config, Config) and family is None:
-        raise SinkjaxError("family must say which names the leaves have, as a sinkjax.Config does not: such as family='llama'")
+        raise SinkjaxError("a sinkjax.Config does not say how the leaves are named; give a family, such as family='llama'")
     if f"transformer.{GEMMA}" in leaves:
         leaves = {path.removeprefix("transformer."): array for path, array in leaves.items()}
     arrays: dict[str, Any] = {}

@@ -109,7 +109,7 @@ def _weights_of(values: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:
     """`read_weights` of a folder whose config.json held `values`. Errors: those; another model has taken its place."""
     tensors = read_weights(folder)
     if repr(read_json(folder / "config.json")) != repr(values):  # NaN is not equal to itself
-        raise SinkjaxError(f"another model took the place of {folder} while it was read; load it again")
+        raise SinkjaxError(f"{folder} was replaced by another model while it was read; load it again")
     return tensors
 
 

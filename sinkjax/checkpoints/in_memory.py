@@ -183,7 +183,7 @@ def table(family: str | None, config: Config) -> Table | None:
 
 
 def config_values(config: Any, family: str | None) -> dict[str, Any]:
-    """A config.json's values. Errors: what is no config; a family that is unknown, or contradicts what it states."""
+    """A config.json's values. Errors: not a config; a family that is unknown or contradicts the config."""
     if isinstance(config, str | Path):
         path = user_path(config)
         values = read_json(path / "config.json" if path.is_dir() else path)

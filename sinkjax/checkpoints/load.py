@@ -149,7 +149,7 @@ def open_checkpoint(
 
 
 def with_context(checkpoint: Checkpoint, context: int) -> Checkpoint:
-    """The checkpoint with another longest prompt. Errors: no int of at least 1; learned positions, of which there are no more."""
+    """The checkpoint with another longest prompt. Errors: not an int of at least 1; learned positions, whose number is fixed."""
     config = checkpoint.config
     if isinstance(config.position, Learned):
         raise SinkjaxError(f"context={context} does not fit {checkpoint.where}: its {config.context} positions are learned")

@@ -68,7 +68,7 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
     # A hidden folder is one that a killed process was writing.
     found = {label.as_posix(): path for label, path in below.items() if not any(part.startswith(".") for part in label.parts)}
     if not found or "." in found:
-        raise SinkjaxError(f"{folder} is no folder of checkpoints: below it must be folders that sinkjax.load reads")
+        raise SinkjaxError(f"{folder} is not a folder of checkpoints: it must contain folders that sinkjax.load reads")
     return tuple(Member(label, str(found[label])) for label in sorted(found, key=_natural))
 
 

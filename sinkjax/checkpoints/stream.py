@@ -134,7 +134,7 @@ def check_names(checkpoint: Checkpoint, wanted: dict[str, list[Slot]]) -> None:
     missing = sorted(wanted.keys() - tensors.keys())
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}; a missing weight is never made up")
+        raise SinkjaxError(f"{where} has no tensor {missing[0]!r}{more}; missing weights are never invented")
     table = checkpoint.names
     for name in sorted(tensors.keys() - wanted.keys()):
         if table is not None and name == table["unembed"]:

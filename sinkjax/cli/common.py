@@ -24,7 +24,7 @@ class Options:
     """How a command runs; nothing here changes a number."""
 
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    """where to compute; another platform of JAX than the one asked for is refused"""
+    """where to compute; an error if JAX does not have this platform"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class JoinOptions:
     """Whether a command is one of several processes."""
 
     join: bool = False
-    """compute together with the processes that a launcher started beside this one (Slurm, Open MPI, Kubernetes, a TPU slice), or
-    that JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID name: a training is divided over the devices of all"""
+    """join the processes that a launcher started (Slurm, Open MPI, Kubernetes, a TPU slice) or that JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID name; a training is divided over all their devices"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class PlannedOptions:
     """What a command plans: its sweeps' memory, and the models of a study that is not on one."""
 
     memory: float | None = None
-    """gigabytes of a device's memory that a sweep may plan with; by default what it has"""
+    """memory per device, in GB, available to a sweep; by default 90 % of the device's, or, on CPUs, half of what is free"""
     checkpoints: Path | None = None
-    """a study on every model below this folder, such as those that a training kept, instead of on `model`"""
+    """a study on every model in this folder, such as the checkpoints of a training, instead of on `model`"""
     models: tuple[str, ...] = ()
     """a study on each of these models instead"""
     revisions: tuple[str, ...] = ()

@@ -26,13 +26,13 @@ class ExploreOptions(Options):
     revision: str | None = None
     """branch, tag or commit of a hub id"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
     prompt: str | None = None
     """what the page shows first"""
     out: Path = Path("results/explore")
     """folder for what is saved"""
     port: int = 0
-    """of the page's address, which nobody else can reach; 0 for any that is free"""
+    """port of the page's address, which nobody else can reach; 0 for any free one"""
     browser: bool = True
     """whether to open the page, rather than print its address alone"""
 

@@ -33,7 +33,7 @@ class SitesOptions:
     length: int = 64
     """tokens of each prompt"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
 
 
 def models(arguments: Sequence[str]) -> None:

@@ -38,12 +38,12 @@ class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
 
     config: C
     out: Path | None = None
-    """folder for the results, or a URL like s3://bucket/mask; by default results/ and the name of the config, or where the former
-    run lies"""
+    """folder for the results, or a URL like s3://bucket/mask; by default results/NAME for the config NAME, or the folder of the
+    earlier run"""
     trim: bool = False
-    """of a series: remove each model from the hub's cache when the study has ended on it, unless it was there before"""
+    """in a series, delete each model from the hub's cache once it has been measured, unless it was there before"""
     strict: bool = False
-    """refuse to resume what was begun on other hardware, which gives the same numbers to rounding only"""
+    """refuse to resume on other hardware, whose numbers agree only up to rounding"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,7 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     axes = asked_axes(options)
     mesh = make_mesh(axes) if axes else None
     if is_joined(mesh) and chosen.experiment != "sweep":
-        raise SinkjaxError(
-            "--mesh takes the devices of joined processes for sinkjax sweep alone; studies calculate on those of one"
-        )
+        raise SinkjaxError("with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
     machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim)
     tell = say if processes.first() else lambda line: None
     with reached(out):

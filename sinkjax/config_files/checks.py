@@ -55,7 +55,7 @@ def last_seed(config: Any) -> None:
     """Raise an error if the seeds of the runs, from the first on, leave the range of seeds."""
     last = config.seed + config.seeds - 1
     if last > LARGEST:
-        raise SinkjaxError(f"seed must be at most {LARGEST}, and that of the last of {config.seeds} runs is {last}")
+        raise SinkjaxError(f"seed must be at most {LARGEST}, but the last of {config.seeds} runs would have {last}")
 
 
 def above(config: Any, **bounds: float) -> None:

@@ -52,7 +52,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         if isinstance(event, yaml.AliasEvent):
             named: Any = super().compose_node(parent, index)
             if named not in self.sizes:
-                raise SinkjaxError(f"the alias *{event.anchor} stands inside of what it names{line}")
+                raise SinkjaxError(f"the alias *{event.anchor} refers to a value that contains it{line}")
             self.aliases += 1
             self.count(self.sizes[named], line)
             return named

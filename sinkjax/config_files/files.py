@@ -186,9 +186,9 @@ def user_place(name: Any) -> Place:
 def user_path(name: Any) -> Path:
     """The path that a user names, `~` expanded. Errors: no such user; a URL, or what no path is."""
     if url_protocol(name):
-        raise SinkjaxError(f"{str(name)[:LONGEST]} is a URL, and this is read from a folder of this machine: copy it there first")
+        raise SinkjaxError(f"{str(name)[:LONGEST]} is a URL, but this must be a local path: copy it to this machine first")
     if not isinstance(name, str | Path) or name == "" or "\0" in str(name):
-        raise SinkjaxError(f"a path is a text, not empty and without NUL, not {name!r}")
+        raise SinkjaxError(f"a path must be a non-empty text without NUL, not {name!r}")
     try:
         path = Path(name).expanduser()
         path.exists()
@@ -196,7 +196,7 @@ def user_path(name: Any) -> Path:
     except OSError as error:
         raise SinkjaxError(f"cannot use the path {str(name)[:LONGEST]}: {error.strerror}") from None
     except RuntimeError:
-        raise SinkjaxError(f"{name} names the home of a user who is not known here") from None
+        raise SinkjaxError(f"{name} names the home folder of an unknown user") from None
 
 
 def read_text(path: Place) -> str:

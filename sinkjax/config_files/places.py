@@ -34,7 +34,7 @@ def place(out: Any) -> Place:
     if protocol in ("file", "local"):
         where = urlsplit(str(out))
         if where.netloc not in ("", "localhost"):
-            raise SinkjaxError(f"{out} is a file of another machine; a folder of this one is file:///FOLDER")
+            raise SinkjaxError(f"{out} is on another machine; a folder on this one is file:///FOLDER")
         return Path(url2pathname(where.path))
     if isinstance(out, Path):  # which has made "s3:/bucket" of it
         raise SinkjaxError(f"give {protocol}:// as text: a Path takes it for a folder with a colon in its name")

@@ -128,7 +128,7 @@ class Batches:
         if self.split == "validation" or not weights:
             return {"": (self._fresh, CYCLE)}
         if not domains:
-            raise SinkjaxError(f"{self.tokens.folder} was made before domains were kept; delete it to make it anew")
+            raise SinkjaxError(f"{self.tokens.folder} was made before domains were kept; delete it to rebuild it")
         for name in weights:
             if name not in domains:
                 raise unknown("domain", name, domains)

@@ -37,7 +37,7 @@ class Corpus:
     revision: str | None = None
     """branch, tag or commit of a data set on the hub"""
     column: str = "text"
-    """where the rows of a data set or of a file of records hold their text; a row is a document"""
+    """name of the text column in a data set or a file of records; each row is a document"""
     limit: int | None = None
     """bytes of text at most, the first ones"""
     tokenizer: str = BPE
@@ -92,7 +92,7 @@ class Blocks:
     """domain (a folder directly below a folder of texts, a genre of the packaged text) -> its share of the training blocks that
     are read, relative to the others; a domain that is not named is not read. None named: all blocks alike"""
     data_seed: int = 0
-    """of the order, the choice of blocks and the random tokens"""
+    """seed of the order, the choice of blocks and the random tokens"""
 
     def __post_init__(self) -> None:
         typed(self)

@@ -144,7 +144,7 @@ def _read(source: str | Path) -> tuple[list[_Document], str]:
         every = [tuple(_paragraphs(_lines(file))) for file in found]
         return [_Document(texts, _split(texts)) for texts in every if texts], f"folder {path.name} ({len(found)} files)"
     if not path.is_file():
-        raise unknown("text source", str(source), SOURCES, ", or the path of a file or folder, and there is none such")
+        raise unknown("text source", str(source), SOURCES, ", or the path of an existing file or folder")
     return _articles(_lines(path)), f"file {path.name}"
 
 

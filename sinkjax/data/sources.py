@@ -38,7 +38,7 @@ def kind(corpus: Corpus) -> Literal["packaged", "local", "hub"]:
         return "local"
     if HUB_ID.fullmatch(corpus.text) and path.suffix not in BUILDERS:
         return "hub"
-    raise unknown("text of a corpus", corpus.text, ["packaged"], ", a hub id owner/name, or a path, and there is none such")
+    raise unknown("text of a corpus", corpus.text, ["packaged"], ", a hub id owner/name, or an existing path")
 
 
 def identify(corpus: Corpus) -> dict[str, Any]:
@@ -154,8 +154,7 @@ def _commit(corpus: Corpus) -> str:
     except Exception as error:  # network libraries raise many kinds; each means that it is not to be had
         at = f" at revision {corpus.revision}" if corpus.revision else ""
         raise SinkjaxError(
-            f"there is no file or folder {corpus.text}, and the hub does not give a data set of that name{at}"
-            f" ({type(error).__name__})"
+            f"there is no file or folder {corpus.text}, and the hub gives no data set of that name{at} ({type(error).__name__})"
         ) from None
 
 

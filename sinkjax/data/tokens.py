@@ -55,7 +55,7 @@ class Tokens:
         """The tokenizer that made the ids."""
         tokenizer = read_folder_tokenizer(self.folder, {})
         if tokenizer is None:
-            raise SinkjaxError(f"{self.folder} has lost its tokenizer; delete it to make it anew")
+            raise SinkjaxError(f"{self.folder} has lost its tokenizer; delete it to rebuild it")
         if hashlib.sha256((self.folder / TOKENIZER).read_bytes()).hexdigest() != self.card["tokenizer"]["sha256"]:
             raise _damaged(self.folder / TOKENIZER)
         return tokenizer
@@ -121,7 +121,7 @@ def prepare(corpus: Corpus, folder: Path, say: Say | None = None) -> Tokens:
         if (folder / CARD).is_file():  # made by another process in the meantime
             return _reopen(corpus, folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise SinkjaxError(f"{folder} holds something else than a corpus; choose another folder")
+            raise SinkjaxError(f"{folder} holds something other than a corpus; choose another folder")
         scratch = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(scratch, ignore_errors=True)
         try:
@@ -141,7 +141,7 @@ def open_tokens(folder: Path) -> Tokens:
         raise SinkjaxError(f"{folder} is not a corpus: it holds no {CARD}")
     card = read_json(folder / CARD)
     if card.get("format") != FORMAT:
-        raise SinkjaxError(f"{folder} was made by another version of sinkjax; delete it to make it anew")
+        raise SinkjaxError(f"{folder} was made by another version of sinkjax; delete it to rebuild it")
     try:
         dtype, count = np.dtype(card["tokens"]["dtype"]).newbyteorder("<"), card["tokens"]["count"]
         size, sha256 = count * dtype.itemsize, card["tokens"]["sha256"]
@@ -151,7 +151,7 @@ def open_tokens(folder: Path) -> Tokens:
     try:
         if not path.is_file() or path.stat().st_size != size:
             found = path.stat().st_size if path.is_file() else 0
-            raise SinkjaxError(f"{path} has {found} bytes and not {size}; delete {folder} to make it anew")
+            raise SinkjaxError(f"{path} has {found} bytes and not {size}; delete {folder} to rebuild it")
         if _sha256(path) != sha256:
             raise _damaged(path)
     except OSError as error:
@@ -184,7 +184,7 @@ def _sum(path: Path, *state: int) -> str:
 
 
 def _damaged(path: Path) -> SinkjaxError:
-    return SinkjaxError(f"{path} is not what was written there; delete {path.parent} to make it anew")
+    return SinkjaxError(f"{path} is not what was written there; delete {path.parent} to rebuild it")
 
 
 def _make(corpus: Corpus, folder: Path, say: Say) -> None:
@@ -289,7 +289,7 @@ def _reopen(corpus: Corpus, folder: Path) -> Tokens:
 
 def _changed(names: list[str], tokens: Tokens) -> SinkjaxError:
     what, folder = ", ".join(names), tokens.folder
-    return SinkjaxError(f"{what} changed since {folder} was made; delete that folder to make it anew, or choose another")
+    return SinkjaxError(f"{what} changed since {folder} was made; delete that folder to rebuild it, or choose another")
 
 
 def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:

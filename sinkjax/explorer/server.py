@@ -55,7 +55,7 @@ class Turns:
             return await asyncio.to_thread(work)
 
     async def between(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which takes no one's place, and whose place no one takes."""
+        """The result of `work` in its turn: it supersedes no request, and none supersedes it."""
         async with self._lock:
             return await asyncio.to_thread(work)
 

@@ -54,7 +54,7 @@ class Explorer(anywidget.AnyWidget):
         return edits_of(read_state(json.dumps(self.state)))
 
     def close(self) -> None:
-        """Take the explorer off the screen, and let go of the model."""
+        """Close the explorer, and free the model."""
         if getattr(self, "_answers", None) is not None:
             with self._turn:
                 self._answers = None

@@ -43,7 +43,7 @@ class KeyBias:
         if not 0 < self.value_scale < float("inf"):
             raise SinkjaxError(f'value_scale of a key bias must be positive, not {self.value_scale}; value="zero" makes it 0')
         if self.value == "zero" and self.value_scale != 1:
-            raise SinkjaxError(f'value_scale of a key bias says nothing with value="zero"; it was {self.value_scale}')
+            raise SinkjaxError(f'value_scale of a key bias has no effect with value="zero", but was {self.value_scale}')
 
 
 @dataclass(frozen=True)

@@ -258,7 +258,7 @@ class Config:
     def scale(self) -> float:
         """The factor on the products of queries and keys. Errors: it is not the same in all layers."""
         if isinstance(self.score_scale, tuple):
-            raise SinkjaxError("this model scales the scores of each layer by another factor")
+            raise SinkjaxError("this model scales the scores of each layer by a different factor")
         return self.head_dim**-0.5 if self.score_scale is None else self.score_scale
 
     def identity(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ Given = Mapping[str, jax.Array]
 
 
 class Normaliser(ABC):
-    """What makes weights of scores."""
+    """How scores become attention weights."""
 
     def learned(self) -> Mapping[str, tuple[str, ...]]:
         """Name -> axes of its parameters in a layer: leaves `layers/normaliser/NAME` [L, ...].

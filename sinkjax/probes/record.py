@@ -107,7 +107,7 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
         variables[name] = (axes, array)
     shadowed = variables.keys() & {axis for axes, _ in variables.values() for axis in axes}
     if shadowed:
-        raise SinkjaxError(f"{', '.join(sorted(shadowed))} is an axis: give the capture or statistic of that name another one")
+        raise SinkjaxError(f"{', '.join(sorted(shadowed))} is the name of an axis: give the capture or statistic another name")
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(size) for axis, size in dataset.sizes.items()}
     for axis, values in (labels or {}).items():

@@ -28,7 +28,7 @@ def maps_of(
     """
     made = [make(records, prompt, layers) for name, make in DRAWN.items() if all(name in record for record in records.values())]
     if not made:
-        raise SinkjaxError(f"nothing to show: of {', '.join(DRAWN)}, this record has none; Probe(attention=True, resid_max=True)")
+        raise SinkjaxError(f"nothing to show: the record has none of {', '.join(DRAWN)}; Probe(attention=True, resid_max=True)")
     positions = made[0].values.shape[-1]
     texts = [str(position) for position in range(positions)] if tokens is None else list(tokens)
     if len(texts) != positions:

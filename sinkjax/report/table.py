@@ -74,5 +74,5 @@ def chance(claims: Sequence[Judgement]) -> str:
         return f"{level}; none of these was tested."
     return (
         f"{level}. If none of the {tested} tested held, chance would support {in_digits(expected_false(claims))} of them on"
-        f" average, at most. Holm's corrected p stands beside, and no verdict uses it. {limits_of_ranks(claims)}"
+        f" average, at most. Holm-corrected p values are also listed; no verdict depends on them. {limits_of_ranks(claims)}"
     ).rstrip()

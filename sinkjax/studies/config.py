@@ -28,7 +28,7 @@ class StudyConfig:
     revision: str | None = None
     """branch, tag or commit of a hub id"""
     dtype: Dtype = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
     text: str = "auto"
     """"auto", "wikitext", "packaged", or a file (a document is an article of WikiText, or else a line) or folder (a .txt file)"""
     split: Split = "confirm"
@@ -40,7 +40,7 @@ class StudyConfig:
     bos: Literal["model", "tokenizer", "none"] | int = "none"
     """what stands before each passage: the model's own BOS, what its tokenizer adds, nothing, or a token id"""
     seed: int = 0
-    """of the choice of passages, the random controls and the bootstrap"""
+    """seed of the choice of passages, the random controls and the bootstrap"""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -101,9 +101,9 @@ class Trains:
     seeds: int = 8
     """runs of each model, each with an initialisation and data of its own"""
     dtype: Dtype = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
     seed: int = 0
-    """of the first run (the others follow), of what is measured on and of the bootstrap"""
+    """seed of the first run (the others follow), of the data that are measured on and of the bootstrap"""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -116,13 +116,13 @@ class All:
     """Every study of one paper, or of all papers, on one model: one report."""
 
     family: str = ""
-    """whose studies, as the first part of their names ("kiya"); "" for every family"""
+    """family of studies, the first part of their names ("kiya"); "" for every family"""
     model: str = "smollm2-135m"
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:" """
     revision: str | None = None
     """branch, tag or commit of a hub id"""
     dtype: Dtype = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
     text: str | None = None
     """text, split, prompts, length, BOS and seed of all studies, instead of those that their own configs state"""
     split: Split | None = None
@@ -132,9 +132,9 @@ class All:
     length: int | None = None
     """tokens of each passage"""
     bos: Literal["model", "tokenizer", "none"] | int | None = None
-    """what stands before each passage: "model" for one that learned with its BOS there"""
+    """what stands before each passage: "model" if it was trained with its BOS in front"""
     seed: int | None = None
-    """of the choice of passages, the random controls and the bootstrap"""
+    """seed of the choice of passages, the random controls and the bootstrap"""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -148,13 +148,13 @@ class Series:
     study: tyro.conf.Suppress[str]
     """its name"""
     checkpoints: tyro.conf.Suppress[str | None] = None
-    """a folder with models below it, such as that of a training which kept some"""
+    """a folder of checkpoints, such as that of a training"""
     models: tyro.conf.Suppress[tuple[str, ...]] = ()
     """or several models, each as for `model` of a study"""
     revisions: tyro.conf.Suppress[tuple[str, ...]] = ()
     """branches, tags or commits of the one hub id in `models`"""
     dtype: Dtype = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
     settings: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
     """fields of the study that differ from its shipped config"""
 
@@ -179,15 +179,15 @@ class AllTrained:
     """Every study of one lab that trains its own models: one report."""
 
     family: str = ""
-    """whose studies, as the first part of their names ("trigger"); "" for every lab"""
+    """lab of studies, the first part of their names ("trigger"); "" for every lab"""
     dtype: Dtype = "float32"
-    """of the parameters and activations"""
+    """precision of the parameters and activations"""
     seeds: int | None = None
     """runs, steps and seed of all studies, instead of those that their own configs state"""
     steps: int | None = None
-    """of a run, unless it is done before"""
+    """training steps of a run, at most"""
     seed: int | None = None
-    """of the first run, of what is measured on and of the bootstrap"""
+    """seed of the first run, of the data that are measured on and of the bootstrap"""
 
     def __post_init__(self) -> None:
         typed(self)

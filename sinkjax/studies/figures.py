@@ -217,7 +217,7 @@ def drawn(
         name: Of its files, unique in a study.
         picture: Results -> the figure of matplotlib, or None where there is nothing to draw.
         caption: What it shows and how to read it. Intervals, prompts, model, precision, BOS and text are said after it.
-        store: One or several, of which those that are there are drawn.
+        store: One or several, those that exist are drawn.
         bands: Whether it has intervals.
         text: Whether the numbers depend on a text.
         over: The dimension that intervals are over.

@@ -59,7 +59,9 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
             raise _damaged(path, damage)
         if not store.packed.all():
             share = min(99, int(100 * store.done.mean()))  # all may be computed and not yet packed
-            raise SinkjaxError(f"the sweep in {path} is not finished ({share}% done); the command that began it resumes it")
+            raise SinkjaxError(
+                f"the sweep in {path} is not finished ({share}% done); rerun the command that began it to resume it"
+            )
     return dataset.drop_vars(DONE, errors="ignore").assign_attrs({HARDWARE: hardware(path, dataset.attrs)})
 
 
@@ -106,7 +108,7 @@ def _split(study: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: Place, what: str) -> SinkjaxError:
-    return SinkjaxError(f"the store {path} is damaged ({what}); the command that began it computes that again")
+    return SinkjaxError(f"the store {path} is damaged ({what}); rerun the command that began it to recompute that")
 
 
 def _differences(have: Chosen, want: Chosen) -> list[str]:

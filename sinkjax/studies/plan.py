@@ -59,7 +59,7 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hard
             else f"no rate for {dtype}",
         ),
     ]
-    show(title, ("", ""), lines, "the time leaves out compilation and everything that is no matrix product")
+    show(title, ("", ""), lines, "the time leaves out compilation and everything but matrix products")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
@@ -70,7 +70,7 @@ def show_calculation(title: str, calculation: Calculation, config: Config, lengt
         ("prompts", f"{calculation.prompts} of up to {length} tokens"),
         ("parameters", f"{count:,}, {in_words(count * jnp.dtype(dtype).itemsize)} in {dtype}"),
     ]
-    show(title, ("", ""), lines, "a calculation and no sweep: there are no edits, and its cost is not estimated")
+    show(title, ("", ""), lines, "a calculation, not a sweep: it has no edits, and its cost is not estimated")
 
 
 def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:

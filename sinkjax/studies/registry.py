@@ -152,7 +152,7 @@ def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], re
     """
     values = documents.fields(study.config)
     if study.suite or "model" not in values:
-        raise SinkjaxError(f"{study.experiment} is no study on one model, so it takes no checkpoints, models or revisions")
+        raise SinkjaxError(f"{study.experiment} is not a study of a given model, so it takes no checkpoints, models or revisions")
     dtype, model = values.pop("dtype"), values.pop("model")
     del values["revision"]
     listed = tuple(models) or ((model,) if revisions else ())

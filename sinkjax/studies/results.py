@@ -114,7 +114,7 @@ class Results:
                 raise
             held = ", ".join(map(str, self[store].data_vars))
             raise SinkjaxError(
-                f"the measure {measure.name!r} needs {error}, for which the study's probe did not ask; the store {store!r} holds"
+                f"the measure {measure.name!r} needs {error}, which the study's probe did not measure; the store {store!r} holds"
                 f" {held}"
             ) from error
 

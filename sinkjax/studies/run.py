@@ -182,7 +182,7 @@ def check_inputs(config: Any, architecture: Config) -> None:
     if config.length is not None and config.length > architecture.context:
         raise SinkjaxError(f"length {config.length} is beyond the context of {config.model}, {architecture.context} tokens")
     if isinstance(config.bos, int) and config.bos not in range(architecture.vocab_size or 0):
-        raise SinkjaxError(f"bos {config.bos} is no token of {config.model}, whose vocabulary has {architecture.vocab_size}")
+        raise SinkjaxError(f"bos {config.bos} is not a token of {config.model}, whose vocabulary has {architecture.vocab_size}")
 
 
 def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Place, machine: Machine = HERE) -> None:

@@ -44,7 +44,7 @@ def study_on(config: Series, member: Member) -> Chosen:
     """The study on one checkpoint. Errors: an unknown study; one that takes no model; settings that do not fit it."""
     shipped = choose(config.study)
     if shipped.suite or not hasattr(shipped.config, "model"):
-        raise SinkjaxError(f"{config.study} is no study on one model, so it has no series")
+        raise SinkjaxError(f"{config.study} is not a study of a given model, so it has no series")
     stated = {"model": member.source, "revision": member.revision, "dtype": config.dtype}
     values = {**documents.fields(shipped.config), **config.settings, **stated}
     built: Any = documents.build(config_type(shipped.experiment), values, config.study)

@@ -53,7 +53,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
     """
     needs(study.name, architecture, *study.needs)
     asked = study.headline is None and getattr(config, "headline_controls", 0) > 0
-    refuse(asked, f"headline_controls: all controls of {study.name} serve all its claims; `controls` draws more of them")
+    refuse(asked, f"headline_controls: in {study.name} all controls serve all claims; set `controls` instead to draw more")
     study.check(config, architecture)
     parts: list[SweepSpec | Calculation] = []
     for part in declared(study, config, architecture):

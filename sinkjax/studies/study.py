@@ -318,8 +318,9 @@ class Study:
         views: Results -> further maps to step through.
         provenance: Results -> how the numbers were made, in place of the usual facts.
         status: Results -> sentences on runs that are missing or unfinished.
-        over: What means and intervals are over. "documents" is said as it is found: documents, passages clustered by document, or
-            prompts that are no text (`Results.over`). "model" where all numbers are properties of its weights.
+        over: What means and intervals are over. "documents" is replaced by what the stores hold: documents, passages
+            clustered by document, or prompts that are not text (`Results.over`). "model" where all numbers are properties of its
+            weights.
         subject: What a condition is.
     """
 

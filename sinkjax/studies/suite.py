@@ -96,7 +96,7 @@ def gather(chosen: Chosen, out: Place, section: Callable[[Chosen, Place], Sectio
             try:
                 folder = place(config, name, out)
                 if not folder.is_dir():
-                    raise SinkjaxError("its turn has not come; the command that began the suite resumes it")
+                    raise SinkjaxError("not started yet; rerun the command that began the suite to continue it")
                 sections.append(section(choose(str(folder)), folder))
             except SinkjaxError as error:
                 skipped[name] = str(error)

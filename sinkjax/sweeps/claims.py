@@ -33,8 +33,8 @@ def making(path: Place, replace: bool = False) -> Iterator[Path | None]:
     """A scratch folder, to be filled, which becomes `path` at the end; None if another process was faster.
 
     Processes take turns. Where a file system has no locks, the rename still lets one of them win, and nothing is overwritten.
-    replace: whether a store of which files are missing or changed gives way.
-    Errors: no permission or no room; another process that does not come to an end.
+    replace: whether to replace a store with missing or changed files.
+    Errors: no permission or no room; another process that does not finish.
     """
     if is_remote(path):
         with _making_remotely(path, replace) as scratch:
@@ -175,7 +175,7 @@ class Leases(Claims):
                 return False
         if not self.renewing and create(self._lease(name), self._content()):
             delete(self._lease(name))
-            raise SinkjaxError(f"the library of {self.folder} writes over what is there, so processes cannot share it: update it")
+            raise SinkjaxError(f"the library behind {self.folder} overwrites files, so processes cannot share it: update it")
         if not self.keeps(name):  # two took over what had expired, and the other came last
             return False
         self.seen.pop(name, None)

@@ -74,8 +74,8 @@ class Computation:
             mesh = Mesh(np.array(jax.local_devices()), (DATA,))
         if is_joined(mesh) and mesh.size < jax.device_count():
             raise SinkjaxError(
-                f"the model lies on {mesh.size} of the {jax.device_count()} devices of joined processes; place it on all of them,"
-                " or in each process on its own, which then share the calls of one `out`"
+                f"the model is on {mesh.size} of the {jax.device_count()} devices of joined processes; place it on all of them,"
+                " or on those of each process, so that the processes share the calls of one `out`"
             )
         return mesh if mesh.size > 1 else None
 

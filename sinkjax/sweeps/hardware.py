@@ -128,7 +128,7 @@ def axes_of(mesh: str | None, devices: int | None) -> dict[str, int] | None:
             raise unknown("axis of a mesh", name, axes)
         axes[name] = int(size)
     if devices not in (None, math.prod(axes.values())):
-        raise SinkjaxError(f"--mesh {mesh} takes {math.prod(axes.values())} devices, and --devices says {devices}")
+        raise SinkjaxError(f"--mesh {mesh} takes {math.prod(axes.values())} devices, but --devices is {devices}")
     return axes
 
 
@@ -139,7 +139,7 @@ def make_mesh(axes: Mapping[str, int]) -> Mesh:
         return Mesh(np.array(jax.devices()).reshape(*axes.values()), tuple(axes))
     if wanted > found:
         hint = f"; JAX_NUM_CPU_DEVICES={wanted} makes so many of a CPU" if jax.default_backend() == "cpu" else ""
-        raise SinkjaxError(f"{wanted} devices were asked for, and JAX has {found} here{hint}")
+        raise SinkjaxError(f"{wanted} devices were asked for, but JAX has {found} here{hint}")
     return Mesh(np.array(jax.local_devices()[:wanted]).reshape(*axes.values()), tuple(axes))
 
 

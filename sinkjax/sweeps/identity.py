@@ -63,7 +63,7 @@ def check_metadata(path: Place) -> dict[str, str]:
 
 def damaged(path: Place, what: str) -> SinkjaxError:
     """The error for metadata with this fault."""
-    return SinkjaxError(f"the store {path} is damaged ({what}); delete it, and the command that made it makes it again")
+    return SinkjaxError(f"the store {path} is damaged ({what}); delete it and rerun the command that made it")
 
 
 def of_earlier(path: Place) -> SinkjaxError:
@@ -75,7 +75,7 @@ def as_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as JSON gives them back. Errors: what it does not have; a name that the store itself uses."""
     for name in (IDENTITY, SCHEDULE, HARDWARE):
         if name in attributes:
-            raise SinkjaxError(f"the attribute {name!r} is the store's own; choose another name")
+            raise SinkjaxError(f"the attribute {name!r} is reserved for the store; choose another name")
     try:
         return json.loads(json.dumps(attributes, allow_nan=False))
     except (TypeError, ValueError) as error:

@@ -225,7 +225,7 @@ def fill_together(ready: Callable[[], Store], computation: Computation, progress
                 if not store.packed.all():  # a killed process still has the lease, or another one is at it
                     time.sleep(claims.pause)
             if not store.packed.all():
-                raise SinkjaxError(f"{store.path}: {store.damage()}; the same command computes only that again")
+                raise SinkjaxError(f"{store.path}: {store.damage()}; rerun the same command to recompute only that")
             claims.clear()
             store.clear()
 

@@ -175,8 +175,8 @@ class Store:
         if strict and (differs or others):
             found = "; ".join(differs or differences(first, others[0]))
             raise SinkjaxError(
-                f"{self.path} was computed on other hardware ({found}), and strict asks for the same; choose another output, or"
-                " resume without it"
+                f"{self.path} was computed on other hardware ({found}), but strict requires the same; choose another output,"
+                " or resume without strict"
             )
         if differs and facts not in others:
             say(
@@ -254,7 +254,7 @@ class Store:
             yield
         except OSError as error:
             raise SinkjaxError(
-                f"cannot write to {self.path}: {error.strerror or error}; what is done is kept, the same command resumes"
+                f"cannot write to {self.path}: {error.strerror or error}; finished work is kept: rerun the same command to resume"
             ) from error
 
     def _words(self, edits: Sequence[int]) -> str:

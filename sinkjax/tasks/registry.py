@@ -50,7 +50,8 @@ def name_of(config: Training) -> str:
     for name, (module, type_name, _) in TASKS.items():
         if (cls.__module__, cls.__name__) == (module, type_name):
             return name
-    raise SinkjaxError(f"{cls.__name__} is no config of a training; those are {', '.join(entry[1] for entry in TASKS.values())}")
+    known = ", ".join(entry[1] for entry in TASKS.values())
+    raise SinkjaxError(f"{cls.__name__} is not the config of a training; those are {known}")
 
 
 def task(config: Training) -> Task:

@@ -38,7 +38,7 @@ def save_run(trained: Trained, run: int, folder: str | Path, dtype: str | None =
     one_of("run", run, range(len(trained.runs)))
     task = trained.task
     if not isinstance(task, ModelTask):
-        raise SinkjaxError(f"the runs of {task.name} are no models of this library, so none can be saved")
+        raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so none can be saved")
     config, tokenizer = task.model(trained.runs[run].run.variant), None
     if isinstance(task, HostDataTask):
         source = task.open(lambda line: None)

@@ -24,7 +24,7 @@ class Log:
         try:
             self._file = (folder / LOG).open("ab", buffering=0)
             if self._file.tell() < size:
-                raise SinkjaxError(f"{folder / LOG} is shorter than its checkpoint says: it was changed by somebody else")
+                raise SinkjaxError(f"{folder / LOG} is shorter than its checkpoint says: something else has changed it")
             self._file.truncate(size)
         except OSError as error:
             raise cannot_write(folder / LOG, error) from error
@@ -65,7 +65,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         first, *lines = text[: text.rfind("\n") + 1].splitlines()
         return json.loads(first), [json.loads(line) for line in lines]
     except (OSError, ValueError):
-        raise SinkjaxError(f"{folder} holds no log of a training; begin it first") from None
+        raise SinkjaxError(f"{folder} holds no log of a training; start the training first") from None
 
 
 def plain(value: Any) -> Any:

@@ -77,7 +77,7 @@ def train(
     if tensorboard:
         event_writer()
     if config.kept and not isinstance(task, ModelTask):
-        raise SinkjaxError(f"the runs of {task.name} are no models of this library, so no checkpoints of them can be kept")
+        raise SinkjaxError(f"the runs of {task.name} are not sinkjax models, so no checkpoints of them can be kept")
     if not processes.first():
         say, progress, tensorboard = (lambda line: None), False, False
     # Joined processes end together, so a signal to one of them waits until they agree on it.
@@ -218,7 +218,7 @@ def claim(folder: Path, task: Task) -> None:
         values = documents.parse(text, what)
         name = values.pop(KIND, None)
         if name is None:
-            raise SinkjaxError(f"{what} is no training: it lacks the key {KIND!r}")
+            raise SinkjaxError(f"{what} is not the config of a training: it lacks the key {KIND!r}")
         if name != task.name:
             return [f"task was {name}, now {task.name}"]
         return documents.differences(documents.read_whole(type(task.config), values, text, what), task.config)

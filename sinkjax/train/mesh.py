@@ -45,11 +45,11 @@ def mesh_of(config: Training, task: Task) -> Mesh | None:
     if count > here:
         raise SinkjaxError(f"mesh {list(shape)} needs {count} devices, and there are {here}")
     if processes.joined() and count < here:
-        raise SinkjaxError(f"mesh {list(shape)} leaves devices of joined processes out, of which there are {here}")
+        raise SinkjaxError(f"mesh {list(shape)} leaves out some of the {here} devices of the joined processes")
     if not isinstance(task, ModelTask):
-        raise SinkjaxError("mesh is for models of this library")
+        raise SinkjaxError("mesh is for sinkjax models")
     if shape[0] > 1 and not isinstance(task, HostDataTask):
-        raise SinkjaxError(f"mesh divides batches that are read, and these are made on the device; choose [1, {shape[1]}]")
+        raise SinkjaxError(f"mesh divides batches that are read, but these are made on the device; choose [1, {shape[1]}]")
     for width in dict.fromkeys(task.model(variant).width for variant in task.variants):
         if width % shape[0]:
             raise SinkjaxError(

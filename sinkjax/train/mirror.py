@@ -92,7 +92,7 @@ class Mirror:
             return None
         except (TypeError, ValueError):
             pass
-        raise SinkjaxError(f"{self.place / LISTED} is not what was written; remove it to read all that lies there")
+        raise SinkjaxError(f"{self.place / LISTED} has changed since it was written; remove it to read everything there")
 
     def _others(self) -> set[str]:
         """All objects, but for the list and the lease."""

@@ -77,7 +77,7 @@ def load_trained(folder: Path, task: Task, mirror: Mirror | None = None) -> Trai
     with Checkpoints(folder, look_only=True) as checkpoints:
         found = checkpoints.restore(shapes(task, config))
     if found is None:
-        raise SinkjaxError(f"the training in {folder} has no checkpoint yet; the command that began it goes on with it")
+        raise SinkjaxError(f"the training in {folder} has no checkpoint yet; rerun the command that began it to continue it")
     state, meta = found
     return trained(folder, task, state, meta, mirror)
 
@@ -89,7 +89,7 @@ def trained(folder: Path, task: Task, state: TrainState, meta: dict[str, Any], m
     if left:
         raise SinkjaxError(
             f"the training in {folder} is not finished: {len(left)} of {len(state.step)} runs go on from step "
-            f"{int(np.asarray(state.step)[left].max())}; the command that began it goes on with it"
+            f"{int(np.asarray(state.step)[left].max())}; rerun the command that began it to continue it"
         )
     ended = tuple(
         Ended(run, STATUS[status] if status != RUNNING else ALL_STEPS, int(step))

@@ -138,7 +138,7 @@ def test_what_ranks_can_reach_is_said_where_a_tested_claim_rests_on_one():
     low = all_of(*(below_controls(effect(9, controls=38)),) * 2), all_of(*(below_controls(effect(9, controls=39)),) * 2)
     assert [judge(Claim("two ranks", rule), RESULTS).verdict for rule in low] == ["inconclusive", "contradicted"]
     assert limits_of_ranks(two) in chance(two)
-    assert chance(judge_all([plain], RESULTS)).endswith("Holm's corrected p stands beside, and no verdict uses it.")
+    assert chance(judge_all([plain], RESULTS)).endswith("Holm-corrected p values are also listed; no verdict depends on them.")
 
 
 def test_a_claim_as_csv_and_json():

@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_named_with_both_shapes():
     refused(rf"two leaves of the tree stand for {key}\.weight, of which {key}\.weight is one", {f"{key}.weight": np.zeros(1)})
     refused(r"unknown tensor in these arrays: 'model\.extra\.bias'", {"model.extra.bias": np.zeros(1, np.float32)})
     refused("has none", {}, tree={})
-    refused("family must say which names", {}, config=sinkjax.from_arrays(values, arrays).config)
+    refused("a sinkjax.Config does not say how the leaves are named", {}, config=sinkjax.from_arrays(values, arrays).config)
     config, model = random("gemma", 0)
     gemma = as_gemma(sinkjax.to_arrays(model), model.config, "gemma", turned=True)
     stack = next(name for name in gemma if name.endswith("gating_einsum"))

@@ -83,7 +83,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     [
         (BOMB, "more than 20000 values are too many"),
         ("a: &a 1\nb: [" + "*a, " * 101 + "1]", "more than 100 aliases are too many"),
-        ("a: &a {b: *a}", "the alias *a stands inside of what it names (line 1)"),
+        ("a: &a {b: *a}", "the alias *a refers to a value that contains it (line 1)"),
         ("a: " + "[" * 100_000, "more than 40 levels are too many"),
         ("".join(f"k{n}: 1\n" for n in range(301)), "301 keys in one mapping are more than 300"),
         ("a: " + "x" * 1_000_000, "is longer than a config may be"),

@@ -154,7 +154,7 @@ def test_a_data_set_on_the_hub_is_streamed_at_the_commit_that_is_stored(tmp_path
 
 
 def test_a_hub_that_does_not_answer_is_one_sentence(tmp_path):
-    refused("no file or folder owner/name, and the hub does not give", Corpus(text="owner/name"), tmp_path / "c")
+    refused("no file or folder owner/name, and the hub gives no data set", Corpus(text="owner/name"), tmp_path / "c")
 
 
 def test_the_tokenizer_of_a_model(smollm2_unread, tmp_path):
@@ -227,7 +227,7 @@ def test_a_changed_token_file_is_named(stories, tmp_path, keep_times):
     folder = prepare(local(stories), tmp_path / "c").folder
     flip(folder / "tokens.bin", keep_times)
     for _ in range(2):
-        refused(rf"^{folder}/tokens.bin is not what was written there; delete {folder} to make it anew$", local(stories), folder)
+        refused(rf"^{folder}/tokens.bin is not what was written there; delete {folder} to rebuild it$", local(stories), folder)
     flip(folder / "tokens.bin", keep_times)
     assert prepare(local(stories), folder).ids.tolist()  # it is again as it was
 
@@ -327,7 +327,7 @@ def test_a_wrong_source_is_refused_in_one_sentence(tmp_path, content, fields, me
 
 def test_wrong_names_and_places_are_refused(packaged, stories, tmp_path):
     refused("unknown text of a corpus 'packagd' .did you mean 'packaged'", Corpus(text="packagd"), tmp_path / "c")
-    refused("holds something else than a corpus", Corpus(), stories)
+    refused("holds something other than a corpus", Corpus(), stories)
     refused("unknown kind of text file '.bin'", Corpus(text=str(packaged.folder / "tokens.bin")), tmp_path / "c")
     with pytest.raises(SinkjaxError, match=r"is not a corpus: it holds no corpus\.json"):
         open_tokens(stories)

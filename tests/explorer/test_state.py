@@ -84,7 +84,7 @@ def test_layers_are_one_or_a_slice_and_defaults_are_left_out():
         ("[]", "must be a JSON object"),
         ("{}", "lacks the key 'prompt'"),
         ('{"prompt": "a", "prompt": "b"}', "written twice"),
-        ('{"prompt": "a", "value": NaN}', "NaN is no number of JSON"),
+        ('{"prompt": "a", "value": NaN}', "NaN is not a JSON number"),
         ('{"prompt": "a", "value": 1e400}', "within 1e+06 of 0, not inf"),
         ('{"prompt": "a", "layer": 1.5}', "layer must be a whole number"),
         ('{"prompt": "a", "token": true}', "token must be a whole number"),

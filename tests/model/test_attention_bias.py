@@ -173,7 +173,7 @@ IMPOSSIBLE = {
     r"unknown value 'one' .*did you mean 'ones'": lambda: KeyBias(value="one"),
     r"dims of a key bias must be at least 1, or None for all, not 0": lambda: KeyBias(dims=0),
     r"value_scale of a key bias must be positive, not 0": lambda: KeyBias(value="unit", value_scale=0.0),
-    r"value_scale of a key bias says nothing with value=\"zero\"; it was 5.0": lambda: KeyBias(value_scale=5.0),
+    r"value_scale of a key bias has no effect with value=\"zero\", but was 5.0": lambda: KeyBias(value_scale=5.0),
     r"dims of a key bias must be at most head_dim \(7\), not 8": lambda: bare(attention_bias=KeyBias(dims=8)),
     r"attention_bias must be a record of sinkjax\.model\.attention_bias or None, not 'k'": lambda: bare(attention_bias="k"),
 }

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused(record: Record) -> None:
     with pytest.raises(SinkjaxError, match="3 labels for 2 entries of 'prompt'"):
         to_dataset(record, {"prompt": [1, 2, 3]})
     key = Record({"key": np.zeros((2, 5)), "seen": np.zeros((2, 5))}, dict.fromkeys(["key", "seen"], ("prompt", "key")))
-    with pytest.raises(SinkjaxError, match="key is an axis: give the capture or statistic of that name another one"):
+    with pytest.raises(SinkjaxError, match="key is the name of an axis: give the capture or statistic another name"):
         to_dataset(key)
     flat = Record({"nll": np.zeros(5)}, {"nll": ("prompt", "position")})
     with pytest.raises(SinkjaxError, match="nll has 1 axes, but is measured over prompt, position"):

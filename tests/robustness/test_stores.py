@@ -119,7 +119,7 @@ def test_a_chunk_is_named_and_only_its_edit_is_computed_again(sweep, store, caps
     act, words = DAMAGES[damage]
     act(store / name / CHUNKS[name])
     sentence = f"{name} of edit 2 ({EDITS[2].label}) {words}"
-    assert_refused(f"is damaged ({sentence}); the command that began it computes that again", lambda: open_store(store))
+    assert_refused(f"is damaged ({sentence}); rerun the command that began it to recompute that", lambda: open_store(store))
     sweep(store)
     assert capsys.readouterr().err == f"{store}: {sentence}; computing only that again\n"
     assert files(store) == before

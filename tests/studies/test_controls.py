@@ -47,5 +47,5 @@ def test_the_budget_of_the_headline_alone_has_more_controls(name, architecture):
 )
 def test_a_study_without_a_headline_says_which_option_it_has(name, architecture):
     if name not in HEADLINED:
-        with pytest.raises(SinkjaxError, match="`controls` draws more of them"):
+        with pytest.raises(SinkjaxError, match="set `controls` instead to draw more"):
             specs(find(name), find(name).config(headline_controls=MORE), architecture)

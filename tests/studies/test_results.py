@@ -99,7 +99,7 @@ def test_an_unknown_label_and_a_statistic_that_is_not_there_are_named():
     results = synthetic({"none": [1, 2, 6], "layer 0": [2, 4, 9]}, SIZE)
     with pytest.raises(SinkjaxError, match=r"unknown condition 'layr 0' \(did you mean 'layer 0'\?\)"):
         results.place("layr 0")
-    with pytest.raises(SinkjaxError, match="for which the study's probe did not ask; the store 'sweep' holds size"):
+    with pytest.raises(SinkjaxError, match="which the study's probe did not measure; the store 'sweep' holds size"):
         results.values(st.largest_activation(0))
 
 

@@ -149,7 +149,7 @@ def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
         run.build(streaming(files), tmp_path)
     shutil.copytree(finished / "sweep.zarr", tmp_path / "sweep.zarr")
     zarr.open_group(tmp_path / "sweep.zarr", mode="r+")["done"][0] = False
-    with pytest.raises(SinkjaxError, match=r"no store .*controls.zarr|not finished .*the command that began it resumes it"):
+    with pytest.raises(SinkjaxError, match=r"no store .*controls.zarr|not finished .*rerun the command that began it"):
         run.build(streaming(files), tmp_path)
     shutil.rmtree(tmp_path / "sweep.zarr")
     (tmp_path / "sweep.zarr").mkdir()

@@ -130,9 +130,9 @@ def test_a_papers_table_runs_on_other_models_and_passes_over_those_it_cannot_get
 
 
 def test_a_study_that_trains_its_own_models_has_no_series(files, tmp_path):
-    with pytest.raises(SinkjaxError, match="is no study on one model, so it takes no checkpoints, models or revisions"):
+    with pytest.raises(SinkjaxError, match="is not a study of a given model, so it takes no checkpoints, models or revisions"):
         as_series(choose("trigger/one-layer"), files / "kept", (), ())
     wrong = Chosen("series", Series(study="trigger/one-layer", checkpoints=str(files / "kept")))
-    with pytest.raises(SinkjaxError, match="is no study on one model, so it has no series"):
+    with pytest.raises(SinkjaxError, match="is not a study of a given model, so it has no series"):
         series.carry_out(wrong, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -142,7 +142,7 @@ def test_a_report_of_an_unfinished_suite_says_what_is_missing(chosen, tmp_path):
     (tmp_path / "refused.yaml").unlink()
     report = suite.build(chosen, tmp_path)
     assert [section.study for section in report.sections] == ["made-up/sweep"]
-    assert "its turn has not come" in report.skipped["made-up/gated"]
+    assert "not started yet" in report.skipped["made-up/gated"]
     assert "holds no results yet" in report.skipped["made-up/late"]
 
 

@@ -94,7 +94,7 @@ def test_another_machine_is_told_once_and_recorded(tiny_config, tiny_params, mon
     sweep = lambda **more: sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out, **more)  # noqa: E731
     interrupted(monkeypatch, 2, sweep)
     monkeypatch.setattr(hardware, "processor", lambda: "a third one")
-    with pytest.raises(SinkjaxError, match=r'other hardware \(processor was "another one", now "a third one"\), and strict'):
+    with pytest.raises(SinkjaxError, match=r'other hardware \(processor was "another one", now "a third one"\), but strict'):
         sweep(strict=True)
     interrupted(monkeypatch, 2, sweep)
     assert capsys.readouterr().err.count("other hardware") == 1
@@ -211,7 +211,7 @@ def test_a_mesh_is_what_options_say():
         ("data", None, "--mesh is written like data=4,model=2"),
         ("data=0", None, "at least 1, not 'data=0'"),
         ("data=2,width=4", None, "unknown axis of a mesh 'width'"),
-        ("data=2,model=4", 4, "--mesh data=2,model=4 takes 8 devices, and --devices says 4"),
+        ("data=2,model=4", 4, "--mesh data=2,model=4 takes 8 devices, but --devices is 4"),
     ],
 )
 def test_a_mesh_that_cannot_be_is_one_sentence(mesh, devices, sentence):
@@ -221,5 +221,5 @@ def test_a_mesh_that_cannot_be_is_one_sentence(mesh, devices, sentence):
 
 
 def test_more_devices_than_there_are_is_one_sentence():
-    with pytest.raises(SinkjaxError, match=r"1000 devices were asked for, and JAX has \d+ here; JAX_NUM_CPU_DEVICES=1000"):
+    with pytest.raises(SinkjaxError, match=r"1000 devices were asked for, but JAX has \d+ here; JAX_NUM_CPU_DEVICES=1000"):
         make_mesh({"data": 1000})

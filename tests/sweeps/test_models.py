@@ -108,7 +108,7 @@ def test_the_members_of_a_series():
 @pytest.mark.parametrize(
     ("given", "revisions", "sentence"),
     [
-        ("nowhere", (), "nowhere is no folder of checkpoints"),
+        ("nowhere", (), "nowhere is not a folder of checkpoints"),
         ([], (), "a series needs at least one checkpoint"),
         (["mini-sink", "mini-sink"], (), "the series names 'mini-sink' twice"),
         ("a/b", ("main", "main"), "the series names 'main' twice"),
@@ -121,6 +121,6 @@ def test_what_is_no_series_is_refused(given, revisions, sentence, tiny_config):
 
 
 def test_a_model_folder_is_no_folder_of_checkpoints(folder, tiny_config):
-    with pytest.raises(SinkjaxError, match="is no folder of checkpoints"):
+    with pytest.raises(SinkjaxError, match="is not a folder of checkpoints"):
         ask(series_path(folder, 0, 90), tiny_config)
     assert jax.tree.leaves(load(series_path(folder, 0, 90)).params)

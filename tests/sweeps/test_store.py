@@ -201,7 +201,7 @@ def test_labels_that_do_not_fit_are_refused_before_anything_is_written(run, tmp_
 def test_attributes_that_cannot_be_stored_are_refused(run, tmp_path):
     with pytest.raises(SinkjaxError, match="attributes must be JSON"):
         run(attributes={"array": jnp.zeros(2)})
-    with pytest.raises(SinkjaxError, match="'schedule' is the store's own"):
+    with pytest.raises(SinkjaxError, match="'schedule' is reserved for the store"):
         run(attributes={"schedule": "mine"})
     assert not any(tmp_path.iterdir())
 
@@ -249,7 +249,7 @@ def test_a_full_disk_keeps_what_is_done_and_the_same_call_goes_on(run, model, to
 
         patch.setattr(Store, "write", write)
         patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})  # a call for each edit
-        with pytest.raises(SinkjaxError, match="No space left on device; what is done is kept, the same command resumes"):
+        with pytest.raises(SinkjaxError, match="No space left on device; finished work is kept: rerun the same command"):
             run()
     assert Store(tmp_path / "x.zarr").done[:, 0].tolist() == [True, True, False, False]
     result = run().load()

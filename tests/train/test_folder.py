@@ -67,6 +67,6 @@ def test_what_cannot_be_saved_is_refused(text, tmp_path):
         save_run(text, 2, tmp_path / "model")
     linear.register()
     done = train(linear.Linear(steps=2, eval_every=2), tmp_path / "out", progress=False)
-    with pytest.raises(SinkjaxError, match="the runs of linear are no models of this library"):
+    with pytest.raises(SinkjaxError, match="the runs of linear are not sinkjax models"):
         save_run(done, 0, tmp_path / "model")
     assert not (tmp_path / "model").exists()

@@ -91,7 +91,7 @@ def test_processes_that_are_joined_divide_a_text_over_all_devices(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     assert mesh_of(SMALL, task).shape == {"data": 8, "model": 1}
     for fields, sentence in (
-        ({"mesh": (2, 1)}, r"mesh \[2, 1\] leaves devices of joined processes out, of which there are 8"),
+        ({"mesh": (2, 1)}, r"mesh \[2, 1\] leaves out some of the 8 devices of the joined processes"),
         ({"batch": 12}, r"8 devices do not divide a \(micro-\)batch of 12 sequences"),
     ):
         config = dataclasses.replace(SMALL, **fields)

@@ -125,7 +125,7 @@ def test_what_is_there_is_named_by_its_url(bucket):
 def test_what_is_no_training_is_not_overwritten(bucket):
     where = place(f"{bucket}/study")
     (where / "config.yaml").write_bytes(b"experiment: kiya/mask\n")
-    with pytest.raises(SinkjaxError, match=f"^{bucket}/study/config.yaml is no training"):
+    with pytest.raises(SinkjaxError, match=f"^{bucket}/study/config.yaml is not the config of a training"):
         train(CONFIG, f"{bucket}/study", progress=False)
     (place(f"{bucket}/mine") / "a").write_bytes(b"1")
     with pytest.raises(SinkjaxError, match=f"^{bucket}/mine exists with other content"):
@@ -164,7 +164,7 @@ def test_who_lost_the_lease_writes_nothing_more(bucket, monkeypatch):
 def test_a_list_that_names_what_is_elsewhere_is_refused(bucket, listed):
     where = place(f"{bucket}/list")
     (where / LISTED).write_bytes(listed)
-    with pytest.raises(SinkjaxError, match=r"\.files\.json is not what was written"):
+    with pytest.raises(SinkjaxError, match=r"\.files\.json has changed since it was written"):
         load_runs(str(where))
 
 

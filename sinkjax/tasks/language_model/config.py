@@ -24,7 +24,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     """
 
     learning_rates: tuple[float, ...] = (4e-3,)
-    """of AdamW, after the warm-up"""
+    """learning rate of AdamW after the warm-up"""
     steps: int = 2_000
     """updates of a run"""
     batch: int = 16
@@ -34,7 +34,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     evaluate_on: Literal["blocks", "documents"] = field(default="blocks", metadata=LATER)
     """held-out blocks one after the other, as in training, or those that begin where a document of 64 tokens or more does"""
     data_seed: int = 0
-    """of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
+    """seed of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
     vocab_size: int | None = None
     """of the model, by default that of the trained tokenizer"""
 

@@ -58,11 +58,12 @@ class Trigger(Sequences):
         if not 0 < self.noise < math.inf:
             raise SinkjaxError(f"noise must be positive, not {self.noise}")
         if self.second_anchor and self.bos == "none":
-            raise SinkjaxError('second_anchor needs a first one, and bos is "none"')
+            raise SinkjaxError('second_anchor needs a first one, but bos is "none"')
         first, last = self.span
         if self.length < self.specials + 2:
             raise SinkjaxError(
-                f"length {self.length} is too short: a trigger needs an ordinary token before it, and {self.specials} stand first"
+                f"length {self.length} is too short: a trigger needs an ordinary token before it, and {self.specials} special"
+                " ones come first"
             )
         if not self.specials < first <= last < self.length:
             raise SinkjaxError(
@@ -155,7 +156,7 @@ class CappedTraining(TriggerTraining):
         each_once(self, "caps")
         for cap in self.caps:
             if not 0 <= cap <= 1:
-                raise SinkjaxError(f"caps must be BOS masses from 0 to 1, and holds {cap}")
+                raise SinkjaxError(f"caps must be BOS masses from 0 to 1, but contains {cap}")
         if self.normalisers != ("softmax",) or self.layers != 1 or self.bos == "none":
             raise SinkjaxError(
                 'a BOS mass is held in one layer of softmax with BOS: normalisers ["softmax"], layers 1, bos not none'

@@ -137,8 +137,8 @@ def test_verdicts_follow_their_rule(changed, verdicts):
     ("fields", "sentence"),
     [
         ({"places": ()}, "places is empty"),
-        ({"places": (0, 3)}, "places must be different positions from 1 to 63, and holds 0"),
-        ({"places": (3, 64)}, "and holds 64"),
+        ({"places": (0, 3)}, "places must be different positions from 1 to 63, but contains 0"),
+        ({"places": (3, 64)}, "but contains 64"),
         ({"published_taken": (1.0,)}, "published_taken needs one number for each of published_places, 0"),
     ],
 )

@@ -107,7 +107,7 @@ def test_control_positions_are_others_of_the_first_half():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"other_eps": (0.3,)}, "other_eps must lie between 0 and 1 and differ from eps, and holds 0.3"),
+        ({"other_eps": (0.3,)}, "other_eps must lie between 0 and 1 and differ from eps, but contains 0.3"),
         ({"length": 7}, "length must be at least 8"),
         ({"published": ({"model": "M"},)}, "an entry of published needs model, inputs, eps, rate, source"),
         ({"published": ({**PUBLISHED[0], "inputs": "prose"},)}, "must be one of text, random, repeat, not prose"),

@@ -121,7 +121,7 @@ def test_controls_add_a_change_of_the_same_size_to_each_head(model, batch):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"factor": 3.0}, "factors must be above 1 and hold factor"),
+        ({"factor": 3.0}, "factors must be above 1 and include factor"),
         ({"factors": (0.5, 10.0)}, "factors must be above 1"),
         ({"layers": ()}, "layers must name at least one, and each of them once"),
         ({"layers": (-1,)}, "negative layer -1"),

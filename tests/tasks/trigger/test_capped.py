@@ -70,7 +70,7 @@ def test_trained_models_hold_their_mass_and_lie_between_bound_and_attained_loss(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"caps": (0.5, 1.5)}, "caps must be BOS masses from 0 to 1, and holds 1.5"),
+        ({"caps": (0.5, 1.5)}, "caps must be BOS masses from 0 to 1, but contains 1.5"),
         ({"caps": (0.5, 0.5)}, "caps must name at least one, and each of them once"),
         ({"normalisers": ("relu-index",)}, "a BOS mass is held in one layer of softmax with BOS"),
         ({"layers": 2}, "a BOS mass is held in one layer of softmax with BOS"),

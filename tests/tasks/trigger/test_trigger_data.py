@@ -138,15 +138,15 @@ def test_targets_in_float64() -> None:
 
 WRONG: dict[str, dict[str, Any]] = {
     "width must be at least 4, two flags, a number of noise and the bias channel, not 3": {"width": 3},
-    "length 2 is too short: a trigger needs an ordinary token before it, and 1 stand first": {"length": 2},
-    "length 4 is too short: .* and 3 stand first": {"length": 4, "second_anchor": True, "zero_token": True},
+    "length 2 is too short: a trigger needs an ordinary token before it, and 1 special ones come first": {"length": 2},
+    "length 4 is too short: .* and 3 special ones come first": {"length": 4, "second_anchor": True, "zero_token": True},
     "triggers at 2 to 16 do not fit: they must stand at 2 to 15, behind an ordinary token and within length 16": {"last": 16},
     "triggers at 1 to 15 do not fit": {"first": 1},
     "triggers at 9 to 8 do not fit": {"first": 9, "last": 8},
     "triggers at 2 to 9 do not fit: they must stand at 2 to 7": {"length": 8, "last": 9},
     "noise must be positive, not 0": {"noise": 0.0},
     "bos must be 'flag' or 'noisy' or 'none', not the text 'flags'": {"bos": "flags"},
-    'second_anchor needs a first one, and bos is "none"': {"bos": "none", "second_anchor": True},
+    'second_anchor needs a first one, but bos is "none"': {"bos": "none", "second_anchor": True},
 }
 
 

@@ -119,7 +119,7 @@ class Ablation(Trains):
     seeds: int = 1
     """runs of each row, each with its own initialisation and order of the data"""
     steps: int | None = None
-    """of a run, by default as for the size"""
+    """training steps of a run; by default those of the size"""
     text: str | None = None
     """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
     micro_batch: int | None = None
@@ -139,7 +139,7 @@ class Ablation(Trains):
     rows: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]]
     """the rows (`RowSpec`); the others are compared with the first one"""
     source: tyro.conf.Suppress[str] = field(default="", metadata=documents.CHOICE)
-    """the paper of the claims, as "Gu et al. 2025"; "": ours, or each claim names its own"""
+    """paper that makes the claims, such as "Gu et al. 2025"; "" if they are ours or each names its own"""
     claims: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = field(default=(), metadata=documents.CHOICE)
     """the paper's claims about them (`Statement`)"""
     measures: tyro.conf.Suppress[tuple[str, ...]] = field(default=(), metadata=documents.CHOICE)

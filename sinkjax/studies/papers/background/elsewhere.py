@@ -35,7 +35,7 @@ class Elsewhere(st.ControlledSinks):
     """Sinks and massive activations on other tokens than the first (Sun et al. 2024)."""
 
     controls: int = 100
-    """random tokens that are put there; of five delimiters some can be shown to sink from 99 on (Bonferroni)"""
+    """random control tokens; with five delimiters at least 99 are needed for significance (Bonferroni)"""
     delimiters: tuple[str, ...] = (".", "\n", ",", ";", ":")
     """tokens that the claims are about; each must be one token of the model"""
     words: tuple[str, ...] = (" the", " of", " and")

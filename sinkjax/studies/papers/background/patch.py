@@ -311,11 +311,12 @@ STUDY = st.Study(
         the rotation, the residual stream after its layer, everything else within it. Controls patch the donor run's values at a
         random later position, drawn for each prompt, at the same site of the same layers: of the stream and the MLP output in
         single layers, and of each site in all layers.""",
-        f"""In the unedited run key {config.key} stays visible and keeps a part of the sink. After a first look at SmolLM2, parts
-        were therefore taken of the whole stream's effect instead of the donor run's; since a second reading a verdict needs both.
-        The same look led to comparing MLP and attention in single layers: in all layers the attention output rebuilds the whole
-        stream, of which the MLPs are a function. The rules are frozen since, and judged on the confirm split only.""",
-        f"""No layer is chosen by its effect: the stream's is {early(results.architecture)}, the last of the first quarter; the
-        MLP's is that in which the donor run's |h| grows most; of attention all layers are judged.""",
+        f"""In the unedited run key {config.key} stays visible and keeps a part of the sink. After a first look at SmolLM2,
+        effects were therefore divided by that of the whole stream instead of that of the donor run; since a second reading a
+        verdict needs both. The same look led to comparing MLP and attention in single layers: in all layers the attention
+        output rebuilds the whole stream, of which the MLPs are a function. The rules have been frozen since then, and are
+        judged on the confirm split only.""",
+        f"""No layer is chosen by its effect: for the stream it is layer {early(results.architecture)}, the last of the first
+        quarter; for the MLP, the layer in which the donor run's |h| grows most; for attention, every layer is tested.""",
     ),
 )

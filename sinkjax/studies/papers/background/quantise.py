@@ -194,9 +194,9 @@ STUDY = st.Study(
     ),
     notes=lambda config, results: (
         f"""The largest |h| at position {config.position} grows most in layer {writer(results)}, which is taken to write the
-        activation. Before a first look at SmolLM2, the activation was removed by dropping the position's MLP output in all
-        layers, but then another token gets it; since then the output is dropped in the layer that writes the activation. The
-        rules are frozen since, and judged on the confirm split only. A masked key leaves the massive activation on its token, and
-        another token gets one too.""",
+        activation. Before a first look at SmolLM2, the position's MLP output was dropped in all layers to remove the
+        activation, but then another token gets one; since then it is dropped only in the layer that writes the activation. The
+        rules have been frozen since then, and are judged on the confirm split only. A masked key leaves the massive activation
+        on its token, and another token gets one too.""",
     ),
 )

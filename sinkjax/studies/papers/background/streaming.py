@@ -172,9 +172,9 @@ STUDY = st.Study(
         f"""The loss is that of the queries from position {max(config.caches)} on, which have more keys than any cache holds. The
         part of the damage undone is a ratio of means; its interval is that of its jackknife pseudo-values. Positions are those of
         the whole text, whereas StreamingLLM counts them inside its cache.""",
-        """The claims were first to be judged with 16 keys; after a first look at SmolLM2 the largest cache was chosen, as the
-        closest to the paper's 1,024 keys and more. That the loss is as with all keys was first judged by the part of the damage
-        undone, and is since a second reading an equivalence, with the margin of background/massive. The rules are frozen since,
-        and judged on the confirm split only.""",
+        """The claims were first to be judged with 16 keys; after a first look at SmolLM2 the largest cache was chosen, the
+        closest to the paper's 1,024 keys and more. The claim that the loss is as with all keys was first judged by the part of
+        the damage undone; since a second reading it has been judged as an equivalence, with the margin of background/massive.
+        The rules have been frozen since then, and are judged on the confirm split only.""",
     ),
 )

@@ -22,9 +22,9 @@ class Causal(Trains):
     seeds: int = 4
     """runs, each with an initialisation and an order of the data of its own"""
     size: Literal["mini", "60m", "1b", "152m"] = "mini"
-    """of model and training, as for the studies of pretraining"""
+    """size of model and training, as for the studies of pretraining"""
     steps: int | None = None
-    """of a run, by default as for the size"""
+    """training steps of a run; by default those of the size"""
     kept: int | tuple[int, ...] = 24
     """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
     text: str | None = None

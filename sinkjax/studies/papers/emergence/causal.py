@@ -157,9 +157,9 @@ STUDY = st.Study(
     name="emergence/causal",
     config=Causal,
     title="What hiding the first token does while a model learns",
-    question="""A sink that is there need not matter. A model is trained from scratch; at each of its checkpoints the key of the
-        first token is hidden, and the MLP that could make its massive activation is dropped: from which step on do other heads
-        and the loss notice? Ours; Gu et al. 2025 (section 4) show when the sink appears.""",
+    question="""A sink may exist without mattering. A model is trained from scratch; at each of its checkpoints the key of the
+        first token is hidden, and the MLP that could make its massive activation is dropped: from which step on does this
+        affect other heads and the loss? The question is ours; Gu et al. 2025 (section 4) show when the sink appears.""",
     trainings=trainings,
     rows=rows,
     findings=findings,
@@ -170,8 +170,8 @@ STUDY = st.Study(
         {config.prompts} held-out blocks of the training text. Means and 95 % intervals are over seeds; an effect is the
         difference from no edit at the same step, paired by seed.""",
         f"""{st.sink_note(config.eps)} The largest |h| is over depths, the norm of values the smallest over layers of the mean
-        over heads. The MLP is the one of block 0, at the first token alone.""",
-        """Onsets are of the steps that were kept, over the runs in which there is one.""",
+        over heads. Only the MLP output of block 0 at the first token is dropped.""",
+        """Onsets are among the steps that were kept; means are over the runs that have one.""",
     ),
     provenance=provenance,
     subject="checkpoint",

@@ -37,7 +37,7 @@ class Angles(FirstTokenSinks):
         super().__post_init__()
         at_least(self, rank=1, prompts=2)
         few = self.rank > self.prompts // 2
-        refuse(few, f"rank {self.rank} needs at least {2 * self.rank} prompts, not {self.prompts}: half find directions")
+        refuse(few, f"rank {self.rank} needs at least {2 * self.rank} prompts, not {self.prompts}: half give directions")
 
     @property
     def directions(self) -> str:
@@ -249,7 +249,8 @@ STUDY = st.Study(
         centred) of the other half's, at one position, layer and key-value head. For heads that sink it is that of the key-value
         heads they read. Keys are taken before the rotation, which turns all keys of a position alike.""",
         note(config),
-        """The paper calls the cosine with the first key far larger, without a number; judged is whether it is larger.""",
+        """The paper calls the cosine with the first key far larger, without giving a number; the claim tests whether it is
+        larger.""",
         """Prompts that begin with the same token have the same first key. Random tokens, whose first tokens differ, show whether
         that is the reason. With a BOS in front all prompts begin alike, and their first keys are not judged by their rank.""",
     ),

@@ -210,11 +210,11 @@ STUDY = st.Study(
         without BOS. As queries and keys do not depend on the length, attention in longer prompts is computed in closed form, in
         float64, from those of the first position. Intervals: bootstrap over tokens, 95 %.""",
         """xi bounds the size of a score: |q| |k| / sqrt(D) from the norms (the paper's), or the sum over rotary pairs of the
-        products of their norms, over sqrt(D), which is never larger. The bound on the mean attention to a key averages the bounds
-        of all queries.""",
-        f"""A head sinks on a key at mean attention above {config.eps:g}; a bound of at most that excludes it for key 0. That no
-        key is a sink is judged in each prompt, a sample of its own, by the key on which most heads sink, of keys 0 to the middle,
-        which at least half of the queries see.""",
+        products of their norms, over sqrt(D), which is never larger. The bound on the mean attention to a key is the mean of
+        the bounds of all queries.""",
+        f"""A head sinks on a key at mean attention above {config.eps:g}; a bound no larger than this rules out a sink on key 0.
+        Each prompt is a sample: we test the key on which most heads sink, among keys 0 to the middle, which at least half of
+        the queries see.""",
         f"""The propositions are judged up to rounding: {config.tolerance:g} of a hidden state's largest entry, and of a weight in
         the forward pass; {EXACT:g} of a weight in closed form. A proposition has no controls; it must also hold for the same
         model with random weights.""",

@@ -32,17 +32,17 @@ class RopePositions(st.ControlledSinks):
     places: tuple[int, ...] = (4, 9, 14, 19, 24, 29)
     """positions t, counted from 0, whose index the first token takes or swaps with its own"""
     shift: int = 100
-    """added to all indices alike, which must change nothing"""
+    """number added to all indices, which must change nothing"""
     repeat_prompts: int = 16
     """prompts of one token repeated"""
     published_places: tuple[int, ...] = ()
-    """places, counted from 0, for which Table 7 gives rates of GPT2-XL"""
+    """positions t, counted from 0, for which Table 7 gives rates of GPT2-XL"""
     published_taken: tuple[float, ...] = ()
-    """there, per cent of heads that sink on key 0 once p_1 is replaced by p_t, one for each of published_places"""
+    """per cent of heads that sink on key 0 once p_1 is replaced by p_t, one for each of published_places"""
     published_swapped: tuple[float, ...] = ()
-    """there, per cent of heads that sink on key 0 once p_1 and p_t are swapped"""
+    """per cent of heads that sink on key 0 once p_1 and p_t are swapped"""
     published_moved: tuple[float, ...] = ()
-    """there, per cent of heads that sink on key t once p_1 and p_t are swapped"""
+    """per cent of heads that sink on key t once p_1 and p_t are swapped"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +50,7 @@ class RopePositions(st.ControlledSinks):
         refuse(not self.places, "places is empty: at least one position is needed")
         for place in self.places:
             wrong = not 0 < place < self.length or self.places.count(place) > 1
-            refuse(wrong, f"places must be different positions from 1 to {self.length - 1}, and holds {place}")
+            refuse(wrong, f"places must be different positions from 1 to {self.length - 1}, but contains {place}")
         for name in ("published_taken", "published_swapped", "published_moved"):
             count = len(self.published_places)
             refuse(len(getattr(self, name)) != count, f"{name} needs one number for each of published_places, {count}")
@@ -276,10 +276,11 @@ STUDY = st.Study(
         """Rotary indices of queries and of keys are set in all layers; which keys a query sees still depends on position alone.
         Positions and t count from 0; Table 7's t counts from 1. Effects on one token repeated are relative to its own unedited
         run.""",
-        """That one token repeated has no sink is judged in each prompt by the key on which most heads sink, of keys 0 to the
+        """Whether one token repeated has a sink is judged in each prompt by the key on which most heads sink, of keys 0 to the
         middle, which at least half of the queries see.""",
-        """With a BOS in front, what Propositions 1 to 4 say of one token repeated is not judged, as in gu/repeat-bound.""",
-        """Setting all indices to what they are is the no-op edit; shifting all of them alike leaves every score as it is, up to
-        rounding.""",
+        """With a BOS in front, the claims of Propositions 1 to 4 about one token repeated are not judged, as in
+        gu/repeat-bound.""",
+        """The no-op edit sets all indices to their own values; shifting all of them by one number changes scores by rounding
+        only.""",
     ),
 )

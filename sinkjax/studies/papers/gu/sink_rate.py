@@ -42,7 +42,7 @@ class SinkRate(FirstTokenSinks):
         super().__post_init__()
         for eps in self.other_eps:
             wrong = not 0 < eps < 1 or eps == self.eps
-            refuse(wrong, f"other_eps must lie between 0 and 1 and differ from eps, and holds {eps}")
+            refuse(wrong, f"other_eps must lie between 0 and 1 and differ from eps, but contains {eps}")
         for entry in self.published:
             whole = set(entry) == set(REPORTED) and all(isinstance(entry[key], kind) for key, kind in REPORTED.items())
             refuse(not whole, f"an entry of published needs {', '.join(REPORTED)} and is {dict(entry)}")
@@ -214,8 +214,8 @@ STUDY = st.Study(
         head before averaging.""",
         note(config),
         """Random tokens: each position is drawn from the vocabulary without special tokens. One token repeated: one token is
-        drawn for each prompt. With a BOS, it stands before both, and the first key is the BOS: what is said of random tokens,
-        and what Propositions 1 to 4 say of one token repeated, is then not judged.""",
+        drawn for each prompt. If there is a BOS, it precedes both and is the first key; the claims about random tokens, and
+        those of Propositions 1 to 4 about one token repeated, are then not judged.""",
         "Published rates are those of their models and texts; secondary: taken from a summary of the paper, not from its text.",
     ),
 )

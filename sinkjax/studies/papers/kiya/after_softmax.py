@@ -44,7 +44,8 @@ class AfterSoftmax(st.ControlledSinks, st.Mapped):
     position: int = 8
     """the position whose query attends to itself alone"""
     first_layers: tuple[int, ...] = (1, 3, 12, 20)
-    """numbers n of first layers that are edited together, beside all; those that a model has no more of than n are left out"""
+    """numbers n of first layers that are edited together, besides all; values not below the model's number of layers are
+    skipped"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,8 +223,8 @@ STUDY = st.Study(
         start=config.key + 1,
     ),
     notes=lambda config, results: (
-        """The paper does not say whether rows were renormalised, in which layers, nor what it calls a collapse. Renormalised
-        weights are by algebra those of the masked logits; after a review on 2026-11-22, with results known, that became an
+        """The paper says neither whether rows were renormalised, nor in which layers, nor what counts as a collapse. By algebra
+        renormalised weights are those of the masked logits; after a review on 2026-11-22, with results known, this became an
         identity instead of a second claim about a collapse.""",
         """Controls mask another key, or let a query at a random position see one random earlier key instead of itself, in all
         layers; each edit and way has its own. Edits of first layers have none.""",

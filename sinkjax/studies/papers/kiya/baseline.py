@@ -235,8 +235,8 @@ STUDY = st.Study(
         layer l - k.""",
         """The paper gives no threshold for massive. The one relative to a typical position was chosen after a first look at
         SmolLM2, which showed that another token often has a massive activation too. The order of the onsets is judged by Sun et
-        al.'s definition alone; by the other it is reported beside. A prompt without both onsets says nothing of their order
-        and is left out; the claim applies only where most prompts have both.""",
+        al.'s definition alone; the order by the other one is only reported. A prompt without both onsets says nothing about
+        their order and is left out; the claim applies only where most prompts have both.""",
         """Until 2026-11-22 a rule had to hold in both runs. After a review, with results known, each run has its own claims, as a
         model that was trained with a BOS in front says little without it. Since 2026-11-23, after another, they are not
         applicable to prompts that the model did not meet in training: without BOS if `bos` is model, or with one that opens a

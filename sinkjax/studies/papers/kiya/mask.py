@@ -41,7 +41,7 @@ class Mask(st.ControlledSinks, st.Mapped):
     key: int = 0
     """the key that is masked; key + 1 is where the paper finds the sink afterwards"""
     head_shares: tuple[float, ...] = (0.1, 0.5)
-    """shares of all heads that are masked as a set, in whole layers' worth of heads"""
+    """shares of all heads that are masked as a set, rounded to the number of heads in whole layers"""
     loss: bool = True
     """whether to measure the loss too, which takes a third of the time"""
 
@@ -284,6 +284,6 @@ STUDY = st.Study(
         over the first {results.size("prompt", "controls")} prompts; no effect of an edit decides it. A control masks another key,
         at which nothing is read, in the same layers; layers that no claim is about have none.""",
         """After a review on 2026-11-22, with results known, the claim about the first layer alone became not applicable where no
-        head of that layer sinks on the key: the paper masks the layer in which the sink stands already.""",
+        head of that layer sinks on the key: the paper masks a layer that already has the sink.""",
     ),
 )

@@ -48,7 +48,8 @@ class SelfOnly(st.ControlledSinks, st.Mapped):
     positions: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 36, 42, 48)
     """where the query is, one condition for each set of layers"""
     first_layers: tuple[int, ...] = (2, 3, 6, 10, 12, 15)
-    """numbers n of first layers that are edited together; those that a model has no more of than n are left out"""
+    """numbers n of first layers that are edited together; values of n that are not below the model's number of layers are
+    skipped"""
     shown: int = 8
     """the one of these positions whose maps are drawn, and whose effects are ranked among random controls"""
 
@@ -358,9 +359,9 @@ STUDY = st.Study(
     noop=lambda config, model, forms: zero_added(f"of query {config.shown} towards other keys", queries=config.shown),
     shown=shown,
     notes=lambda config, results: (
-        f"""A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. Edits at
-        position {config.shown}, which stands for all, are ranked among controls: each removes as many links in the same layers,
-        from random later queries to one random key other than that position, and is read there too.""",
+        f"""A condition is compared with no edit at its own position; the row of no edit is the mean over the positions. Only
+        edits at position {config.shown}, chosen beforehand, are ranked among controls: each removes as many links in the same
+        layers, from random later queries to one random key other than that position, and is read there too.""",
         f"""The sink forms in the first layer in which more than {ONSET:.0%} of the heads sink on key 0 without an edit, mean over
         the first {results.size("prompt", CONTROLS)} prompts. Until 2026-11-23 the claim about the layers up to that one was
         judged by the largest set of first layers that ended there or before.""",

@@ -44,7 +44,7 @@ class Amplify(OneToken):
         each_once(self, "layers")
         layers_from_0(self, "layers")
         wrong = min(self.factors) <= 1 or self.factor not in self.factors
-        refuse(wrong, f"factors must be above 1 and hold factor ({self.factor:g}), not {self.factors}")
+        refuse(wrong, f"factors must be above 1 and include factor ({self.factor:g}), not {self.factors}")
 
 
 class Dose(NamedTuple):
@@ -306,10 +306,10 @@ STUDY = st.Study(
     views=st.activation_view("amplified-activation", strongest),
     notes=lambda config, results: (
         f"""The mean mu is taken over the positions up to the token, over prompts at the token's position, over prompts and
-        positions, or over the dims of a head: the summaries of the paper do not say which. A reading note of it has one vector
-        for each layer, so a mean over prompts is as likely as one over positions; a mean over dims is no vector, and no claim is
-        judged on it. Random directions are drawn for each head and prompt, with the size of the change that
-        s = {config.factor:g} makes away from each of these vectors. A factor of 1 must change nothing.""",
+        positions, or over the dims of a head: the summaries of the paper do not say which. Reading notes on it have one vector
+        for each layer, so a mean over prompts is as likely as one over positions; a mean over dims is not a vector, and no
+        claim is judged on it. Random directions are drawn for each head and prompt, with the size of the change that s =
+        {config.factor:g} makes away from each of these vectors. A factor of 1 must change nothing.""",
         """The paper gives no layers, factors or thresholds; they are choices made here. After a first look at random weights, the
         claim about scaling was made not applicable where no dose has an effect. On a second reading a sink must have half of the
         heads that sink on key 0, where before any effect was enough. After a review of the rules, and

@@ -301,13 +301,13 @@ STUDY = st.Study(
         the rows of all other dims. Nothing is edited, so no edit that must change nothing is run.""",
         """u_1 is the first right singular vector of a head's rotated queries, those of position 0 left out, all prompts stacked
         and not centred, with the sign that makes the mean query positive along it. Shares count the queries after the key.""",
-        f"""After a first look at SmolLM2 and random weights, two claims were made not applicable where their premise is not met.
-        On reading the rules again, shallow became the first third of layers instead of the first half, the norm is judged in the
-        layer where the ratio before it is largest, and alignment is judged in the heads that sink instead of in one layer. These
-        rules are frozen since, and are judged on the confirm split only. Heads are no samples: what is said of them is one number
-        for each prompt, of the heads that sink or are well aligned in it. After a review on 2026-11-22, with results known, a
-        ratio above 200 became not applicable to a width of no more, and what the norm keeps to a state whose largest dim is not
-        {DOMINANT} times the mean; before, one above other positions was enough. Since 2026-11-23, after another, what is said of
-        most heads that sink is not applicable to fewer than {FEWEST} of them.""",
+        f"""After a first look at SmolLM2 and random weights, two claims were made not applicable where their premise is not
+        met. On reading the rules again, shallow became the first third of layers instead of the first half, the norm is judged
+        in the layer where the ratio before it is largest, and alignment is judged in the heads that sink instead of in one
+        layer. These rules have been frozen since then, and are judged on the confirm split only. Heads are not samples: a claim
+        about them is judged by one number for each prompt, over the heads that sink or are well aligned in it. After a review
+        on 2026-11-22, with results known, a ratio above 200 became not applicable to a width of no more, and what the norm
+        keeps to a state whose largest dim is not {DOMINANT} times the mean; before, one above other positions was enough. Since
+        2026-11-23, after another, a claim on most heads that sink is not applicable to fewer than {FEWEST} of them.""",
     ),
 )

@@ -164,7 +164,10 @@ def claims(config: SuperNeurons, architecture: Any) -> Iterator[st.Claim]:
             lambda results: (in_prompts(results, "own_first") >= HIGH) & (in_prompts(results, "smaller") >= RANK),
         ),
         *ends("cosine_first", "cosine with the first token's state"),
-        share_of("with a cosine above that of as many, however small", lambda results: in_prompts(results, "smaller") >= RANK),
+        share_of(
+            f"with a cosine, however small, above that of {100 * RANK:g} % of the neurons of their layer",
+            lambda results: in_prompts(results, "smaller") >= RANK,
+        ),
     )
     yield of_most(
         f"{of_extreme} have a gate vector with a cosine of at most {ABOUT_0} either way with other tokens' normalised states.",
@@ -311,14 +314,14 @@ STUDY = st.Study(
     notes=lambda config, results: (
         f"""A neuron's size is the product of the L2 norms of its gate and up vectors, each over the median of its layer; from
         {config.extreme:g} on its norm is extreme. Cosines are with the normalised input of the MLP, gain included, means over
-        all prompts and, for others, up to 15 positions of each. Neurons are no samples: what is said of those of extreme norm is
-        their share in each prompt, or a fact about the weights.""",
+        all prompts and, for others, up to 15 positions of each. Neurons are not samples: a claim about those of extreme norm is
+        judged by their share in each prompt, or is a fact about the weights.""",
         "The controls lie in the same layers. An edit that must change nothing multiplies every neuron by 1.",
         f"""The paper gives no criteria. After a first look at SmolLM2 its claim about cosines was split into one on the first
         token and one on others. On a second reading a high cosine got a bound of its own, {HIGH}, beside its rank in the layer,
         and an activation counts as absent below a tenth of the unedited one instead of half. After a review of the rules, and
-        before new numbers, what is said of the massive activation became not applicable where the largest |h| at position 0 is
+        before new numbers, the claims about the massive activation became not applicable where the largest |h| at position 0 is
         not {MASSIVE:g} times that at a typical (the median) other position. After another review on 2026-11-22, with results
-        known, what is said of most neurons of extreme norm became not applicable to fewer than {FEWEST} of them.""",
+        known, claims about most neurons of extreme norm became not applicable to fewer than {FEWEST} of them.""",
     ),
 )

@@ -29,7 +29,7 @@ class Trials(Trains):
     """What every study of the trigger task states; the defaults are the paper's."""
 
     steps: int = 50_000
-    """of a run, unless it is done before"""
+    """training steps of a run, at most"""
     width: int = 16
     """coordinates of a token, n"""
     length: int = 16
@@ -37,9 +37,9 @@ class Trials(Trains):
     batch: int = 128
     """sequences of a step, all of them fresh"""
     rate: float = 1e-3
-    """of Adam's steps"""
+    """learning rate of Adam"""
     tolerance: float = 5e-3
-    """a run is done when no output on a batch is further from its target"""
+    """a run is done when every output on a batch is closer than this to its target"""
     evaluate_every: int = 50
     """steps between two points of the learning curves"""
     sequences: int = 10_000
@@ -81,7 +81,7 @@ class Edited(Lab):
         each_once(self, "moves")
         for place in self.moves:
             if not 0 < place < self.length or place == self.trigger_position:
-                raise SinkjaxError(f"moves must lie from 1 to {self.length - 1} and off the trigger, and holds {place}")
+                raise SinkjaxError(f"moves must lie from 1 to {self.length - 1} and off the trigger, but contains {place}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,12 +237,12 @@ def shared_notes(config: Trials) -> tuple[str, ...]:
         and the trigger). The weight is the attention weight itself. The share is its fraction of the row's absolute weight,
         as rows of unnormalised attention do not sum to 1; shares are defined even for rows that are nearly 0, and do not say
         how much is written.""",
-        """Of attention that is not normalised a sink is judged by two numbers that do not change when a head's queries are
-        multiplied by a number and its values divided by it, as weights do: the weight on BOS in units of a whole row (of the
-        trigger's row or of another, whichever has more weight; for softmax it is the weight itself), and the mean norm of
-        a_i0 v_0 W_O in the other rows over that of all that the head writes, in such units. The second one says whether attention
-        to BOS does anything, and is small for a softmax head too if BOS's value is. What BOS writes in the trigger's row is left
-        out: there it can do the work of the trigger's flag.""",
+        """In unnormalised attention a sink is judged by two numbers that, unlike weights, do not change when a head's queries
+        are multiplied by a number and its values are divided by it: the weight on BOS in units of a whole row (of the trigger's
+        row or of another, whichever has more weight; for softmax it is the weight itself), and the mean norm of a_i0 v_0 W_O in
+        the other rows over that of all that the head writes, in such units. The second one says whether attention to BOS has an
+        effect, and is small for a softmax head too if BOS's value is. What BOS writes in the trigger's row is left out: there
+        it can do the work of the trigger's flag.""",
         f"""A run is done when no output on a fresh training batch is off by {config.tolerance:g} or more. Means and 95 %
         intervals are over all runs, each with a seed of its own, done or not, except those that diverged, which are listed. A
         claim needs 8 runs.""",

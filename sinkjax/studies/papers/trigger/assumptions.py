@@ -187,7 +187,7 @@ STUDY = study(
     notes=lambda config: [
         f"""A run sinks if the mean weight on BOS (or share of it) in the rows of all tokens but BOS and the trigger is at least
         {config.sinks:g}. It solves the task if its held-out loss is below {config.solved:g} % of that of a model that writes
-        nothing. A claim is on the majority of the runs: 8 of 8 give p = 0.008, by their signs.""",
+        nothing. Claims are about the majority of the runs; by a sign test, 8 of 8 give p = 0.008.""",
         """Without BOS the first token is like any other; it is still called 'BOS', and is part of the mean. All models have one
         layer and one head and are trained alike.""",
     ],

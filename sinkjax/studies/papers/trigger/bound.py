@@ -42,7 +42,7 @@ class Bound(lab.Trials):
     cap_seeds: int = 4
     """runs of each mass that is held in training"""
     cap_steps: int = 5000
-    """of each of these runs"""
+    """training steps of each of these runs"""
     shifts: tuple[float, ...] = (-2.0, -4.0, -6.0, -8.0, -10.0, -12.0)
     """added to BOS's logit in those rows of the trained layers"""
 

@@ -222,10 +222,10 @@ STUDY = study(
     findings=lambda config, architecture: [figures.noop(tuple(lab.labels_of(models(config))))],
     figures=drawings,
     notes=lambda config: [
-        f"""A head sinks if the mean share of BOS in the rows of all tokens but BOS and the trigger is at least {config.sinks:g}.
-        For softmax, weights are shares. A head of ReLU sinks if that is so of its weight in units of a whole row, or of the part
-        of its output that comes from BOS. Theorem 2 says that some head sinks, in some row; the rule asks for a head with this
-        mean.""",
+        f"""A head sinks if the mean share of BOS in the rows of all tokens but BOS and the trigger is at least
+        {config.sinks:g}. For softmax, weights are shares. A ReLU head sinks if this holds for its weight in units of a whole
+        row, or for the part of its output that comes from BOS. Theorem 2 says that some head sinks, in some row; the rule asks
+        for a head with this mean.""",
         f"A run has solved the task if its held-out loss is below {config.solved:g} % of that of a model that writes nothing.",
         "Heads are exchangeable, and which of them sink differs between seeds, so heads are counted for each seed.",
     ],

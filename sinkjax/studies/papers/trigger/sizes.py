@@ -34,7 +34,7 @@ class Sizes(Lab):
     lengths: tuple[int, ...] = (8, 32)
     """other values of L"""
     deep_rate: float = 1e-4
-    """of Adam's steps for models with a residual stream, as in the paper"""
+    """learning rate of Adam for models with a residual stream, as in the paper"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +43,7 @@ class Sizes(Lab):
         for name, least in (("layers", 1), ("heads", 1), ("widths", SMALLEST), ("lengths", shortest)):
             each_once(self, name)
             if min(getattr(self, name)) < least:
-                raise SinkjaxError(f"{name} must be at least {least}, and holds {min(getattr(self, name))}")
+                raise SinkjaxError(f"{name} must be at least {least}, but contains {min(getattr(self, name))}")
 
 
 def variants(config: Sizes) -> list[Model]:
@@ -90,9 +90,9 @@ STUDY = study(
     rows=lambda results: lab.rows(results, lab.labels_of(models(results.config)), MEASURES),
     figures=figures,
     notes=lambda config: [
-        f"""Each model differs in one property from {BASE}, no residual stream, scores without 1 / sqrt(n), n = {config.width},
-        L = {config.length}. Deeper models need a residual stream, so one layer with one is included; models with one are trained
-        at a rate of {config.deep_rate:g}, all others at {config.rate:g}. Without BOS the first token is like any other; it is
-        still called 'BOS', and is part of the mean. Means over layers and heads."""
+        f"""Each model differs in one property from {BASE}, no residual stream, scores without 1 / sqrt(n), n = {config.width}, L
+        = {config.length}. Deeper models need a residual stream, so a one-layer model with a stream is included; models with a
+        stream are trained at a rate of {config.deep_rate:g}, all others at {config.rate:g}. Without BOS the first token is like
+        any other; it is still called 'BOS', and is part of the mean. Means over layers and heads."""
     ],
 )

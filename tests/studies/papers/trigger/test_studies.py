@@ -226,5 +226,5 @@ def test_sizes_report_every_model(one_layer):
 
 
 def test_a_position_that_a_shorter_sequence_lacks_is_refused():
-    with pytest.raises(SinkjaxError, match="lengths must be at least 8, and holds 6"):
+    with pytest.raises(SinkjaxError, match="lengths must be at least 8, but contains 6"):
         Sizes(lengths=(6,))
