@@ -25,7 +25,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped, write
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.report.table import table
+from sinkjax.report.table import chance, table
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.papers import pretrain
 from sinkjax.studies.papers._pretrain.config import Ablation
@@ -163,6 +163,7 @@ def text(section: Section) -> str:
     ]
     if ran and section.claims:
         head = ["claim", "source", "verdict", "evidence", "the paper's"]
+        parts.append(fill(chance(section.claims)))
         parts.append(
             markdown(
                 head,

@@ -15,7 +15,7 @@ from sections import markdown, write_section
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.report.table import table
+from sinkjax.report.table import chance, table
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose
 
@@ -63,7 +63,7 @@ def text(section: Section) -> str:
     ]
     if section.claims:
         lines = [[c.statement, c.source or "ours", c.verdict, c.evidence] for c in section.claims]
-        parts.append(markdown(["claim", "source", "verdict", "evidence"], lines))
+        parts += [chance(section.claims), markdown(["claim", "source", "verdict", "evidence"], lines)]
     return "\n\n".join(parts)
 
 
