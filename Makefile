@@ -76,7 +76,7 @@ docs: $(DONE)/docs  ## the documentation site: docs/_build/html/index.html
 	@echo "The site: $(CURDIR)/docs/_build/html/index.html"
 
 coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test runs, those of processes that tests start aside
-	$(PYTEST) -m "not ($(APART))" --cov=sinkjax --cov-report=term:skip-covered
+	$(PYTEST) -m "not ($(APART))" --cov=sinkjax --cov-report=term:skip-covered --cov-fail-under=98
 
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
 	JAX_NUM_CPU_DEVICES=8 $(call xla,$(BIN),1) $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)

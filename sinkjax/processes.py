@@ -106,11 +106,11 @@ def by_first(action: Callable[[], T]) -> T | None:
             found = action()
         except BaseException as error:  # the others must hear of it first
             raised = error
-    words = "" if raised is None else str(raised) or type(raised).__name__
-    told = _of_each(np.frombuffer(words.encode()[:LONGEST].ljust(LONGEST, b"\0"), np.uint8))[0]
+    message = "" if raised is None else str(raised) or type(raised).__name__
+    of_first = _of_each(np.frombuffer(message.encode()[:LONGEST].ljust(LONGEST, b"\0"), np.uint8))[0]
     if raised is not None:
         raise raised
-    if text := bytes(told).rstrip(b"\0").decode(errors="ignore"):
+    if text := bytes(of_first).rstrip(b"\0").decode(errors="ignore"):
         raise SinkjaxError(text)
     return found
 

@@ -127,7 +127,13 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
         The verdict, without the correction for several claims (`judge_all`).
     """
     said = Judgement(
-        claim.statement, "not applicable", claim.rule.words, paper=claim.paper, kind=claim.kind, source=claim.source, unit=unit
+        claim.statement,
+        "not applicable",
+        claim.rule.criterion,
+        paper=claim.paper,
+        kind=claim.kind,
+        source=claim.source,
+        unit=unit,
     )
     try:
         found = claim.rule(results)
@@ -143,7 +149,7 @@ def judge(claim: Claim, results: Any, unit: str = "") -> Judgement:
             return dataclasses.replace(said, reason=str(error))
         if not premise.holds:
             listed = "; ".join(map(str, _once(premise.estimates)))
-            reason = f"applies only if {claim.given.words}" + (f" ({listed})" if listed else "")
+            reason = f"applies only if {claim.given.criterion}" + (f" ({listed})" if listed else "")
             if premise.refuted:
                 return dataclasses.replace(said, reason=reason)
             return dataclasses.replace(said, verdict="inconclusive", reason=f"{reason}; {premise.why or 'that is not decided'}")

@@ -61,17 +61,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Rule:
-    """words: what must hold, as the end of a sentence. test: results -> what it finds."""
+    """criterion: what must hold, as the end of a sentence. test: results -> what it finds."""
 
-    words: str
+    criterion: str
     test: Callable[[Any], Outcome]
 
     def __call__(self, results: Any) -> Outcome:
         return self.test(results)
 
-    def said(self, words: str) -> Rule:
-        """The same rule in other words."""
-        return Rule(words, self.test)
+    def restated(self, criterion: str) -> Rule:
+        """The same rule, stated otherwise."""
+        return Rule(criterion, self.test)
 
 
 def fact(holds: bool, *estimates: Estimate) -> Outcome:
@@ -147,7 +147,7 @@ def within(quantity: Quantity, low: float, high: float) -> Rule:
         As `above`.
     """
     both = all_of(above(quantity, low), below(quantity, high))
-    return both.said(f"{_subject(quantity)} lies between {in_digits(low)} and {in_digits(high)}")
+    return both.restated(f"{_subject(quantity)} lies between {in_digits(low)} and {in_digits(high)}")
 
 
 def defined(quantity: Quantity) -> Rule:
@@ -196,38 +196,38 @@ def below_controls(quantity: Quantity) -> Rule:
 # Rules on rules.
 
 
-def all_of(*rules: Rule, words: str = "") -> Rule:
+def all_of(*rules: Rule, criterion: str = "") -> Rule:
     """All of some rules hold.
 
     Args:
         *rules: One or more.
-        words: What they state together, as the end of a sentence; "": the words of each.
+        criterion: What they state together, as the end of a sentence; "": the criterion of each.
 
     Returns:
         The rule; the largest p value of its parts counts.
     """
-    return _at_least(len(rules), rules, words or ", and ".join(rule.words for rule in rules))
+    return _at_least(len(rules), rules, criterion or ", and ".join(rule.criterion for rule in rules))
 
 
-def any_of(*rules: Rule, words: str = "") -> Rule:
+def any_of(*rules: Rule, criterion: str = "") -> Rule:
     """One or more of some rules hold.
 
     Args:
         *rules: One or more.
-        words: As for `all_of`.
+        criterion: As for `all_of`.
 
     Returns:
         The rule; its p value is the smallest of its parts times their number.
     """
-    return _at_least(1, rules, words or ", or ".join(rule.words for rule in rules))
+    return _at_least(1, rules, criterion or ", or ".join(rule.criterion for rule in rules))
 
 
-def not_(rule: Rule, words: str = "") -> Rule:
+def not_(rule: Rule, criterion: str = "") -> Rule:
     """The opposite of what a rule states is shown.
 
     Args:
         rule: The rule.
-        words: What is stated, as the end of a sentence; "": that it is not so.
+        criterion: What is stated, as the end of a sentence; "": that it is not so.
 
     Returns:
         The rule, with the two p values exchanged.
@@ -237,7 +237,7 @@ def not_(rule: Rule, words: str = "") -> Rule:
         found = rule(results)
         return Outcome(found.against, found.p, found.estimates, found.why)
 
-    return Rule(words or f"it is not so that {rule.words}", test)
+    return Rule(criterion or f"it is not so that {rule.criterion}", test)
 
 
 def all_present(rules: Sequence[Rule], where: str) -> Rule:
@@ -255,45 +255,45 @@ def all_present(rules: Sequence[Rule], where: str) -> Rule:
         found = present([rule.test for rule in rules], results) or [rules[0](results)]
         return _conjunction(len(found), found)
 
-    return Rule(f"{where}, {rules[0].words}", test)
+    return Rule(f"{where}, {rules[0].criterion}", test)
 
 
-def every(rules: Sequence[Rule], what: str, words: str) -> Rule:
+def every(rules: Sequence[Rule], what: str, criterion: str) -> Rule:
     """All of many rules hold, which are counted in the evidence and not listed.
 
     Args:
-        rules, what, words: As for `most_of`.
+        rules, what, criterion: As for `most_of`.
 
     Returns:
         The rule; its estimate is the number of rules that hold.
     """
-    return _counted(len(rules), rules, what, f"at all of the {what}, {words}")
+    return _counted(len(rules), rules, what, f"at all of the {what}, {criterion}")
 
 
-def most_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
+def most_of(rules: Sequence[Rule], what: str, criterion: str) -> Rule:
     """More than half of some rules hold.
 
     Args:
         rules: One or more.
         what: What there is one rule for, in the plural, as in "positions".
-        words: What each rule states, as the end of a sentence.
+        criterion: What each rule states, as the end of a sentence.
 
     Returns:
         The rule, a partial conjunction; its estimate is the number of rules that hold.
     """
-    return _counted(len(rules) // 2 + 1, rules, what, f"at more than half of the {what}, {words}")
+    return _counted(len(rules) // 2 + 1, rules, what, f"at more than half of the {what}, {criterion}")
 
 
-def some_of(rules: Sequence[Rule], what: str, words: str) -> Rule:
+def some_of(rules: Sequence[Rule], what: str, criterion: str) -> Rule:
     """One or more of some rules hold, which are counted in the evidence and not listed.
 
     Args:
-        rules, what, words: As for `most_of`.
+        rules, what, criterion: As for `most_of`.
 
     Returns:
         The rule; its estimate is the number of rules that hold.
     """
-    return _counted(1, rules, what, f"at one or more of the {what}, {words}")
+    return _counted(1, rules, what, f"at one or more of the {what}, {criterion}")
 
 
 def rising(quantities: Sequence[Quantity], what: str) -> Rule:
@@ -307,19 +307,19 @@ def rising(quantities: Sequence[Quantity], what: str) -> Rule:
         The rule, as `all_of` of one comparison for each step.
     """
     steps = (above(after, before) for before, after in itertools.pairwise(quantities))
-    return all_of(*steps, words=f"{what} rises with every step, by the interval of each paired difference")
+    return all_of(*steps, criterion=f"{what} rises with every step, by the interval of each paired difference")
 
 
-def never(words: str) -> Rule:
+def never(criterion: str) -> Rule:
     """A rule that never holds: as `given`, it says why a claim applies to none of the models that a study takes.
 
     Args:
-        words: What would have to hold, as the end of a sentence.
+        criterion: What would have to hold, as the end of a sentence.
 
     Returns:
         The rule, which is always refuted.
     """
-    return Rule(words, lambda results: fact(False))
+    return Rule(criterion, lambda results: fact(False))
 
 
 def _compared(quantity: Quantity, bound: float | Quantity, side: str, inclusive: bool) -> Rule:
@@ -389,18 +389,18 @@ def _subject(quantity: Quantity) -> str:
     return quantity.name if quantity.exact else f"the interval of {quantity.name}"
 
 
-def _at_least(count: int, rules: Sequence[Rule], words: str) -> Rule:
-    return Rule(words, lambda results: _conjunction(count, [rule(results) for rule in rules]))
+def _at_least(count: int, rules: Sequence[Rule], criterion: str) -> Rule:
+    return Rule(criterion, lambda results: _conjunction(count, [rule(results) for rule in rules]))
 
 
-def _counted(count: int, rules: Sequence[Rule], what: str, words: str) -> Rule:
+def _counted(count: int, rules: Sequence[Rule], what: str, criterion: str) -> Rule:
     def test(results: Any) -> Outcome:
         found = [rule(results) for rule in rules]
         held = Estimate(f"{what} at which it holds", constant(float(sum(one.holds for one in found))), f"of {len(rules)}")
         joined = _conjunction(count, found)
         return Outcome(joined.p, joined.against, (held,), joined.why, joined.ranked)
 
-    return Rule(words, test)
+    return Rule(criterion, test)
 
 
 def _conjunction(count: int, found: Sequence[Outcome]) -> Outcome:

@@ -96,13 +96,13 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if is_joined(mesh) and chosen.experiment != "sweep":
         raise SinkjaxError("with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
     machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim)
-    tell = say if processes.first() else lambda line: None
+    report_line = say if processes.first() else lambda line: None
     with reached(out):
         if chosen.suite:
             several = series if chosen.experiment == SERIES else suite
-            show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, tell))
+            show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, report_line))
         else:
-            show = partial(show_section, run.carry_out(chosen, out, machine, tell))
+            show = partial(show_section, run.carry_out(chosen, out, machine, report_line))
     if processes.first():
         show()
         print(printable(str(out / PAGE)))

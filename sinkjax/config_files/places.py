@@ -57,9 +57,8 @@ def reached(path: Place) -> Iterator[None]:
     except Exception as error:
         library = type(error).__module__.partition(".")[0]
         of_disk = isinstance(error, OSError) and error.filename is not None  # which names the file of this machine
-        told = isinstance(error, OSError | NotImplementedError | NoAnswer) and not of_disk
-        told = told or library in LIBRARIES
-        if not is_remote(path) or not told:
+        of_store = (isinstance(error, OSError | NotImplementedError | NoAnswer) and not of_disk) or library in LIBRARIES
+        if not is_remote(path) or not of_store:
             raise
         raise Unavailable(f"cannot use {path}: {_words(error)}") from error
 

@@ -23,7 +23,7 @@ from sinkjax.model.batch import as_array
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
 from sinkjax.sweeps.chunks import storable
-from sinkjax.sweeps.hardware import DATA, Hardware, facts, is_joined, spread_axes
+from sinkjax.sweeps.hardware import DATA, Hardware, data_axes, facts, is_joined
 from sinkjax.sweeps.plan import plan_resolved
 from sinkjax.sweeps.schedule import Schedule
 from sinkjax.sweeps.shared import baseline, each
@@ -102,7 +102,7 @@ class Computation:
         """Put arrays with a leading axis over devices on these."""
         if self.mesh is None:
             return tree
-        where = NamedSharding(self.mesh, PartitionSpec(spread_axes(self.mesh) or None))
+        where = NamedSharding(self.mesh, PartitionSpec(data_axes(self.mesh) or None))
         return processes.place(tree, where) if self.joined else jax.device_put(tree, where)
 
     def each(self, function: Callable, *inputs: Any) -> Any:

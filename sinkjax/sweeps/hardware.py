@@ -71,7 +71,7 @@ class Hardware:
         """That of a model on this mesh; None: all devices of this process, with a copy of the parameters on each."""
         if mesh is None:
             return cls(memory, jax.local_device_count())
-        devices = math.prod(mesh.shape[axis] for axis in spread_axes(mesh))
+        devices = math.prod(mesh.shape[axis] for axis in data_axes(mesh))
         return cls(memory, devices, mesh.size // devices)
 
     @property
@@ -105,7 +105,7 @@ def device_memory() -> int:
     return host_memory() // 2 // jax.local_device_count()
 
 
-def spread_axes(mesh: Mesh | None) -> tuple[str, ...]:
+def data_axes(mesh: Mesh | None) -> tuple[str, ...]:
     """The axes of a mesh over which prompts and edits are spread: all but those of the model's own sharding."""
     return tuple(axis for axis in mesh.axis_names if axis not in RULES.values()) if mesh else ()
 

@@ -22,7 +22,7 @@ from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
-from sinkjax.sweeps.hardware import spread_axes
+from sinkjax.sweeps.hardware import data_axes
 from sinkjax.transformer.block import block_step, empty_slots
 from sinkjax.transformer.forward import embed, with_sink_token
 from sinkjax.transformer.output import Trace, complete
@@ -103,7 +103,7 @@ def each(params: Params, *inputs: Any, function: Callable, mesh: Mesh | None, sp
         found = function(params, *jax.tree.map(lambda leaf: leaf[0], inputs), spec=spec)
         return jax.tree.map(lambda leaf: leaf[None], found)
 
-    if not (axes := spread_axes(mesh)):
+    if not (axes := data_axes(mesh)):
         return one(params, *inputs)
     each_own = (PartitionSpec(axes),) * len(inputs)
     specs = {"in_specs": (PartitionSpec(), *each_own), "out_specs": PartitionSpec(axes)}

@@ -46,7 +46,7 @@ class Training:
     shared_data: bool = False
     """use the same data for all runs; intervals over runs are then over initialisations only"""
     random_bits: Literal["hash", "threefry"] = "hash"
-    """generator of the data's random numbers: a 32-bit hash of a counter, 14 times as fast as JAX's own, or JAX's threefry"""
+    """generator of the data's random numbers: a 32-bit hash of a counter, which costs less, or JAX's threefry"""
     together: Literal["auto", "vmap", "map"] = "auto"
     """how the runs of one device are computed: together (vmap) or in sequence (map); auto: map on CPUs, vmap elsewhere"""
     dtype: Dtype = "float32"

@@ -19,9 +19,9 @@ GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: an odd number without a patte
 WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
 
 
-def key(seed: int, name: str, bits: str) -> jax.Array:
-    """The key of a stream: `bits` is "threefry" or "hash"."""
-    impl = HASH if bits == "hash" else "threefry2x32"
+def key(seed: int, name: str, generator: str) -> jax.Array:
+    """The key of a stream: `generator` is "threefry" or "hash"."""
+    impl = HASH if generator == "hash" else "threefry2x32"
     return jax.random.fold_in(jax.random.key(seed, impl=impl), zlib.crc32(name.encode()))
 
 

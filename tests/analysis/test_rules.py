@@ -105,7 +105,7 @@ def test_two_quantities_with_samples_are_compared_in_pairs():
     assert verdict(below(higher, samples(base))) == REFUTED
     assert verdict(above(higher, samples(base).times(0.5, "half"))) == OPEN
     assert verdict(above(samples(base[:8] + 1), samples([*base, 99.0, 99.0]))) == HOLDS  # controls run on the first prompts
-    assert "in pairs" in above(higher, samples(base)).words
+    assert "in pairs" in above(higher, samples(base)).criterion
 
 
 def test_a_number_without_samples_is_judged_only_if_it_is_declared_exact():
@@ -184,11 +184,11 @@ def test_a_rule_of_every_run_leaves_out_what_was_not_measured():
 
 def test_words_state_the_rule():
     effect = quantity("the effect", lambda results: SPREAD)
-    assert above(effect, 0.5).words == "the interval of the effect lies above 0.500"
-    assert at_least(exactly(1), 2).words == "it is at least 2.00"
-    assert within(effect, -0.1, 0.1).words == "the interval of the effect lies between -0.100 and 0.100"
-    assert all_of(given(1), given(1)).words == "so, and so"
-    assert all_of(given(1), words="both").words == "both"
+    assert above(effect, 0.5).criterion == "the interval of the effect lies above 0.500"
+    assert at_least(exactly(1), 2).criterion == "it is at least 2.00"
+    assert within(effect, -0.1, 0.1).criterion == "the interval of the effect lies between -0.100 and 0.100"
+    assert all_of(given(1), given(1)).criterion == "so, and so"
+    assert all_of(given(1), criterion="both").criterion == "both"
 
 
 # Error rates. A rule may be wrong in 5 % of samples drawn at its bound, where what it states is just not so.

@@ -204,11 +204,11 @@ def claims(config: Elsewhere, architecture: Any) -> Iterator[st.Claim]:
         paper="Llama-2-7B: dims 1415 and 2533, there as large as on the first token",
         also=tuple(st.value(size, there(token)) for token in stops),
     )
-    words = "more than 1 % of heads sink on it, and more than with every random token put there"
+    criterion = "more than 1 % of heads sink on it, and more than with every random token put there"
     yield st.Claim(
         f"One or more of the delimiters put at position {config.place} are the sinks of more than {SINK:g} % of"
         " heads, and of more than random tokens there.",
-        st.some_of(sinks_there, "delimiters", words),
+        st.some_of(sinks_there, "delimiters", criterion),
         source="Sun et al. 2024, section 4",
         also=tuple(effects.values()),
     )

@@ -48,7 +48,9 @@ def own_first_tokens(config: st.StudyConfig, given: st.Rule) -> st.Rule:
     same = "the first tokens of the prompts are drawn from text or at random; here each of them is the BOS"
     if config.bos != "tokenizer":
         return given if config.bos == "none" else st.never(same)
-    return st.Rule(f"{given.words}, and no BOS is in front", lambda got: given.test(got) if got.bos == "none" else fact(False))
+    return st.Rule(
+        f"{given.criterion}, and no BOS is in front", lambda got: given.test(got) if got.bos == "none" else fact(False)
+    )
 
 
 def largest_rate(received: NDArray, eps: float) -> NDArray:

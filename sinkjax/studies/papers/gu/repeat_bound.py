@@ -76,9 +76,9 @@ def error(name: str, array: str, unit: str = "millionths", **selected: Any) -> s
 
 
 def at_most(quantity: st.Quantity, limit: float) -> st.Rule:
-    """An error is at most a limit, whose words give all its digits."""
-    words = f"{quantity.name} is at most {np.format_float_positional(1e6 * limit, trim='-')} millionths"
-    return st.at_most(quantity, 1e6 * limit).said(words)
+    """An error is at most a limit, whose criterion gives all its digits."""
+    criterion = f"{quantity.name} is at most {np.format_float_positional(1e6 * limit, trim='-')} millionths"
+    return st.at_most(quantity, 1e6 * limit).restated(criterion)
 
 
 def claims(config: RepeatBound, architecture: Any) -> Iterator[st.Claim]:

@@ -88,8 +88,8 @@ def meets(run: str) -> st.Rule:
     """The model met such prompts in training: behind a BOS that separated documents; without, if not every block had one."""
     if run == WITH:
         return separates()
-    words = "no BOS stood in front of every block in the model's training (`bos` is not model)"
-    return st.Rule(words, lambda results: fact(results.config.bos != "model"))
+    criterion = "no BOS stood in front of every block in the model's training (`bos` is not model)"
+    return st.Rule(criterion, lambda results: fact(results.config.bos != "model"))
 
 
 def about(results: st.Results, store: str = STORES[WITH]) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def runs(results: st.Results) -> dict[str, xarray.Dataset]:
 def number(
     run: str, name: str, values: Callable[[Any], Any], unit: str = "", signed: bool = False, exact: bool = False
 ) -> st.Quantity:
-    """A number from the store of one run. Estimates name the run; the words of rules do not.
+    """A number from the store of one run. Estimates name the run; the criteria of rules do not.
 
     exact: whether it is no mean over prompts. The rest is as for `studies.quantity`.
     """

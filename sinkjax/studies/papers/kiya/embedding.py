@@ -110,18 +110,18 @@ def claims(config: Embedding, architecture: Any) -> Iterator[st.Claim]:
         [(st.listed(BOS, name, exact=True), st.listed(MEAN, name, exact=True)) for name in names] for names in (COSINES, NORMS)
     )
     special = (st.all_of(st.above(bos, mean), st.above_controls(bos)) for bos, mean in cosines)
-    words = """by every convention the cosine with k_bos is above that with k_avg, and among those of the ordinary tokens
+    criterion = """by every convention the cosine with k_bos is above that with k_avg, and among those of the ordinary tokens
         p = (1 + b) / (1 + m) is at most 0.05"""
     yield st.Claim(
         "BOS attracts by direction: in the first layer the mean query has a larger cosine with its key than with the mean key.",
-        st.all_of(*special, words=" ".join(words.split())),
+        st.all_of(*special, criterion=" ".join(criterion.split())),
         given=_bos.separates(STORE),
         source="Kiya et al. 2026, section 3",
         paper=f"{cos_bos} against {cos_avg} (Llama-3.2-3B)",
     )
     yield st.Claim(
         "BOS does not attract by size: in the first layer its key is shorter than that of the mean embedding.",
-        st.all_of(*(st.below(bos, mean) for bos, mean in norms), words="||k_bos|| is below ||k_avg||"),
+        st.all_of(*(st.below(bos, mean) for bos, mean in norms), criterion="||k_bos|| is below ||k_avg||"),
         given=_bos.separates(STORE),
         source="Kiya et al. 2026, section 3",
         paper=f"{k_bos} against {k_avg} (Llama-3.2-3B)",

@@ -139,19 +139,19 @@ def beyond_controls(config: SelfOnly, where: Label, measure: st.Measure) -> st.R
     return st.above_controls(st.effect(measure, alone_at(config.shown, where), name))
 
 
-def at_most_positions(config: SelfOnly, where: Label, rule: Callable[[Label], st.Rule], words: str) -> st.Rule:
+def at_most_positions(config: SelfOnly, where: Label, rule: Callable[[Label], st.Rule], criterion: str) -> st.Rule:
     """A rule on each position holds at more than half of them."""
-    return st.most_of([rule(alone_at(place, where)) for place in config.positions], "positions", words)
+    return st.most_of([rule(alone_at(place, where)) for place in config.positions], "positions", criterion)
 
 
 def placed(config: SelfOnly, where: Label, measure: st.Measure, least: st.Quantity) -> st.Rule:
     """The edit raises a measure to a least size at most positions, and at the shown one by more than every control does."""
-    words = f"the interval of the effect on {measure.name} lies above 0, and that of its value above {least.name}, in pairs"
+    criterion = f"the interval of the effect on {measure.name} lies above 0, and that of its value above {least.name}, in pairs"
 
     def there(at: Label) -> st.Rule:
         return st.all_of(st.above(st.effect(measure, at)), st.at_least(st.value(measure, at), least))
 
-    return st.all_of(at_most_positions(config, where, there, words), beyond_controls(config, where, measure))
+    return st.all_of(at_most_positions(config, where, there, criterion), beyond_controls(config, where, measure))
 
 
 def early(results: st.Results) -> str:
@@ -185,8 +185,8 @@ def claims(config: SelfOnly, architecture: Any) -> Iterator[st.Claim]:
         source="Kiya et al. 2026, Fig. 5",
         also=beside(size, grown),
     )
-    words = "more heads sink on the position than on key 0, by the interval of the paired difference"
-    more = at_most_positions(config, ALL, lambda at: st.above(st.value(sink, at), st.value(on_first, at)), words)
+    criterion = "more heads sink on the position than on key 0, by the interval of the paired difference"
+    more = at_most_positions(config, ALL, lambda at: st.above(st.value(sink, at), st.value(on_first, at)), criterion)
     yield st.Claim(
         "The attention sink moves from the first token to a query that attends to itself alone in all layers.",
         st.all_of(more, beyond_controls(config, ALL, sink)),

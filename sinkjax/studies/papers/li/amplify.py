@@ -181,10 +181,10 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
     def effects(way: str) -> list[st.Quantity]:
         return [st.effect(sinks, dose.label) for dose in matched(config, way)]
 
-    def in_layers(way: str, rule: Callable[[Dose], st.Rule], words: str) -> st.Rule:
+    def in_layers(way: str, rule: Callable[[Dose], st.Rule], criterion: str) -> st.Rule:
         """The matched dose has an effect, and a rule on it holds, in one or more of the layers."""
         rules = [st.all_of(st.above(st.effect(sinks, dose.label)), rule(dose)) for dose in matched(config, way)]
-        return st.some_of(rules, what, f"s = {config.factor:g} makes more heads sink on the token, and {words}")
+        return st.some_of(rules, what, f"s = {config.factor:g} makes more heads sink on the token, and {criterion}")
 
     def sink(dose: Dose) -> st.Rule:
         return st.at_least(st.value(sinks, dose.label), half)
@@ -223,7 +223,7 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
             "fewer than half as many heads sink on the token as on key 0 without an edit, in pairs",
         ),
         given=st.all_of(
-            st.above(first, HAS_SINK), st.any_of(*pushed.values(), words="pushing them away from a mean makes it one")
+            st.above(first, HAS_SINK), st.any_of(*pushed.values(), criterion="pushing them away from a mean makes it one")
         ),
         source=SOURCE,
         also=(st.effect(sinks, best(config, NORM)),),

@@ -205,13 +205,13 @@ def blind(cap: float, shape: Shape, each: bool) -> float:
     each: whether `cap` holds for the BOS mass of each non-trigger row; otherwise for their mean.
     """
     check_cap(cap)
-    leak = np.full(shape.length, 1 - cap) if each else spread(cap, shape)
+    leak = np.full(shape.length, 1 - cap) if each else leak_by_row(cap, shape)
     here = _row_noise(leak, shape)
     mean = shape.shares.mean()
     return shape.noise * NOISE * here * mean / (here + mean) / shape.cells + _blind_flags(cap, shape)
 
 
-def spread(cap: float, shape: Shape) -> NDArray:
+def leak_by_row(cap: float, shape: Shape) -> NDArray:
     """(26): float[L], the cheapest mass off BOS in each row if BOS's mass is `cap` on average: proportional to i, at most 1."""
     rows = np.arange(shape.length)
     counted = shape.rows[0]

@@ -23,7 +23,7 @@ SILENT = 0.05  # part of its output: a run that is done may be off by 5e-3 in ea
 PAPER_BOS, PAPER_EACH = 0.2, 0.45  # weights of ReLU's trigger row, read off the paper's figure
 NEAR = 0.05  # largest distance from them, as much as such a reading is off
 MAJORITY = 50.0  # % of the runs
-SPREAD = 0.05  # largest standard deviation over sequences that counts as about 0
+LARGEST_STD = 0.05  # largest standard deviation over sequences that counts as about 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +100,13 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
     )
     yield st.Claim(
         "Attention of softmax and of ReLU layers hardly depends on the sequence: its standard deviation is about 0.",
-        st.all_of(*(st.below(largest_std(name), SPREAD) for name in LABELS)),
+        st.all_of(*(st.below(largest_std(name), LARGEST_STD) for name in LABELS)),
         source="Ran-Milo 2026, Fig. 3",
         paper="about 0",
     )
     yield st.Claim(
         f"Most softmax and most ReLU layers learn the task to a largest error below {config.tolerance:g}.",
-        st.all_of(*(solves(name) for name in LABELS), words="more than half of the runs of both meet the stopping rule"),
+        st.all_of(*(solves(name) for name in LABELS), criterion="more than half of the runs of both meet the stopping rule"),
         source="Ran-Milo 2026, its code",
     )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sinkjax.analysis.claims import judge
 from sinkjax.studies.papers.trigger import bound
 from sinkjax.studies.papers.trigger.bound import Bound
 from sinkjax.studies.registry import Chosen
+from sinkjax.studies.results import Results
 from tests.studies.papers.trigger.conftest import Finished, finish
 
 SMALL = Bound(
@@ -66,6 +68,17 @@ def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished
     }
     for each in layers.values():
         assert (bound.distances(SMALL, each) > 1).all()
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [("capped", "loss"), ("free", "loss"), ("free", "curve_loss"), ("free", "held_loss"), ("free", "shifted_loss")],
+)
+def test_one_kind_of_layer_below_a_bound_breaks_the_claim(finished: Finished, store, name):
+    found = finished.stores[store]
+    stores = {**finished.stores, store: found.assign({name: 1e-12 * found[name]})}
+    (claim,) = bound.STUDY.claims(SMALL, None)
+    assert judge(claim, Results(bound.STUDY, SMALL, stores)).verdict == "fails"
 
 
 def test_a_layer_below_a_bound_would_be_found():
