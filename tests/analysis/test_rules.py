@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ from sinkjax.analysis.rules import (
     below,
     below_controls,
     defined,
+    every,
     most_of,
     never,
     not_,
@@ -172,14 +174,17 @@ def test_rising_needs_every_step():
     assert verdict(rising([*steps, steps[1]], "it")) == REFUTED
 
 
-def test_a_rule_of_every_run_leaves_out_what_was_not_measured():
-    def missing(results):
-        raise Absent("no BOS")
+def missing(results):
+    raise Absent("no BOS")
 
-    lacking = Rule("so", missing)
-    assert verdict(all_present([lacking, given(0.01)], "in every run")) == HOLDS
+
+MISSING = Rule("so", missing)
+
+
+def test_a_rule_of_every_run_leaves_out_what_was_not_measured():
+    assert verdict(all_present([MISSING, given(0.01)], "in every run")) == HOLDS
     with pytest.raises(Absent, match="no BOS"):
-        all_present([lacking, lacking], "in every run")(RESULTS)
+        all_present([MISSING, MISSING], "in every run")(RESULTS)
 
 
 def test_words_state_the_rule():
@@ -227,6 +232,27 @@ def normal(*means: float, n: int):
             normal(9, 1.8, 0, n=8),
             0.8,
         ),
+        (
+            "every",
+            lambda *each: every([above(one) for one in each], "places", "so"),
+            normal(0, 9, 9, n=8),
+            normal(1.6, 1.6, 1.6, n=8),
+            0.8,
+        ),
+        (
+            "some of",
+            lambda *each: some_of([above(one) for one in each], "places", "so"),
+            normal(0, 0, 0, n=8),
+            normal(2, 0, 0, n=8),
+            0.8,
+        ),
+        (
+            "all present",
+            lambda *each: all_present([MISSING, *map(above, each)], "in every run"),
+            normal(0, 9, n=8),
+            normal(1.5, 1.5, n=8),
+            0.8,
+        ),
         ("not", lambda it: not_(below(it)), normal(0, n=8), normal(1.5, n=8), 0.9),
         ("rising", lambda *each: rising(each, "it"), normal(0, 2.5, 2.5, n=8), normal(0, 2.5, 5, n=8), 0.8),
     ],
@@ -240,27 +266,25 @@ def test_rates_of_false_support_and_power(name, rule_of, at_bound, at_effect, po
 @pytest.mark.parametrize(("rule", "sign"), [(above_controls, 1), (below_controls, -1)])
 def test_rates_of_a_rank_among_controls(rule, sign, m):
     """One more control has each of the m + 1 ranks equally often, so the rate is a count; power is simulated."""
-    every = [rule(ranked(below, 0, m))(RESULTS).holds for below in range(m + 1)]
-    assert np.mean(every) <= LEVEL
+    ranks = [rule(ranked(below, 0, m))(RESULTS).holds for below in range(m + 1)]
+    assert np.mean(ranks) <= LEVEL
     draws = np.random.default_rng(0).standard_normal((DRAWS, m + 1))
     found = [Rank.among(values[0] + 4 * sign, values[1:]) for values in draws]
     assert np.mean([rule(ranked(rank.below, rank.tied, m))(RESULTS).holds for rank in found]) >= 0.9
 
 
+@pytest.mark.long
 def test_clustered_samples_do_not_count_as_many():
     """Passages of one document resemble each other: as if independent, a third of null samples would be called an effect."""
     rng = np.random.default_rng(1)
     documents = np.repeat(np.arange(10), 6)
-    results = [
-        SimpleNamespace(
-            config=RESULTS.config, interval=lambda values, clusters=clusters: intervals.interval(values, clusters=clusters)
-        )
-        for clusters in (documents, None)
-    ]
-    wrong = [0, 0]
-    for _ in range(500):
-        values = rng.standard_normal(10)[documents] + 0.5 * rng.standard_normal(60)
-        for number_, each in enumerate(results):
-            wrong[number_] += above(samples(values))(each).holds
-    assert wrong[0] / 500 <= LEVEL + 2 * np.sqrt(LEVEL / 500)
-    assert wrong[1] / 500 > 0.15
+
+    def rate(clusters, mean: float, draws: int) -> float:
+        interval = partial(intervals.interval, clusters=clusters)
+        results = SimpleNamespace(config=RESULTS.config, interval=interval)
+        each = (mean + rng.standard_normal(10)[documents] + 0.5 * rng.standard_normal(60) for _ in range(draws))
+        return float(np.mean([above(samples(values))(results).holds for values in each]))
+
+    assert rate(documents, 0, DRAWS) <= MOST
+    assert rate(documents, 1.5, FEWER) >= 0.9
+    assert rate(None, 0, FEWER) > 0.15
