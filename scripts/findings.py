@@ -43,9 +43,10 @@ Made by `python scripts/findings.py` from [findings.json](findings.json), to whi
 
 The prompts are {text}. All verdicts are made on the *{split}* split. The rules were chosen after a look at SmolLM2 and the
 small models on other texts (excerpts of novels). Some were changed again, in reviews, when verdicts on this split were known:
-the studies' notes name those, and the CHANGELOG gives the reasons. So a verdict here confirms a statement across texts at best,
-for the models below, and says nothing of other models. *mini-softmax* and *mini-head-norm* were not seen when rules were
-chosen, but `kiya/mask` and `emergence/causal` had run on the training that became *mini-softmax* before the last rules changed.
+each study says so under its evidence, and the CHANGELOG gives the reasons. So a verdict here confirms a statement across
+texts at best, for the models below, and says nothing of other models. *mini-softmax* and *mini-head-norm* were not seen when
+rules were chosen, but `kiya/mask` and `emergence/causal` had run on the training that became *mini-softmax* before the last
+rules changed.
 
 A verdict is at the level of 5 % without a correction for the number of claims; the first table also counts the claims that stay
 supported with Holm's correction within each study. [How verdicts are made](verdicts.md) explains the rules. The number beside a
@@ -72,6 +73,7 @@ ABOUT = {  # what the weights alone do not say
 ELSEWHERE = ("mini-nosink",)  # their verdicts stand in the CSV alone: with one more column the tables are wider than the page
 IN_SHORT = "Of the models that count; what was found on the others stands under each study.\n"
 MANY_CONTROLS = 99
+CHANGED = re.compile("first look|second reading|results known|frozen|Until 2026")  # in a note on how a rule came about
 APART = {  # models that count for no heading, and why
     "mini-head-norm": "A control (none of its heads sinks)",
     "mini-nosink": "A control (none of its heads sinks)",
@@ -87,8 +89,9 @@ class Found:
     """What a study found on a model.
 
     model: its name, and whether BOS stood first. weights: what they were stored as. prompts: how many, how long. text: where they
-    are from. refused: why the study cannot run on it, or "". more_controls: whether 99 were asked for. findings: sentences.
-    claims: those of `claims.json`, each with its evidence in words.
+    are from. refused: why the study cannot run on it, or "". more_controls: whether 99 were asked for. changes: notes on rules
+    that were changed after a look at results. findings: sentences. claims: those of `claims.json`, each with its evidence in
+    words.
     """
 
     study: str
@@ -99,6 +102,7 @@ class Found:
     text: str = ""
     refused: str = ""
     more_controls: bool = False
+    changes: Sequence[str] = ()
     findings: Sequence[str] = ()
     claims: Sequence[Mapping[str, Any]] = ()
 
@@ -155,7 +159,8 @@ def of_section(section: Section, model: str, split: str, more_controls: bool = F
     claims = [entry | {"evidence": claim.parts[0]} for entry, claim in zip(entries, section.claims, strict=True)]
     weights, prompts, text = (str(section.provenance.get(name, "")) for name in ("model", "prompts", "text"))
     text = text.partition(", because")[0]  # no better one was at hand
-    said = {"findings": list(section.findings), "claims": claims}
+    changes = [note for note in section.notes if CHANGED.search(note)]
+    said = {"changes": changes, "findings": list(section.findings), "claims": claims}
     return Found(section.study, model, split, weights, prompts, text, more_controls=more_controls, **said)
 
 
@@ -398,7 +403,9 @@ def chapter(name: str, columns: Mapping[str, Found | None]) -> str:
         head = ["claim", "the paper's number", *map(heading, ran)]
         if not any(numbers for _, numbers, *_ in lines):
             head, lines = [head[0], *head[2:]], [[about, *verdicts] for about, _, *verdicts in lines]
-        parts += [table(head, lines), folded("\n".join(evidence))]
+        changes = next((entry.changes for entry in ran.values() if entry.changes), ())  # but for numbers, alike on all models
+        origins = [f"How the rules came about: {note}\n" for note in changes]
+        parts += [table(head, lines), folded("\n".join([*origins, *evidence]))]
     else:
         parts += [f"- {finding}" for entry in ran.values() for finding in entry.findings]
     parts += [f"{model}: not run, because {entry.refused}\n" for model, entry in columns.items() if entry and entry.refused]
