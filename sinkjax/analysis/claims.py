@@ -202,7 +202,7 @@ def claims_csv(study: str, judgements: Sequence[Judgement], model: str = "", spl
 
 
 def claims_json(study: str, judgements: Sequence[Judgement], model: str = "", split: str = "") -> str:
-    """Claims as JSON: the cells of `claims_csv`, with every estimate."""
+    """Claims as JSON: the cells of `claims_csv`, with the p value of the opposite and every estimate."""
 
     def estimate(found: Estimate) -> dict[str, Any]:
         value, rank = found.value, found.rank
@@ -214,7 +214,7 @@ def claims_json(study: str, judgements: Sequence[Judgement], model: str = "", sp
 
     entries = [
         {name: None if value == "" else value for name, value in _line(found, study, model, split).items()}
-        | {"estimates": [estimate(one) for one in found.estimates]}
+        | {"p_opposite": found.against, "estimates": [estimate(one) for one in found.estimates]}
         for found in judgements
     ]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"

@@ -238,15 +238,11 @@ def random_edits(
     budgets: Callable[[Any, Config], Iterable[Any]],
     *,
     name: str = CONTROLS,
-    probe: Callable[[Any], Any] | None = None,
-    prompts: Callable[[Any], int] = control_prompts,
-    when: Callable[[Any, Any], bool] = lambda config, architecture: True,
-    optional: bool = False,
     values: Values | None = None,
 ) -> Sweep:
     """The sweep of a study's controls: `config.controls` different random edits for each budget, or all that there are of it.
 
-    By default they run on the first `control_prompts` prompts.
+    They run on the first `control_prompts` prompts; `dataclasses.replace` changes this and what else a `Sweep` has.
 
     Args:
         stream: The name of the random numbers, which depend on (seed, name) alone.
@@ -254,7 +250,6 @@ def random_edits(
             `values`, these come last.
         budgets: (config, architecture) -> the budgets that have controls.
         name: Of the store.
-        probe, prompts, when, optional: As for `Sweep`.
         values: As for `Sweep`; `draw` takes them as a fifth argument. The edits drawn with them are not compared, so that two
             may be the same.
 
@@ -270,7 +265,7 @@ def random_edits(
             for number, edit in enumerate(drawn):
                 yield Condition(edit.named(f"control {number}: {edit.label}"), CONTROL, budget=budget)
 
-    return Sweep(name, conditions, probe=probe, prompts=prompts, when=when, optional=optional, values=values)
+    return Sweep(name, conditions, prompts=control_prompts, values=values)
 
 
 def content(edit: Edit) -> Hashable:

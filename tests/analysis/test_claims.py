@@ -165,6 +165,7 @@ def test_a_claim_as_csv_and_json():
         "high": pytest.approx(2.58, abs=0.01), "n": 8, "measured_in": "nats", "interval": "t", "percentile": 100.0, "controls": 19
     }  # fmt: skip
     assert entry["estimates"][2]["name"] == "a count"
+    assert entry["p_opposite"] == judged[0].against
 
 
 def test_evidence_in_words():
