@@ -276,13 +276,13 @@ class Results:
             Absent: As `row`.
             SinkjaxError: As `row`; without `x`, a label is that of no condition of the sweeps that ran.
         """
+        rows = [self.row(measure, label) for label in labels]  # first, as it knows the runs that did not take place
         if x is None:
             sweeps = self.sweeps.items()
             places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
             for label in labels:
                 one_of("condition of a figure", label, places)
             x = [places[label] for label in labels]
-        rows = [self.row(measure, label) for label in labels]
         reference = self._baseline_row(measure, labels[0], baseline).value.mean if baseline else None
         return Line(name, x, [row.effect if effect else row.value for row in rows], reference, baseline)
 

@@ -11,7 +11,7 @@ import pytest
 import xarray
 
 from sinkjax.analysis.claims import Claim, judge
-from sinkjax.analysis.estimates import present
+from sinkjax.analysis.estimates import Absent, present
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.assemble import standard_notes
@@ -196,6 +196,13 @@ def test_a_model_without_bos_runs_without_one_and_says_so():
     assert f"Some runs are missing: {WHY}." in standard_notes(found)
     figures = present(STUDY.figures(found.config, found.architecture), found)
     assert [figure and figure.name for figure in figures] == ["by-layer", None, None, "largest-activation"]  # there are no maps
+
+
+def test_a_line_along_runs_that_did_not_take_place_is_absent():
+    """So that a figure leaves it out, and does not call its labels unknown."""
+    found = results(record(3, 2))
+    with pytest.raises(Absent, match=WHY):
+        found.line("sinks", baseline.measures(found.config)[0], ["with BOS: no edit"])
 
 
 @pytest.fixture(scope="module")
