@@ -58,8 +58,8 @@ SENTENCES = {
     ),
     "What does not hold": (
         Sentence(
-            "A token that attends to itself alone does not take the sink over. In SmolLM2 it gets an activation ten times its size and"
-            " a sink beside that of the first token, in mini-softmax no sink to speak of.",
+            "A token that attends to itself alone does not take the sink over. In SmolLM2 it gets an activation ten"
+            " times its size and a sink beside that of the first token, in mini-softmax no sink to speak of.",
             (
                 *of_both("kiya/self", "The attention sink moves from the first token", NO),
                 (LM, "kiya/self", "A query that attends to itself alone in all layers gets an activation", YES),
@@ -67,12 +67,13 @@ SENTENCES = {
             ),
         ),
         Sentence(
-            "That its head outputs are no average does not explain its sink: in SmolLM2 even attention does more than half as much.",
+            "That its head outputs are no average does not explain its sink: in SmolLM2 even attention does more than"
+            " half as much.",
             ((LM, "li/isolate", "Token 10, attending to itself alone, becomes a sink because", NO),),
         ),
         Sentence(
-            "Head outputs that are pushed away from their mean, tenfold in one of the first three layers, do not give a token half of"
-            " the first token's sink, in either model, with any of three means.",
+            "Head outputs that are pushed away from their mean, tenfold in one of the first three layers, do not give a"
+            " token half of the first token's sink, in either model, with any of three means.",
             tuple(
                 found
                 for mean in ("positions", "prompts", "prompts and positions")
@@ -80,8 +81,8 @@ SENTENCES = {
             ),
         ),
         Sentence(
-            "Four first tokens and a window of 28 do not undo 90 % of the damage that a window of 32 alone does: {0} of it in SmolLM2,"
-            " on texts of 128 tokens.",
+            "Four first tokens and a window of 28 do not undo 90 % of the damage that a window of 32 alone does: {0} of"
+            " it in SmolLM2, on texts of 128 tokens.",
             ((LM, "background/streaming", "Keeping the first 4 tokens undoes more than 90 %", NO),),
         ),
     ),
@@ -106,13 +107,14 @@ SENTENCES = {
     ),
     "What cannot be said": (
         Sentence(
-            "Whether more than half of the sink moves where the first token is hidden up to the layer in which its sink forms: {0} %"
-            " of SmolLM2's heads then sink on the second token, about half of those that sank on the first.",
+            "Whether more than half of the sink moves where the first token is hidden up to the layer in which its sink"
+            " forms: {0} % of SmolLM2's heads then sink on the second token, about half of those that sank on the first.",
             ((LM, "kiya/mask", f"{MASKED} the layers up to the one", OPEN),),
         ),
         Sentence(
-            "Whether any of this holds in larger models, in SmolLM2 without the rounding of its weights to 4 bits, on texts that people"
-            " wrote, or in other trainings: these are one model of 135M parameters, one of 1.4M, and 84 short synthetic texts."
+            "Whether any of this holds in larger models, in SmolLM2 without the rounding of its weights to 4 bits, on"
+            " texts that people wrote, or in other trainings: these are one model of 135M parameters, one of 1.4M, and"
+            " 84 short synthetic texts."
         ),
     ),
 }
