@@ -166,7 +166,7 @@ def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, cap
     model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
     assert cli.main(["plan", "kiya/embedding", *model]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for words in ("kiya/embedding: embeddings", "Norms and cosines of BOS", "1 of up to 64 tokens", "in float32", "no sweep"):
+    for words in ("kiya/embedding: embeddings", "Norms and cosines of BOS", "1 of up to 64 tokens", "in float32", "not a sweep"):
         assert words in shown
     assert cli.main(["plan", "kiya/mask", *tiny]) == 0
     assert "kiya/mask: continuations" in capsys.readouterr().out

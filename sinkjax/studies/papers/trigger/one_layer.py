@@ -68,13 +68,14 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
         also=(st.number("smallest of any run", lambda results: np.nanmin(lab.values(results[SOFTMAX], lab.BOS))),),
     )
     yield st.Claim(
-        "The trigger row of softmax layers is nearly uniform on tokens 2 to j, counted from 1.",
+        f"The trigger row of softmax layers is uniform on tokens 2 to j, counted from 1, to {EVEN:g}.",
         st.below(uneven, EVEN),
         given=solves(SOFTMAX),
         source="Ran-Milo 2026, Fig. 3",
     )
     yield st.Claim(
-        "ReLU layers have no sink: next to no attention of rows other than the trigger's is on BOS or on another token.",
+        f"ReLU layers have no sink: rows other than the trigger's put less than {NONE:g} of a whole row's weight on BOS and less"
+        f" than {NONE:g} elsewhere, and BOS writes less than {SILENT:g} of what a whole row writes.",
         st.all_of(
             *(st.below(lab.measured(RELU, measure), NONE) for measure in (lab.PART, lab.PART_ELSEWHERE)),
             st.below(lab.measured(RELU, lab.WRITTEN), SILENT),
@@ -99,7 +100,8 @@ def claims(config: OneLayer, architecture: Any) -> Iterator[st.Claim]:
         paper="0.45 and 0.2, one seed, read off the image",
     )
     yield st.Claim(
-        "Attention of softmax and of ReLU layers hardly depends on the sequence: its standard deviation is about 0.",
+        "Attention of softmax and of ReLU layers hardly depends on the sequence: its standard deviation is below"
+        f" {LARGEST_STD:g}.",
         st.all_of(*(st.below(largest_std(name), LARGEST_STD) for name in LABELS)),
         source="Ran-Milo 2026, Fig. 3",
         paper="about 0",
