@@ -88,7 +88,8 @@ class Results:
         Raises:
             SinkjaxError: the store holds other labels than the config says.
         """
-        found = stand_ins(self.sweeps[store], self.config, self.architecture)
+        prompts = int(self.stores[store].sizes.get("prompt", 1))  # on which a study's number of controls may depend
+        found = stand_ins(self.sweeps[store], self.config, self.architecture, prompts)
         stored, wanted = [str(label) for label in self.stores[store]["edit"].values], [entry.label for entry in found]
         if stored != wanted:
             odd = next((pair for pair in zip(stored, wanted, strict=False) if pair[0] != pair[1]), (len(stored), len(wanted)))

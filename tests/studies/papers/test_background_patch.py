@@ -14,7 +14,8 @@ from sinkjax import Capture, Probe, Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.papers.background import patch
 from sinkjax.studies.papers.background.patch import DONOR, KEYS, RESID, SITES, STUDY, VALUES, Patch, everywhere, single
-from sinkjax.studies.specs import specs
+from sinkjax.studies.results import Results
+from sinkjax.studies.specs import CONTROLS, SWEEP, specs, stand_ins
 from sinkjax.studies.study import NO_EDIT
 from tests.studies.planted import PROMPTS, Planted, row
 
@@ -50,6 +51,19 @@ def test_positions_get_what_the_donor_run_has_there(model, batch):
         seen = forward(edits[patch.of_position(site, 3)])[name]
         np.testing.assert_array_equal(seen[:, :, 3], donor[name][:, :, 3])
         np.testing.assert_array_equal(seen[:, :, :3], plain[name][:, :, :3])
+
+
+def test_controls_are_as_many_as_the_prompts_of_their_store_allow(model):
+    """One prompt has eight later positions; two have 64 pairs of them."""
+    config, (controls,) = Patch(length=10, prompts=2, control_prompts=2, controls=20), STUDY.controls
+    labels = [condition.edit.label for condition in stand_ins(controls, config, model.config, 2)]
+    assert len(labels) > len(stand_ins(controls, config, model.config, 1))
+    plain = {"sweep": {"config": {name: getattr(model.config, name) for name in ("layers", "width", "kv_heads", "head_dim")}}}
+    stores = {
+        name: xarray.Dataset({"x": (("edit", "prompt"), np.zeros((len(labels), 2)))}, {"edit": labels}, plain)
+        for name in (SWEEP, CONTROLS)
+    }
+    assert [condition.label for condition in Results(STUDY, config, stores).conditions(CONTROLS)] == labels
 
 
 def test_controls_take_a_later_position_within_each_prompt(model, batch):
