@@ -235,7 +235,7 @@ def without_repeats(found: Table) -> Table:
     """The columns, without claims that a model's other prefix repeats to the last digit: those on prompts without any."""
 
     def number(claim: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(claim[name] for name in ("claim", "estimate", "low", "high") if claim["estimate"] is not None)
+        return tuple(claim[name] for name in ("claim", "verdict", "estimate", "low", "high") if claim["estimate"] is not None)
 
     table: dict[str, Mapping[str, Found]] = {}
     for model, column in found.items():
