@@ -71,7 +71,7 @@ ABOUT = {  # what the weights alone do not say
     "mini-nosink": "as mini-head-norm, of the seed of mini-sink",
 }
 ELSEWHERE = ("mini-nosink",)  # their verdicts stand in the CSV alone: with one more column the tables are wider than the page
-IN_SHORT = "Of the models that count; what was found on the others stands under each study.\n"
+IN_SHORT = "These tables hold the models whose verdicts count; what was found on the others stands under each study.\n"
 MANY_CONTROLS = 99
 CHANGED = re.compile("first look|second reading|results known|frozen|Until 2026")  # in a note on how a rule came about
 APART = {  # models that count for no heading, and why

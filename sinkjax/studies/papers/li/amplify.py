@@ -197,7 +197,7 @@ def claims(config: Amplify, architecture: Any) -> Iterator[st.Claim]:
         said = f"s = {config.factor:g} makes more than {HAS_SINK:g} % of heads sink on the token"
         return st.some_of(found, what, said)
 
-    where = f"in layer {' or '.join(map(str, config.layers))}"
+    where = "in layer " + " or ".join(filter(None, (", ".join(map(str, config.layers[:-1])), str(config.layers[-1]))))
     pushed = {way: in_layers(way, sink, "at least half as many do as on key 0 without an edit") for way in READINGS}
     for way in READINGS:
         yield st.Claim(
