@@ -13,6 +13,7 @@ from sinkjax.report.table import Cell, Table, chance, table, verdicts
 
 if TYPE_CHECKING:
     from sinkjax.analysis.claims import Judgement
+    from sinkjax.analysis.verdicts import Verdict
     from sinkjax.report.section import Drawing, Sample, Section, View
 
 
@@ -60,7 +61,7 @@ def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str
     """A line for each study: a link, its title and the verdicts on its claims, or why it did not run."""
     lines = [
         f'<tr><th><a href="#{escape(section.study)}">{escape(section.study)}</a></th>'
-        f"<td>{escape(section.title)}</td><td>{escape(verdicts(section.claims))}</td></tr>"
+        f"<td>{escape(section.title)}</td><td>{escape(verdicts(section))}</td></tr>"
         for section in sections
     ]
     lines += [f'<tr><th>{escape(name)}</th><td colspan="2">not run: {escape(why)}</td></tr>' for name, why in skipped.items()]
@@ -84,6 +85,35 @@ def _samples(samples: Sequence[Sample]) -> str:
         )
         parts.append(f'<p class="prompt">{escape(prompt)} …</p><table class="samples"><tbody>\n{lines}\n</tbody></table>')
     return "\n".join(parts)
+
+
+def _verdicts(found: Sequence[Verdict]) -> str:
+    """A row for each claim: its word, one number with its interval, and the rest of the evidence folded away."""
+    if not found:
+        return ""
+    parts = []
+    for kind, title in (("claim", "Claims"), ("identity", "Checks")):
+        lines = "\n".join(_verdict(one) for one in found if one.kind == kind)
+        if lines:
+            note = "" if kind == "claim" else f"<p>{IDENTITIES}</p>"
+            head = "<tr><th>the paper says</th><th>here</th><th>evidence</th></tr>"
+            table = f'<table class="claims"><thead>{head}</thead><tbody>\n{lines}\n</tbody></table>'
+            parts.append(f'<h2>{title}</h2>{note}<div class="wide">{table}</div>')
+    return "".join(parts)
+
+
+IDENTITIES = "These hold for every model if the code is correct. They check the code and are not findings."
+
+
+def _verdict(one: Verdict) -> str:
+    source = "; ".join(filter(None, (one.source, one.paper)))
+    reason = f"<small>{escape(one.judgement.reason)}</small>" if one.judgement.reason else ""
+    more = [one.method, *one.beside]
+    folded = "".join(f"<small>{escape(text)}</small>" for text in more if text)
+    details = f"<details><summary>method and other readouts</summary>{folded}</details>" if folded else ""
+    word = f'<td class="{one.judgement.word}">{escape(one.word)}</td>'
+    evidence = f"<td><span>{escape(one.numbers)}</span>{reason}{details}</td>"
+    return f"<tr><td>{escape(one.statement)}<small>{escape(source)}</small></td>{word}{evidence}</tr>"
 
 
 def _claims(claims: Sequence[Judgement]) -> str:
@@ -137,6 +167,7 @@ def _section(section: Section) -> str:
         f'<p class="name">{escape(section.study)}</p>',
         f'<p class="claim">{escape(section.question)}</p>',
         "<h2>What was found</h2>" + _list(section.findings, "findings") if section.findings else "",
+        _verdicts(section.verdicts),
         _claims(section.claims),
         _summary(section),
         _everything(section),

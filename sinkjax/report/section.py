@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
+    from sinkjax.analysis.verdicts import Verdict
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Section:
     study: its name. question: what the papers say, in short. claims: their statements, judged. findings: further numbers in
     sentences. rows: the summary, one for each condition and measure. featured: labels of the conditions in the short table.
     notes: how the numbers were made. provenance: name -> value. views: maps to step through. samples: texts that the model goes
-    on to write. subject: what a condition is. over: what means and intervals are over.
+    on to write. subject: what a condition is. over: what means and intervals are over. verdicts: claims judged by the one rule.
     """
 
     study: str
@@ -100,6 +101,7 @@ class Section:
     samples: tuple[Sample, ...] = ()
     subject: str = "edit"
     over: str = "prompts"
+    verdicts: tuple[Verdict, ...] = ()
 
 
 @dataclass(frozen=True)

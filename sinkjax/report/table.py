@@ -16,6 +16,7 @@ from sinkjax.analysis.rules import LEVEL
 if TYPE_CHECKING:
     from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
+    from sinkjax.report.section import Section
 
 __all__ = ["Cell", "Table", "cell", "chance", "interval", "number", "table", "verdicts"]
 
@@ -57,8 +58,12 @@ def cell(row: Row, compared: bool) -> Cell:
     return Cell(interval(row.value), effect, str(row.rank) if row.rank else "")
 
 
-def verdicts(claims: Sequence[Judgement]) -> str:
-    """How many empirical claims have which verdict, in words."""
+def verdicts(section: Section) -> str:
+    """How many claims of a section have which verdict, in words."""
+    if section.verdicts:
+        words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
+        return ", ".join(f"{count} {word}" for word, count in words.most_common()) or "no claims to judge"
+    claims = section.claims
     found = Counter(str(claim.verdict) for claim in claims if claim.kind == "empirical")
     return (
         ", ".join(f"{found[verdict]} {verdict}" for verdict in (*JUDGED, "not applicable") if found[verdict])

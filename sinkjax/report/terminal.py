@@ -54,7 +54,7 @@ def show_suite(report: Report) -> None:
         for finding in section.findings:
             print(f"- {printable(finding)}")
         _show_claims(section)
-    lines = [(section.study, verdicts(section.claims)) for section in report.sections]
+    lines = [(section.study, verdicts(section)) for section in report.sections]
     show(report.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
 
 
@@ -72,6 +72,10 @@ def show_training(trained: Trained) -> None:
 
 
 def _show_claims(section: Section) -> None:
+    if section.verdicts:
+        print()
+        lines = [(one.statement, one.word, one.numbers or one.judgement.reason) for one in section.verdicts]
+        show("Claims", ("the paper says", "here", "evidence"), lines, "")
     if section.claims:
         print()
         paper = any(claim.paper for claim in section.claims)

@@ -46,7 +46,8 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
         rows += noop_rows(data)
-    drawings = present(study.figures(config, architecture), results)
+    drawn = present(study.figures(config, architecture), results)
+    drawings = [one for entry in drawn for one in (entry if isinstance(entry, list) else [entry])]
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
         study=(study.heading or study.name).format(**vars(config)),
@@ -59,6 +60,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),
         claims=judge_all(study.claims(config, architecture), results, results.over),
+        verdicts=tuple(study.verdicts(results)) if study.verdicts else (),
         views=(*_maps(results), *study.views(results)),
         samples=_samples(results),
         subject=study.subject,

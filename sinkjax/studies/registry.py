@@ -20,6 +20,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import document, user_place
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.resources import configs
 from sinkjax.studies.study import Study
 
 STORE_SUFFIX = ".zarr"
@@ -29,7 +30,10 @@ SERIES = "series"
 # (`studies/series.py`) -> the name of its type
 SUITES = {"all": "All", "all-trained": "AllTrained", SERIES: "Series"}
 
-STUDY_FILE, HOME = ".py", "sinkjax.studies.papers"
+STUDY_FILE, VALUE_FILES = ".py", (".yaml", ".yml")
+HOMES = ("sinkjax.studies.papers", "sinkjax.papers")
+VALUE = "study"  # the key of a YAML file that holds a whole study
+PROSE = "prose"  # the key of a config file under which a shipped study's title, question, statements and notes stand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +64,13 @@ def config_type(study: Any) -> type:
 
 def declared() -> dict[str, str]:
     """Name -> module of every study in `papers`."""
-    home = Path(__file__).parent / "papers"
-    files = sorted(file.relative_to(home).with_suffix("") for file in home.rglob("*.py"))
-    modules = [".".join(file.parts) for file in files if not any(part.startswith("_") for part in file.parts)]
-    return {module.replace(".", "/").replace("_", "-"): f"{HOME}.{module}" for module in modules}
+    found = {}
+    for home in HOMES:
+        folder = Path(__file__).parent.parent.joinpath(*home.split(".")[1:])
+        files = sorted(file.relative_to(folder).with_suffix("") for file in folder.rglob("*.py"))
+        modules = [".".join(file.parts) for file in files if not any(part.startswith("_") for part in file.parts)]
+        found |= {module.replace(".", "/").replace("_", "-"): f"{home}.{module}" for module in modules}
+    return found
 
 
 def studies() -> list[str]:
@@ -74,13 +81,13 @@ def studies() -> list[str]:
 _registered: dict[str, Study] = {}
 
 
-def register(study: Study) -> None:
+def register(study: Any) -> None:
     """Make a study known by its name in this process, such as one that a notebook defines.
 
     Args:
         study: The study; it takes the place of any other of its name.
     """
-    _registered[study.name] = study
+    _registered[study.name] = study if isinstance(study, Study) else _lowered(study)
 
 
 def find(name: Any) -> Study:
@@ -98,15 +105,65 @@ def find(name: Any) -> Study:
     if isinstance(name, str):
         if name in _registered:
             return _registered[name]
-        if name in (modules := declared()):
-            return cast(Study, importlib.import_module(modules[name]).STUDY)
-        if name.endswith(STUDY_FILE):
-            return _own(Path(name))
+        if name in declared() or name.endswith((STUDY_FILE, *VALUE_FILES)):
+            value = as_value(name)
+            return value if isinstance(value, Study) else _lowered(value)
     raise unknown("study", name, studies())
 
 
+def as_value(name: str) -> Any:
+    """The study of a name or a file as it is declared: a value with its prose, or a declaration of functions.
+
+    Args:
+        name: "paper/study", or the path of a .py or .yaml file.
+
+    Returns:
+        A `declaration.Study`, or a `study.Study`.
+
+    Raises:
+        SinkjaxError: As `find`.
+    """
+    if name.endswith(VALUE_FILES):
+        return _document(Path(name))
+    if name.endswith(STUDY_FILE):
+        return _own(Path(name))
+    modules = declared()
+    if name not in modules:
+        raise unknown("study", name, studies())
+    return _with_prose(name, importlib.import_module(modules[name]).STUDY)
+
+
 @functools.cache
-def _own(path: Path) -> Study:
+def _with_prose(name: str, study: Any) -> Any:
+    """A shipped study with the prose of its config file."""
+    from sinkjax.studies.declaration import with_prose
+
+    if isinstance(study, Study) or name not in configs():
+        return study
+    text, what, _ = document(name)
+    return with_prose(study, documents.parse(text, what).get(PROSE, {}), what)
+
+
+def _lowered(study: Any) -> Study:
+    from sinkjax.studies.lower import lower
+
+    return lower(study)
+
+
+@functools.cache
+def _document(path: Path) -> Any:
+    """The study in a YAML file."""
+    from sinkjax.studies.declaration import from_yaml
+
+    if not path.is_file():
+        raise SinkjaxError(f"there is no study file {path}")
+    import sinkjax.studies.vocabulary  # noqa: F401 - defines the words
+
+    return from_yaml(path.read_text(encoding="utf-8"), str(path))
+
+
+@functools.cache
+def _own(path: Path) -> Any:
     """The study in a user's file."""
     name = f"sinkjax_study_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -118,9 +175,11 @@ def _own(path: Path) -> Study:
         spec.loader.exec_module(module)
     except (ImportError, SyntaxError) as error:
         raise SinkjaxError(f"{path} cannot be imported: {error}") from None
+    from sinkjax.studies.declaration import Study as Value
+
     found = getattr(module, "STUDY", None)
-    if not isinstance(found, Study):
-        raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.study.Study)")
+    if not isinstance(found, Study | Value):
+        raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.vocabulary.Study)")
     return found
 
 
@@ -142,6 +201,8 @@ def choose(name: str) -> Chosen:
     if path.suffix == STUDY_FILE:
         return _of_file(path)
     text, what, folder = document(name)
+    if folder is None and path.suffix in VALUE_FILES and VALUE in documents.parse(text, what):
+        return _of_file(path)
     return read(text, what, folder)
 
 
@@ -187,6 +248,7 @@ def read(text: str, what: str, folder: Place | None = None) -> Chosen:
     fields that do not fit it.
     """
     values = documents.parse(text, what)
+    values.pop(PROSE, None)
     if "training" in values:
         raise SinkjaxError(f"{what} is a training; use: sinkjax train {what}")
     if "experiment" not in values:

@@ -46,7 +46,7 @@ class Results:
         parts = () if trains else tuple(declared(study, config, self.architecture))
         sweeps = [part for part in parts if isinstance(part, Sweep) and part.when(config, self.architecture)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
-        self.mains = [sweep for sweep in sweeps if sweep.name in stores]
+        self.mains = [sweep for sweep in sweeps if sweep.name in stores and not sweep.twin]
 
     @property
     def trained(self) -> dict[str, xarray.Dataset]:

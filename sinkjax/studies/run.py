@@ -14,6 +14,7 @@ import sinkjax
 from sinkjax import extras, processes
 from sinkjax.analysis.claims import claims_csv, claims_json
 from sinkjax.analysis.summary import summary_csv
+from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
@@ -27,6 +28,7 @@ from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
+from sinkjax.studies.lower import UNTRAINED
 from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, find
 from sinkjax.studies.specs import SWEEP, architecture_of, declared, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
@@ -123,6 +125,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     log(f"loading {config.model}")
     model = load(config.model, dtype=config.dtype, revision=config.revision, mesh=machine.mesh)
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
+    twin = functools.lru_cache(lambda: load(f"{UNTRAINED}{config.model}", dtype=config.dtype, revision=config.revision, mesh=machine.mesh))
     announced = ""
     for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
@@ -130,7 +133,8 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
             log(f"text: {(announced := batch.study['text'])}")
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
-        store_spec(spec, model, batch, store, machine)
+        on_twin = isinstance(spec, SweepSpec) and spec.twin
+        store_spec(spec, model, batch, store, machine, twin if on_twin else None)
 
 
 def counted(number: int, what: str) -> str:
@@ -185,17 +189,28 @@ def check_inputs(config: Any, architecture: Config) -> None:
         raise SinkjaxError(f"bos {config.bos} is not a token of {config.model}, whose vocabulary has {architecture.vocab_size}")
 
 
-def store_spec(spec: SweepSpec | Calculation, model: Model, batch: Batch, store: Place, machine: Machine = HERE) -> None:
-    """Carry out one spec into its store, or what is left of it. Errors: the store of other numbers, in one sentence."""
+def store_spec(
+    spec: SweepSpec | Calculation,
+    model: Model,
+    batch: Batch,
+    store: Place,
+    machine: Machine = HERE,
+    twin: Callable[[], Model] | None = None,
+) -> None:
+    """Carry out one spec into its store, or what is left of it. Errors: the store of other numbers, in one sentence.
+
+    twin: loads the model on which the sweep runs, in place of the one that prepares its edits.
+    """
     if isinstance(spec, Calculation):
         calculate(spec, model, batch, store)
         return
     attributes = {"study": dict(batch.study)}
-    if spec.prepare and finished(store, model, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
+    swept = model if twin is None else twin()
+    if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
     conditions = spec.prepare(model, batch) if spec.prepare else spec.conditions
     sinkjax.sweep(
-        model,
+        swept,
         batch.tokens,
         [condition.edit for condition in conditions],
         probe=spec.probe,
@@ -216,6 +231,8 @@ def build(chosen: Chosen, folder: Place) -> Section:
         write(folder / results.FIGURES / f"{drawing.name}.svg", drawing.svg)
         write(folder / results.FIGURES / f"{drawing.name}.png", drawing.png)
     write(folder / results.SUMMARY, summary_csv(section.rows, section.subject))
+    if section.verdicts:
+        write(folder / results.CLAIMS, verdicts_csv(section.study, section.verdicts, getattr(chosen.config, "model", "")))
     if section.claims:
         announced = (section.study, section.claims, getattr(chosen.config, "model", ""), getattr(chosen.config, "split", ""))
         write(folder / results.CLAIMS, claims_csv(*announced))

@@ -160,7 +160,7 @@ def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Sweep
 
     stand_ins = build(values.blank(config, architecture, count) if values else None)
     inputs = (sweep.inputs or study.inputs)(config)
-    return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare)
+    return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare, sweep.twin)
 
 
 def _with_controls(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Iterator[SweepSpec | Calculation]:
@@ -224,7 +224,12 @@ def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[
 def map_stores(study: Study, config: Any, architecture: Any) -> tuple[str, ...]:
     """The stores of attention maps: one for each sweep that is shown."""
     shown = study.shown(config, architecture) if study.shown else None
-    return (MAPS, *(f"{MAPS}-{name}" for name in (shown.sweeps[1:] if shown else ())))
+    return (MAPS, *(map_name(name, number) for number, name in enumerate(shown.sweeps if shown else ()) if number))
+
+
+def map_name(sweep: Any, number: int) -> str:
+    """The name of the store with the maps of the sweep that is shown as number `number`."""
+    return f"{MAPS}-{sweep}" if number else MAPS
 
 
 def architecture_of(data: xarray.Dataset) -> Any:

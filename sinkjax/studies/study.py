@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sinkjax.analysis.summary import Row
+    from sinkjax.analysis.verdicts import Verdict
     from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
@@ -191,6 +192,7 @@ class Sweep:
         optional: Whether a folder is finished without it.
         prefix: What the labels of its rows begin with, where several sweeps have the same conditions.
         series: Of its rows; "": that of each condition.
+        twin: Whether it runs on the model's untrained twin, the same architecture with random weights; it has no rows.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Sweep:
     optional: bool = False
     prefix: str = ""
     series: str = ""
+    twin: bool = False
 
     def row_label(self, condition: Condition) -> str:
         """The label of a condition's rows."""
@@ -240,6 +243,7 @@ class SweepSpec:
     prompts: int
     inputs: Inputs = TEXT
     prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None
+    twin: bool = False
 
     @property
     def edits(self) -> list[Edit]:
@@ -322,6 +326,7 @@ class Study:
             clustered by document, or prompts that are not text (`Results.over`). "model" where all numbers are properties of its
             weights.
         subject: What a condition is.
+        verdicts: Results -> the claims of a study that is a value, judged by the one rule.
     """
 
     name: str
@@ -355,3 +360,4 @@ class Study:
     status: Callable[[Results], Iterable[str]] = lambda results: ()
     over: str = DOCUMENTS
     subject: str = "edit"
+    verdicts: Callable[[Results], Sequence[Verdict]] | None = None

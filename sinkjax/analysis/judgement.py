@@ -1,0 +1,331 @@
+"""The one rule that judges every claim: numbers in, one word out. docs/judgements.md explains it and shows its error rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, LEVEL, Ratio
+from sinkjax.errors import SinkjaxError
+
+Array = NDArray[Any]
+Word = Literal["replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails"]
+
+LARGE, SMALL = 1 / 2, 1 / 10  # shares of the whole: the only constants of the rule
+FEWEST_CONTROLS, RANK = 20, 0.95  # what "above the controls" means
+
+# Simulated rate of false words at each n: the lowest and the highest over the shapes of data (scripts/simulate_judgement.py).
+T_ERRORS: dict[str, dict[int, tuple[float, float]]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The numbers that decide a claim.
+
+    Attributes:
+        contrast: float[n], the paper's contrast in each document or seed, or float[n, p], in each position too (documents and
+            positions are then crossed clusters). A sample that is not finite here, in a control or in `whole` is left out.
+        controls: float[m, n'] or float[m, n', p], the same contrast under each matched control, in the first n' <= n documents;
+            only these documents count then.
+        whole: float[n] or float[n, p], what the size of the effect is a share of; None: the claim is judged without a size.
+        range: Lowest and highest possible value of the measure that the contrast is a difference of, such as (0, 1) for a sink
+            rate; None: there is no bound, and the numbers are logarithms.
+        clusters: int[n] or str[n], such as the genre or the article of each document; each cluster then counts as one sample, the
+            mean of its documents. None: documents are independent.
+        samples: The noun for samples in text, "documents" or "seeds".
+        all_controls: Whether there are no more controls than these.
+        relative: Whether contrast + whole is the edited value of the measure, that is, `whole` is the unedited value that the
+            contrast subtracts. It makes the interval shorter.
+        whole_range: Lowest and highest possible value of `whole`; None: `range`. For a whole that is a difference (a loss that is
+            recovered), -(high - low) and high - low.
+        largest: Largest possible size of the contrast, and of the contrast minus its controls; None: high - low, which holds for
+            edited minus unedited, and for the controls' contrasts subtracted if these have the same unedited value.
+    """
+
+    contrast: Array
+    controls: Array | None = None
+    whole: Array | None = None
+    range: tuple[float, float] | None = None
+    clusters: Array | None = None
+    samples: str = "documents"
+    all_controls: bool = False
+    relative: bool = False
+    whole_range: tuple[float, float] | None = None
+    largest: float | None = None
+
+
+@dataclass(frozen=True)
+class Premise:
+    """The paper's own premise in this model: its number as text (with the cut-off), and whether it holds."""
+
+    estimate: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Rank:
+    """How many of `of` controls have a mean below the contrast's mean (after the sign), and how many an equal one."""
+
+    below: int
+    tied: int
+    of: int
+
+    @property
+    def above(self) -> bool:
+        """Whether the contrast lies above 95% of the controls."""
+        return self.below >= RANK * self.of - 1e-9
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The word on a claim, and the numbers that decided it.
+
+    Attributes:
+        word: The word.
+        D, S, W: Contrast minus its controls, its share of the whole, and the whole, with intervals; None where not computed.
+        rank: Among the controls; None without controls.
+        n: Independent samples: documents, seeds or clusters; if crossed, the fewer of documents and positions.
+        method: How the intervals were computed, as text.
+        reason: Why the word is "untested", "undecided" or "shown", in one sentence; else "".
+        error: Lowest and highest simulated rate of false words over the shapes of data, if t judged fewer than 16 samples; else None.
+        untrained: Whether the untrained twin shows the same.
+        stays: Whether the claim says that something stays as it is.
+    """
+
+    word: Word
+    D: Interval | None = None
+    S: Interval | None = None
+    W: Interval | None = None
+    rank: Rank | None = None
+    n: int = 0
+    method: str = ""
+    reason: str = ""
+    error: tuple[float, float] | None = None
+    untrained: bool = False
+    stays: bool = False
+
+    @property
+    def printed(self) -> str:
+        """The word, with "(untrained too)" where the untrained twin shows the same."""
+        return f"{self.word} (untrained too)" if self.untrained else self.word
+
+
+def identity(holds: bool) -> Judgement:
+    """The judgement on an identity: what the code or the edit forces, a theorem or a proposition."""
+    return Judgement("holds" if holds else "fails")
+
+
+def untested(reason: str) -> Judgement:
+    """The judgement on a claim that this model cannot test, such as one on an object that its architecture lacks."""
+    return Judgement("untested", reason=reason)
+
+
+def with_twin(judgement: Judgement, twin: Judgement) -> Judgement:
+    """Set `untrained` if the claim replicates, and in the untrained twin too: S above 1/2; for a claim without S, or on what stays,
+    the same word."""
+    same = twin.S.low is not None and twin.S.low > LARGE if twin.S and not judgement.stays else twin.word == "replicates"
+    return dataclasses.replace(judgement, untrained=judgement.word == "replicates" and same)
+
+
+def word_of(d: int, s: Callable[[float], int] | None, stays: bool = False) -> Word:
+    """The rule.
+
+    Args:
+        d: 1: D is above 0; -1: its interval is below 0; 0: neither.
+        s: c -> 1: S's interval lies above c; -1: below; 0: it includes c. None: there is no W.
+        stays: Whether the claim says that something stays.
+
+    Returns:
+        The first word that matches.
+    """
+
+    def inside(c: float) -> bool:
+        return s is not None and s(-c) > 0 > s(c)
+
+    if stays:
+        beyond = s is not None and (s(LARGE) > 0 or s(-LARGE) < 0)
+        return "replicates" if inside(SMALL) else "weaker" if inside(LARGE) else "differs" if beyond else "undecided"
+    if d > 0 and (s is None or s(LARGE) > 0):
+        return "replicates"
+    if d < 0 or inside(SMALL):
+        return "differs"
+    if d > 0:  # S has the sign of D, as W is above 0
+        return "weaker" if s is not None and s(LARGE) < 0 else "shown"
+    return "undecided"
+
+
+def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False, premise: Premise | None = None) -> Judgement:
+    """Judge a claim.
+
+    Args:
+        evidence: The numbers.
+        sign: 1 or -1, the sign that the paper gives to the contrast.
+        stays: Whether the claim says that something stays; it needs `evidence.whole`.
+        premise: The paper's premise; None: there is none.
+
+    Returns:
+        The word and the numbers behind it.
+
+    Raises:
+        SinkjaxError: Shapes do not fit, a number lies outside its range, the sign is neither 1 nor -1, or a claim on what stays has no
+            whole.
+    """
+    if sign not in (1, -1):
+        raise SinkjaxError(f"sign must be 1 or -1, not {sign}")
+    if stays and evidence.whole is None:
+        raise SinkjaxError('a claim that something stays needs a whole: "stays" means that S is small')
+    if premise is not None and not premise.holds:
+        return dataclasses.replace(untested(f"The paper's premise does not hold here: {premise.estimate}."), stays=stays)
+    contrast, controls, whole = _arrays(evidence)
+    d = sign * (contrast if controls is None else contrast - controls.mean(0))
+    rank = None if controls is None else _rank(sign * contrast, sign * controls)
+    d_support, w_support, s_support = _supports(evidence, sign, d, whole)
+    total, one = int(np.asarray(evidence.contrast).size), np.where(np.isfinite(d), 1.0, np.nan)
+    grouped = [_by_cluster(found, evidence.clusters) for found in (d, one if whole is None else whole, one)]
+    ratios = {"D": Ratio(grouped[0], grouped[2], d_support)}
+    if whole is not None:
+        ratios |= {"W": Ratio(grouped[1], grouped[2], w_support), "S": Ratio(grouped[0], grouped[1], s_support)}
+    found = {"D": _interval(ratios["D"], d, total)}
+    n = min(grouped[0].shape)
+    said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios["D"], evidence, d.shape, n))
+    if whole is not None:
+        found["W"] = _interval(ratios["W"], whole, total)
+        if found["W"].low is None or found["W"].low <= 0:
+            why = f"The whole, {found['W']}, is not shown to be above 0, so nothing can be a share of it."
+            return dataclasses.replace(said, word="untested", D=found["D"], W=found["W"], reason=why)
+        found["S"] = _interval(ratios["S"], d, total)
+    D, S = found["D"], found.get("S")
+    above = _side(D, 0.0)
+    lacking = "" if rank is None or above <= 0 else _lacking(rank, evidence.all_controls)
+    word = word_of(0 if lacking else above, None if S is None else lambda c: _side(S, c), stays)
+    reason = _reason(word, D, S, lacking, stays) if word in ("undecided", "shown") else ""
+    return dataclasses.replace(said, word=word, reason=reason, **found)
+
+
+def _side(found: Interval, c: float) -> int:
+    if found.low is None or found.high is None:
+        return 0
+    return int(found.low > c) - int(found.high < c)
+
+
+def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
+    """Contrast, controls and whole in the documents that count, with NaN in all of them where one is not finite."""
+    contrast = np.asarray(evidence.contrast, np.float64)
+    if contrast.ndim not in (1, 2):
+        raise SinkjaxError(f"a contrast is float[n] or float[n, p], not an array of shape {contrast.shape}")
+    whole = None if evidence.whole is None else np.asarray(evidence.whole, np.float64)
+    if whole is not None and whole.shape != contrast.shape:
+        raise SinkjaxError(f"the whole has shape {whole.shape}, the contrast {contrast.shape}")
+    if evidence.clusters is not None and np.shape(evidence.clusters) != contrast.shape[:1]:
+        raise SinkjaxError(f"{len(contrast)} {evidence.samples} need as many clusters, not shape {np.shape(evidence.clusters)}")
+    controls = None if evidence.controls is None else np.asarray(evidence.controls, np.float64)
+    if controls is not None:
+        if controls.ndim != contrast.ndim + 1 or controls.shape[2:] != contrast.shape[1:] or controls.shape[1] > len(contrast):
+            raise SinkjaxError(f"controls of shape {controls.shape} do not fit a contrast of shape {contrast.shape}")
+        if not len(controls):
+            raise SinkjaxError("there are no controls: pass None")
+        contrast, whole = (None if found is None else found[: controls.shape[1]] for found in (contrast, whole))
+    parts = [contrast, *([] if whole is None else [whole]), *([] if controls is None else controls)]
+    finite = np.all([np.isfinite(part) for part in parts], axis=0)
+    contrast, controls, whole = (
+        None if found is None else np.where(finite, found, np.nan) for found in (contrast, controls, whole)
+    )
+    return contrast, controls, whole
+
+
+def _rank(contrast: Array, controls: Array) -> Rank:
+    finite = np.isfinite(contrast)
+    mean, means = contrast[finite].mean() if finite.any() else math.nan, controls[:, finite].mean(1)
+    tied = np.isclose(means, mean, rtol=1e-12, atol=0.0)
+    return Rank(int(((means < mean) & ~tied).sum()), int(tied.sum()), len(means))
+
+
+def _lacking(rank: Rank, all_controls: bool) -> str:
+    """What the controls leave open; "" if the contrast lies above them."""
+    if rank.of < FEWEST_CONTROLS and not all_controls:
+        return f"there are {rank.of} controls, and fewer than {FEWEST_CONTROLS} show nothing"
+    return "" if rank.above else f"the contrast lies above {rank.below} of {rank.of} controls, and {RANK:.0%} are needed"
+
+
+def _supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> list[Any]:
+    """For D, W and S: c -> the lowest and highest possible D - c, W - c and D - c W; None without a range."""
+    if evidence.range is None:
+        return [None, None, None]
+    low, high = evidence.range
+    largest = high - low if evidence.largest is None else evidence.largest
+    ends = evidence.whole_range or (low, high)
+    relative = evidence.relative and evidence.controls is None and whole is not None
+    edited = [] if not relative else [("the edited value", sign * d + whole, low, high)]
+    for name, values, least, most in [
+        ("D", d, -largest, largest),
+        *([] if whole is None else [("the whole", whole, *ends)]),
+        *edited,
+    ]:
+        if np.any((values < least - 1e-6 * (high - low)) | (values > most + 1e-6 * (high - low))):
+            raise SinkjaxError(
+                f"{name} has values from {np.nanmin(values):.4g} to {np.nanmax(values):.4g}, outside [{least}, {most}]"
+            )
+
+    def of_share(c: float) -> tuple[float, float]:
+        if relative:  # D - c W = sign * edited - (sign + c) * unedited
+            corners = [sign * edited - (sign + c) * unedited for edited in (low, high) for unedited in (low, high)]
+        else:
+            corners = [size - c * end for size in (-largest, largest) for end in ends]
+        return min(corners), max(corners)
+
+    return [lambda c: (-largest - c, largest - c), lambda c: (ends[0] - c, ends[1] - c), of_share]
+
+
+def _by_cluster(values: Array, clusters: Array | None) -> Array:
+    """Samples that are independent: means of clusters, without those that have no finite value (a row or column, if crossed)."""
+    if clusters is not None:
+        names = np.asarray(clusters)[: len(values)]
+        rows = [values[names == name] for name in np.unique(names)]
+        sums = np.array([np.where(np.isfinite(row), row, 0.0).sum(0) for row in rows])
+        counts = np.array([np.isfinite(row).sum(0) for row in rows])
+        values = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    if values.ndim == 1:
+        return values[np.isfinite(values)]
+    finite = np.isfinite(values)
+    return values[finite.any(1)][:, finite.any(0)]
+
+
+def _interval(ratio: Ratio, samples: Array, total: int) -> Interval:
+    n = int(np.isfinite(samples).sum())
+    mean = None if not ratio.d.size or math.isnan(ratio.value) else ratio.value
+    method = ratio.method
+    low, high = (None, None) if method == "none" else ratio.ends()
+    note = "" if method != "none" else "no finite samples" if not n else "one sample" if ratio.d.size == 1 else "no spread"
+    return Interval(mean, low, high, n, total - n, LEVEL, method, note, samples.ravel())
+
+
+def _described(ratio: Ratio, evidence: Evidence, shape: tuple[int, ...], n: int) -> dict[str, Any]:
+    """The method as text, and its simulated error rates."""
+    noun = evidence.samples if evidence.clusters is None else f"clusters of {shape[0]} {evidence.samples}"
+    counted = f"{ratio.d.shape[0]} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
+    if ratio.method == "none":
+        return {"method": f"no interval from {counted}"}
+    error = None
+    if ratio.method != "betting" and n < FEWEST_BOUNDED:
+        kind = "crossed" if len(shape) == 2 else "unbounded" if evidence.range is None else "bounded"
+        known = T_ERRORS.get(kind, {})
+        error = known.get(max((size for size in known if size <= n), default=n))
+    return {"method": f"{LEVEL:.0%} {ratio.method} interval, {counted}", "error": error}
+
+
+def _reason(word: Word, D: Interval, S: Interval | None, lacking: str, stays: bool) -> str:
+    decisive = S if stays else D
+    if decisive is not None and decisive.low is None:
+        return f"There is no interval: {decisive.note}."
+    if word == "shown":
+        return f"D is above 0, but S, {S}, is not shown to lie above or below {LARGE:g}."
+    if stays:
+        return f"S, {S}, lies neither inside nor beyond {LARGE:g}."
+    return f"D is above 0, but {lacking}." if lacking else f"The interval of D, {D}, includes 0."

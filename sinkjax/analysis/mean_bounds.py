@@ -1,0 +1,178 @@
+"""Confidence intervals for means and for ratios of means that keep their level on skewed and mostly constant samples.
+
+Every interval comes from one question: is the mean of D - c W shown to lie above or below 0? The interval of the ratio D / W is the
+set of c for which it is neither; W = 1 gives the interval of the mean of D.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Method = Literal["betting", "t", "two-way t", "none"]
+
+LEVEL = 0.95
+FEWEST_BOUNDED = 16  # with fewer samples in a known range, no interval that holds for all distributions is short enough to decide
+BETS = 0.5 ** np.arange(8)  # shares of the largest bet that cannot lose more than everything
+STAKES = np.append(BETS[1:], BETS[-1])  # what each bet starts with: 1/2, 1/4, ..., 1 in all
+DOUBLINGS = 100
+
+
+def log_capital(values: Array, loss: Any) -> Array:
+    """Logarithm of the money that bets on a positive mean have made, starting from 1.
+
+    If the mean is 0 or less, its expectation is at most 1, so it reaches K with probability at most 1 / K, whatever the distribution
+    (Waudby-Smith and Ramdas 2024). The bets are a fixed mixture, so the order of the samples does not matter.
+
+    Args:
+        values: float[..., n], independent samples, none below -loss.
+        loss: float[...] or float, the largest possible loss, 0 or more.
+
+    Returns:
+        float[...].
+    """
+    gains = values / np.maximum(loss, 1e-290)[..., None] if np.ndim(loss) else values / max(loss, 1e-290)
+    with np.errstate(divide="ignore", over="ignore"):
+        made = np.stack([np.log1p(np.maximum(bet * gains, -1.0)).sum(-1) for bet in BETS], -1)
+        return np.asarray(np.logaddexp.reduce(made + np.log(STAKES), axis=-1))
+
+
+def betting_side(values: Array, low: Any, high: Any) -> Array:
+    """Whether the mean of bounded samples is shown to lie above 0 (1), below 0 (-1), or neither (0).
+
+    Args:
+        values: float[..., n], independent samples.
+        low, high: float or float[...], the range that every possible sample lies in.
+
+    Returns:
+        int[...]; each of 1 and -1 is wrong with probability at most (1 - LEVEL) / 2.
+    """
+    enough = math.log(2 / (1 - LEVEL))
+    above, below = (log_capital(found, np.asarray(loss)) >= enough for found, loss in ((values, -low), (-values, high)))
+    return np.asarray(above.astype(int) - below.astype(int))
+
+
+def t_side(values: Array) -> Array:
+    """As `betting_side`, by Student's t: for samples without a range, or too few for bets. 0 for fewer than 2.
+
+    Args:
+        values: float[..., n], independent samples.
+
+    Returns:
+        int[...].
+    """
+    n = values.shape[-1]
+    if n < 2:
+        return np.zeros(values.shape[:-1], int)
+    return _sides(values.mean(-1), values.var(-1, ddof=1) / n, n - 1)
+
+
+def crossed_side(values: Array) -> Array:
+    """As `t_side`, for samples that share documents and positions: two-way cluster-robust errors (Cameron, Gelbach and Miller 2011).
+
+    Args:
+        values: float[..., n, p], NaN where there is no sample.
+
+    Returns:
+        int[...]; the variance is never below the larger one-way variance, and there are min(n, p) - 1 degrees of freedom.
+    """
+    n, p = values.shape[-2:]
+    if min(n, p) < 2:
+        return np.zeros(values.shape[:-2], int)
+    present = np.isfinite(values)
+    count = present.sum((-2, -1))
+    mean = np.where(present, values, 0.0).sum((-2, -1)) / count
+    rest = np.where(present, values - mean[..., None, None], 0.0)
+    by_document, by_position, by_cell = (
+        size / (size - 1) * (sums**2).sum(-1)
+        for size, sums in ((n, rest.sum(-1)), (p, rest.sum(-2)), (count, rest.reshape(*rest.shape[:-2], -1)))
+    )
+    variance = np.maximum(np.maximum(by_document, by_position), by_document + by_position - by_cell) / count**2
+    return _sides(mean, variance, min(n, p) - 1)
+
+
+def _sides(mean: Array, variance: Array, freedom: int) -> Array:
+    from scipy.special import stdtrit
+
+    decided = mean**2 > stdtrit(freedom, (1 + LEVEL) / 2) ** 2 * variance
+    return np.asarray(np.sign(mean).astype(int) * decided)
+
+
+@dataclass(frozen=True, eq=False)
+class Ratio:
+    """Samples of D and W, and what is known of their range.
+
+    Attributes:
+        d, w: float[n], independent samples, or float[n, p], crossed (document by position), NaN where there is no sample.
+        support: c -> the lowest and the highest possible value of D - c W; None: there is no bound.
+    """
+
+    d: Array
+    w: Array
+    support: Callable[[float], tuple[float, float]] | None
+
+    @property
+    def method(self) -> Method:
+        """Bets for at least `FEWEST_BOUNDED` samples in a known range, and where nothing varies; else t."""
+        few = min(self.d.shape) if self.d.size else 0
+        if self._constant():
+            return "none" if self.support is None or not few else "betting"
+        if self.d.ndim == 2:
+            return "two-way t" if few > 1 else "none"
+        if self.support is not None and few >= FEWEST_BOUNDED:
+            return "betting"
+        return "t" if few > 1 else "none"
+
+    def _constant(self) -> bool:
+        """Whether D, or D as a multiple of W, has no spread, as one sample has none."""
+        d, w = self.d[np.isfinite(self.d)], self.w[np.isfinite(self.d)]
+        if d.size < 2:
+            return True
+        tolerance = 1e-12 * float(np.abs(d).max() + np.abs(w).max() * abs(self.value))
+        return any(float(np.ptp(found)) <= tolerance for found in (d, d - self.value * w))
+
+    @property
+    def value(self) -> float:
+        """Ratio of the means."""
+        mean = float(np.nanmean(self.w)) if self.w.size else math.nan
+        return float(np.nanmean(self.d)) / mean if mean else math.nan
+
+    def side(self, c: float) -> int:
+        """1: the mean of D - c W lies above 0; -1: below; 0: neither is shown."""
+        values, method = self.d - c * self.w, self.method
+        if method == "betting":
+            assert self.support is not None
+            if values.ndim == 2:  # nothing varies, so the fewer of documents and positions count
+                values = np.nanmean(values, axis=int(values.shape[0] <= values.shape[1]))
+            return int(betting_side(values, *self.support(c)))
+        if method == "none":
+            return 0
+        return int(t_side(values) if method == "t" else crossed_side(values))
+
+    def ends(self) -> tuple[float, float]:
+        """Both ends of the set of c for which `side` is 0: infinite where it has none. The mean of W must be above 0."""
+        low, high = (self._end(direction) for direction in (-1, 1))
+        return low, high
+
+    def _end(self, direction: int) -> float:
+        inner = self.value
+        if not math.isfinite(inner) or self.method == "none":
+            return direction * math.inf
+        step = max(abs(inner), float(np.nanstd(self.d)) / float(np.nanmean(self.w)), 1e-12) * 2.0**-20
+        for doubling in range(DOUBLINGS):
+            outer = self.value + direction * step * 2.0**doubling
+            if self.side(outer) == -direction:
+                break
+            inner = outer
+        else:
+            return direction * math.inf
+        for _ in range(50):
+            middle = (inner + outer) / 2
+            inner, outer = (inner, middle) if self.side(middle) == -direction else (middle, outer)
+        return inner

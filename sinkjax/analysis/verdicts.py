@@ -1,0 +1,162 @@
+"""Verdicts: claims as they are judged on one model, in words for pages and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.judgement import Judgement, with_twin
+
+COLUMNS = (
+    "study",
+    "model",
+    "claim",
+    "statement",
+    "source",
+    "paper",
+    "word",
+    "contrast",
+    "unit",
+    "d",
+    "d_low",
+    "d_high",
+    "s",
+    "s_low",
+    "s_high",
+    "whole",
+    "n",
+    "controls",
+    "controls_below",
+    "method",
+    "twin_s",
+    "reason",
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim as it is judged on one model.
+
+    Attributes:
+        name: Of the claim in its study.
+        statement, source, paper: Those of the claim.
+        judgement: By the one rule.
+        twin: The same on the untrained twin; None where it did not run.
+        label: What is compared, in words.
+        unit: Of D and W; "log" where they are logarithms of ratios.
+        beside: Further readouts, each a line.
+        kind: "claim" or "identity".
+    """
+
+    name: str
+    statement: str
+    source: str
+    paper: str
+    judgement: Judgement
+    twin: Judgement | None = None
+    label: str = ""
+    unit: str = ""
+    beside: tuple[str, ...] = ()
+    kind: str = "claim"
+
+    @property
+    def word(self) -> str:
+        """The word, with what the untrained twin does."""
+        return self.settled.printed
+
+    @property
+    def settled(self) -> Judgement:
+        """The judgement, with the twin beside."""
+        return self.judgement if self.twin is None else with_twin(self.judgement, self.twin)
+
+    @property
+    def numbers(self) -> str:
+        """Effect, interval, controls and size, in this order; "" where nothing was measured."""
+        found = self.judgement
+        if found.D is None:
+            return self.label
+        parts = [f"{self.label}: {said(found.D, self.unit)}"]
+        if found.rank is not None:
+            tied = f" ({found.rank.tied} equal)" if found.rank.tied else ""
+            parts.append(f"above {found.rank.below} of {found.rank.of} controls{tied}")
+        if found.S is not None and found.S.mean is not None:
+            parts.append(f"{said(found.S, 'share')} of the whole, {said(found.W, self.unit)}")
+        if self.twin is not None and self.twin.D is not None:
+            share = self.twin.S is not None and self.twin.S.mean is not None
+            parts.append(f"untrained twin {said(self.twin.S, 'share') if share else said(self.twin.D, self.unit)}")
+        return "; ".join(parts)
+
+    @property
+    def method(self) -> str:
+        """The intervals, and their simulated error where the promise of 5% does not hold."""
+        found = self.judgement
+        error = "" if found.error is None else f"; simulated rate of false words {_percent(found.error)}"
+        return f"{found.method}{error}"
+
+
+def _percent(error: tuple[float, float]) -> str:
+    low, high = (f"{100 * one:.1f}" for one in error)
+    return f"{low} to {high}%"
+
+
+def said(value: Interval | None, unit: str) -> str:
+    """A mean with its interval, as text.
+
+    Args:
+        value: The mean; None: it was not computed.
+        unit: Of the mean; "log" prints the ratio behind a logarithm, "share" a percentage.
+
+    Returns:
+        Such as "12.5 percentage points [8.1, 16.9]".
+    """
+    if value is None or value.mean is None:
+        return "undefined"
+    numbers = [value.mean, value.low, value.high]
+    if unit == "log":
+        words = [None if one is None else f"{math.exp(one):.3g}" for one in numbers]
+        head = f"{words[0]} times"
+    elif unit == "share":
+        words = [None if one is None else f"{100 * one:.0f}" for one in numbers]
+        head = f"{words[0]}%"
+    else:
+        words = [None if one is None else f"{one:.3g}" for one in numbers]
+        head = f"{words[0]}{' ' + unit if unit else ''}"
+    return head if words[1] is None else f"{head} [{words[1]}, {words[2]}]"
+
+
+def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> str:
+    """Verdicts as CSV, a line each, with D, S and W as numbers; logarithms stay logarithms.
+
+    Args:
+        study: Its name.
+        verdicts: Of the study.
+        model: What they were judged on.
+
+    Returns:
+        The document.
+    """
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for one in verdicts:
+        found = one.judgement
+        below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
+        twin = None if one.twin is None or one.twin.S is None else one.twin.S.mean
+        cells = (study, model, one.name, one.statement, one.source, one.paper, one.word, one.label, one.unit)
+        numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
+        last = (found.n, count, below, found.method, "" if twin is None else twin, found.reason)
+        table.writerow((*cells, *numbers, *last))
+    return out.getvalue()
+
+
+def _ends(value: Interval | None) -> tuple[Any, Any, Any]:
+    if value is None:
+        return "", "", ""
+    low, mean, high = value.low, value.mean, value.high
+    found = ["" if one is None else one for one in (mean, low, high)]
+    return found[0], found[1], found[2]

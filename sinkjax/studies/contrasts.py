@@ -1,0 +1,304 @@
+"""Contrasts as words: the numbers a document by which a claim is judged, each the paper's own comparison.
+
+A contrast returns `Parts`: the contrast of each document, the same contrast under each matched control, and the whole of which it is a
+share. Sizes without an upper bound are compared in logarithms; their whole is the distance, in logarithms, from the unedited value
+to the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.grids import At, Point, at, matching
+from sinkjax.studies.known import Unedited, blank, measured
+from sinkjax.studies.readouts import label_of, read_measure
+from sinkjax.studies.scope import Contrast, Measure, Scope
+from sinkjax.studies.words import Field, Word, words_in
+
+__all__ = ["compared", "difference", "effect", "moved", "recovered", "slope", "unedited"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a contrast gives to its judgement.
+
+    Attributes:
+        contrast: float[document] or float[document, position].
+        controls: The same under each control, float[control, document, ...] on the first documents; None without controls.
+        whole: What the contrast is a share of, shaped as it is; None without a whole.
+        range: The lowest and the highest value of the measure; None for one without bounds, in logarithms.
+        unit: Of the contrast.
+        label: What is compared, in words.
+        relative: Whether contrast + whole is the edited value of the measure.
+        whole_range: The lowest and the highest whole; None: `range`.
+        all_controls: Whether there are no more controls than these.
+    """
+
+    contrast: NDArray
+    controls: NDArray | None
+    whole: NDArray | None
+    range: tuple[float, float] | None
+    unit: str
+    label: str
+    relative: bool = False
+    whole_range: tuple[float, float] | None = None
+    all_controls: bool = False
+
+
+class Readings:
+    """The stores of a study as contrasts read them.
+
+    Args:
+        scope: Settings and architecture.
+        results: Store by name, with `conditions(store)`.
+        known: The study's known numbers, which are read from the unedited condition of a store.
+        suffix: Of the stores, such as that of the untrained twin.
+    """
+
+    def __init__(self, scope: Scope, results: Any, known: Mapping[str, Word], suffix: str = ""):
+        self.scope, self.results, self.known, self.suffix = scope, results, known, suffix
+        self._read: dict[Any, NDArray] = {}
+
+    def store(self, grid: str) -> str:
+        """The name of a grid's store."""
+        return f"{grid}{self.suffix}"
+
+    def scope_of(self, grid: str, measure: Word) -> Scope:
+        """The scope of a grid, with the known numbers that a measure names."""
+        named = {field.name for field in words_in(measure) if isinstance(field, Field)} & self.known.keys()
+        if not named:
+            return self.scope
+        run = Unedited(None, None, self.results[grid], self.scope.config.control_prompts)
+        wanted: Any = {name: word for name, word in self.known.items() if name in named}
+        return Scope(self.scope.config, self.scope.architecture, blank(wanted, self.scope, 1) | measured(wanted, self.scope, run))
+
+    def of(self, measure: Measure, store: str, grid: str, bound: tuple[tuple[str, Any], ...]) -> NDArray:
+        """As `raw`, in logarithms for a measure without an upper bound."""
+        found = self.raw(measure, store, grid, bound)
+        return np.log(found) if measure.meaning.facts.get("log") else found
+
+    def raw(self, measure: Measure, store: str, grid: str, bound: tuple[tuple[str, Any], ...]) -> NDArray:
+        """A measure of every condition of a store, with axes at given values: float[condition, document]."""
+        key = (measure, store, tuple(entry for entry in bound if Field(entry[0]) in _fields(measure)))
+        if key not in self._read:
+            here = self.scope_of(grid, measure).at(dict(bound))
+            self._read[key] = read_measure(measure, here, self.results[store])
+        return self._read[key]
+
+    def value(self, measure: Measure, grid: str, row: int, edited: bool = True) -> NDArray:
+        """A measure of one condition of a grid, or (edited=False) without an edit at its axes: float[document]."""
+        points = self.points(self.store(grid))
+        found: NDArray = self.raw(measure, self.store(grid), grid, points[row].bound)[row if edited else 0]
+        return found
+
+    def points(self, store: str) -> tuple[Point, ...]:
+        """The conditions of a store."""
+        found: tuple[Point, ...] = self.results.conditions(store)
+        return found
+
+    def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
+        """A measure under the chosen conditions, or (edited=False) without an edit at the same axes: float[document(, condition)]."""
+        grid = self.scope.get(chosen)[0]
+        store = self.store(grid)
+        points = self.points(store)
+        found = [
+            self.of(measure, store, grid, points[row].bound)[row if edited else 0] for row in matching(points, chosen, self.scope)
+        ]
+        return _joined(np.stack(found, axis=-1))
+
+    def controls(self, measure: Measure, chosen: At) -> NDArray | None:
+        """A measure under the controls of the chosen conditions: float[control, document(, condition)], or None without any."""
+        grid = self.scope.get(chosen)[0]
+        store = f"{grid}-controls"
+        if self.suffix or store not in self.results:
+            return None
+        targets, drawn = self.points(self.store(grid)), self.points(store)
+        columns = []
+        for row in matching(targets, chosen, self.scope):
+            same = (targets[row].place, targets[row].bound)
+            rows = [number for number, point in enumerate(drawn) if point.draw >= 0 and (point.place, point.bound) == same]
+            if not rows:
+                return None
+            columns.append(self.of(measure, store, grid, targets[row].bound)[rows])
+        count = min(map(len, columns))
+        return _joined(np.stack([column[:count] for column in columns], axis=-1))
+
+    def exhausted(self, chosen: At) -> bool:
+        """Whether the controls of the chosen conditions are all that there are of their kind."""
+        grid = self.scope.get(chosen)[0]
+        drawn = [point.draw for point in self.points(f"{grid}-controls")] if f"{grid}-controls" in self.results else []
+        return max(drawn, default=0) + 1 < self.scope.config.controls if drawn else False
+
+    def name(self, measure: Measure, chosen: At | None = None) -> str:
+        """A measure and conditions in words."""
+        grid = self.scope.get(chosen)[0] if chosen is not None else ""
+        known = self.scope_of(grid, measure) if grid else self.scope
+        return label_of(measure, known)
+
+
+def _joined(values: NDArray) -> NDArray:
+    """float[..., 1] without its last axis."""
+    return values[..., 0] if values.shape[-1] == 1 else values
+
+
+def _fields(measure: Measure) -> set[Field]:
+    return {Field(field.name) for field in words_in(measure) if isinstance(field, Field)}
+
+
+def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
+    """Range and unit of the differences of a measure."""
+    facts = measure.meaning.facts
+    return facts.get("range"), "log" if facts.get("log") else facts.get("unit", "")
+
+
+@Contrast.define(controlled=("where",))
+def effect(
+    read: Readings, measure: Measure, where: At, whole: Measure | None = None, above: Measure | None = None
+) -> Parts:
+    """What an edit adds to a measure, and what its controls add.
+
+    Args:
+        read: The stores.
+        measure: What is compared.
+        where: Under which conditions.
+        whole: The measure of the unedited model of which the effect is a share; None: `measure` itself.
+        above: The measure of the unedited model that is subtracted from the whole, such as the size of an ordinary activation; None:
+            nothing, or, in logarithms, `measure` itself.
+    """
+    base, controls = read.edited(measure, where, edited=False), read.controls(measure, where)
+    gained = None if controls is None else controls - base[: controls.shape[1]]
+    log = bool(measure.meaning.facts.get("log"))
+    of_whole: NDArray | None = base if whole is None else read.edited(whole, where, edited=False)
+    if above is not None:
+        of_whole = of_whole - read.edited(above, where, edited=False)
+    elif log:
+        of_whole = None if whole is None else of_whole - base
+    relative = whole is None and above is None and not log
+    label = f"effect on {read.name(measure, where)}"
+    return Parts(
+        read.edited(measure, where) - base, gained, of_whole, *_facts(measure), label, relative, all_controls=read.exhausted(where)
+    )
+
+
+def moved(before: Measure, after: Measure, where: At) -> Contrast:
+    """What an edit adds to one measure, as a share of what another one was: `effect(after, where, whole=before)`.
+
+    Args:
+        before: The measure whose unedited value is the whole.
+        after: The measure that the edit changes.
+        where: The conditions.
+
+    Returns:
+        The contrast.
+    """
+    return effect(after, where, whole=before)
+
+
+@Contrast.define()
+def difference(read: Readings, measure: Measure, where: At, minus: At, whole: Measure | None = None) -> Parts:
+    """A measure under some conditions minus the same under others.
+
+    Args:
+        read: The stores.
+        measure: What is compared.
+        where: The conditions.
+        minus: Those that are subtracted.
+        whole: The measure of the unedited model of which it is a share; None: its value under `where`, or, in logarithms, the
+            distance from there to no edit.
+    """
+    one, other = read.edited(measure, where), read.edited(measure, minus)
+    plain = read.edited(measure, where, edited=False)
+    if whole is not None:
+        of_whole = read.edited(whole, where, edited=False) - (plain if measure.meaning.facts.get("log") else 0)
+    else:
+        of_whole = one - plain if measure.meaning.facts.get("log") else one
+    return Parts(one - other, None, of_whole, *_facts(measure), f"difference in {read.name(measure, where)}")
+
+
+@Contrast.define(controlled=("kept",))
+def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At | None = None) -> Parts:
+    """The part of a damage that is undone, as a share of all of it.
+
+    Args:
+        read: The stores.
+        measure: What is harmed, such as the loss.
+        harmed: Conditions with the damage.
+        kept: Conditions in which some of it is undone.
+        whole: Conditions without the damage; None: no edit.
+    """
+    worst = read.edited(measure, harmed)
+    best = read.edited(measure, harmed, edited=False) if whole is None else read.edited(measure, whole)
+    controls = read.controls(measure, kept)
+    undone = None if controls is None else worst[: controls.shape[1]] - controls
+    label = f"part of the damage to {read.name(measure, harmed)} that is undone"
+    span, unit = _facts(measure)
+    ends = None if span is None else (span[0] - span[1], span[1] - span[0])
+    return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=ends)
+
+
+@Contrast.define()
+def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
+    """The rise of a measure along an axis of a grid, by a straight line over the order of its values, from first to last.
+
+    Args:
+        read: The stores.
+        measure: What rises.
+        where: The conditions, with every value of the axis.
+        along: The name of the axis.
+    """
+    grid = read.scope.get(where)[0]
+    points = read.points(read.store(grid))
+    values = [dict(points[row].bound)[along] for row in matching(points, where, read.scope)]
+    order = np.argsort(np.argsort(values)).astype(float)
+    if len(set(values)) < 2:
+        raise SinkjaxError(f"a slope needs two values of {along}, and {where} has {len(set(values))}")
+    centred = order - order.mean()
+    found = read.edited(measure, where) @ centred / (centred**2).sum() * np.ptp(order)
+    return Parts(found, None, None, *_facts(measure), f"rise of {read.name(measure, where)} along {along}")
+
+
+@Contrast.define()
+def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None = None) -> Parts:
+    """A measure of the unedited model, or what it has more than another one; the whole is the measure.
+
+    Args:
+        read: The stores.
+        measure: What is measured.
+        grid: The grid whose first condition is read.
+        minus: What is subtracted; None: nothing.
+    """
+    store = read.store(grid)
+    found = read.of(measure, store, grid, ())[0]
+    other = 0 if minus is None else read.of(minus, store, grid, ())[0]
+    label = read.name(measure) + (f" minus {read.name(minus)}" if minus is not None else "")
+    whole = None if measure.meaning.facts.get("log") or minus is None else found
+    return Parts(found - other, None, whole, *_facts(measure), label)
+
+
+@Contrast.define()
+def compared(read: Readings, measure: Measure, minus: Measure, where: At) -> Parts:
+    """One measure minus another under the same conditions; the whole is the first one without an edit.
+
+    Args:
+        read: The stores.
+        measure: What is compared.
+        minus: What is subtracted.
+        where: The conditions.
+    """
+    one, other = read.edited(measure, where), read.edited(minus, where)
+    whole = None if measure.meaning.facts.get("log") else read.edited(measure, where, edited=False)
+    return Parts(one - other, None, whole, *_facts(measure), f"{read.name(measure, where)} minus {read.name(minus, where)}")
+
+
+def chosen_in(word: Word) -> list[At]:
+    """The choices of conditions inside a contrast."""
+    return [one for one in words_in(word) if isinstance(one, At)]
+
+
+__all__ += ["at"]

@@ -1,0 +1,441 @@
+"""A study as a value: what is changed, measured, claimed and drawn, in words that can be printed as YAML and read back equal.
+
+A study of a paper is declared in Python (`sinkjax/papers/<paper>/<study>.py`), and its prose (title, question, statements, the paper's numbers,
+notes) stands in its config file. A user's study may be either, or one YAML file alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import tyro
+import yaml
+
+from sinkjax.config_files import documents
+from sinkjax.config_files.checks import at_least, share
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.studies.config import StudyConfig
+from sinkjax.studies.grids import At, Draws, Grid
+from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
+from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
+
+STUDY = "study"  # the key of a document that holds a whole study
+
+
+class Premise(Word, noun="premise", supplied=1):
+    """What must be so in a model for a paper's claim to be about it, by the paper's own definition."""
+
+
+class Identity(Word, noun="identity", supplied=1):
+    """What must hold whatever the model, as the edit or a theorem forces it: a check of the code."""
+
+
+class Computation(Word, noun="computation", supplied=3):
+    """Numbers that no edit or statistic gives: a named function of the model and a batch."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a study: its default, from which its type follows, and a line of help."""
+
+    value: Any
+    help: str = ""
+
+
+def setting(value: Any, help: str = "") -> Setting:
+    """A setting with a line of help.
+
+    Args:
+        value: The default: a number, a text, a truth value, or a tuple of these.
+        help: For the command line.
+
+    Returns:
+        The setting.
+    """
+    return Setting(frozen(value), help)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One figure, table or theorem of a paper, and the contrast in which the paper shows it.
+
+    Attributes:
+        contrast: What is judged, or an identity.
+        source: Paper and figure, table or section.
+        sign: 1 if the paper says that the contrast is above 0, -1 if below.
+        stays: Whether the paper says that nothing changes.
+        given: The paper's own premise, or None.
+        beside: Further readouts, printed without a word.
+        statement: In one sentence.
+        paper: The paper's own number.
+    """
+
+    contrast: Contrast | Identity
+    source: str = ""
+    sign: int = 1
+    stays: bool = False
+    given: Premise | None = None
+    beside: tuple[Contrast, ...] = ()
+    statement: str = ""
+    paper: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.contrast, Contrast | Identity):
+            raise SinkjaxError(f"a claim takes a contrast or an identity, not {self.contrast!r}")
+        if self.sign not in (-1, 1):
+            raise SinkjaxError(f"the sign of a claim is 1 or -1, not {self.sign!r}")
+
+
+PARTS: dict[str, type[Word]] = {
+    "known": Known,
+    "grids": Grid,
+    "controls": Draws,
+    "computations": Computation,
+    "measures": Measure,
+    "figures": FigureWord,
+}
+TABLES = ("settings", "known", "grids", "controls", "computations", "claims")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study.
+
+    Attributes:
+        name: "paper/study".
+        title, question: Of its section; they may name settings in braces.
+        notes: How to read the numbers.
+        settings: Name -> setting, beside those that all studies have; a plain value changes the default of one of these.
+        needs: Parts that a model must have (`studies/requirements.py`).
+        known: Name -> what is measured on the unedited model before the sweeps.
+        grids: Name -> conditions; one named "identity" holds edits that must change nothing.
+        controls: Grid -> its random controls, which run for the conditions that claims are about.
+        computations: Name -> what no edit gives.
+        measures: What the summary shows of every condition.
+        claims: Name -> claim.
+        figures: What is drawn.
+    """
+
+    name: str
+    title: str = ""
+    question: str = ""
+    notes: tuple[str, ...] = ()
+    settings: Any = field(default=Table())
+    needs: tuple[str, ...] = ()
+    known: Any = field(default=Table())
+    grids: Any = field(default=Table())
+    controls: Any = field(default=Table())
+    computations: Any = field(default=Table())
+    measures: tuple[Measure, ...] = ()
+    claims: Any = field(default=Table())
+    figures: tuple[FigureWord, ...] = ()
+
+    def __post_init__(self) -> None:
+        for part in TABLES:
+            object.__setattr__(self, part, frozen(dict(getattr(self, part))))
+        stated = {name: entry if isinstance(entry, Setting) else Setting(entry) for name, entry in self.settings}
+        object.__setattr__(self, "settings", frozen(stated))
+        for part, kind in PARTS.items():
+            entries = getattr(self, part)
+            for entry in [value for _, value in entries] if part in TABLES else entries:
+                if not isinstance(entry, kind):
+                    raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
+        grids = self.grids.names()
+        for name in self.controls.names():
+            if name not in grids:
+                raise SinkjaxError(f"{self.name}: {unknown('grid of controls', name, grids)}")
+        for chosen in [one for word in self.words if isinstance(word, At) for one in [word.given["grid"]]]:
+            if chosen not in grids:
+                raise SinkjaxError(f"{self.name}: {unknown('grid', chosen, grids)}")
+        allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common()}
+        for one in self.words:
+            if isinstance(one, Field) and one.name not in allowed:
+                raise SinkjaxError(f"{self.name}: {unknown('field', one.name, sorted(allowed))}")
+
+    @property
+    def words(self) -> list[Word | Field]:
+        """Every word and field of the study."""
+        parts = [self.known, self.grids, self.controls, self.computations, self.measures, self.figures]
+        of_claims = [(claim.contrast, claim.given or (), claim.beside) for _, claim in self.claims]
+        return [word for part in (*parts, *of_claims) for word in words_in(part)]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.grids, self.measures))
+
+
+def axes(study: Study) -> set[str]:
+    """The names of all axes of a study's grids."""
+    return {name for _, grid in study.grids for name, _ in (grid.given["over"] or ())}
+
+
+# Settings that a study has if its words name them.
+SHARED: dict[str, Setting] = {
+    "eps": Setting(0.3, "attention that a key must receive on average to be a head's sink (Gu et al. 2025)"),
+    "controls": Setting(20, "random controls for each condition that a claim is about"),
+    "control_prompts": Setting(16, "prompts on which controls, known numbers and the untrained twin are measured: the first ones"),
+    "twin": Setting(True, "whether the claims are also measured on the same architecture with random weights"),
+    "map_layers": Setting((), "layers whose attention maps are drawn; by default an early, a middle and a late one"),
+}
+
+
+@functools.cache
+def _common() -> frozenset[str]:
+    """The names of the settings that all studies have."""
+    return frozenset(entry.name for entry in dataclasses.fields(StudyConfig))
+
+
+@functools.cache
+def config_type(study: Study) -> type:
+    """The dataclass of a study's settings.
+
+    Args:
+        study: The study.
+
+    Returns:
+        A frozen dataclass over `StudyConfig`: the shared settings that the study's words name, then its own.
+    """
+    named = {one.name for one in study.words if isinstance(one, Field)}
+    named |= {"controls", "control_prompts"} if study.controls else set()
+    named |= {"control_prompts"} if study.known else set()
+    named |= {"twin", "control_prompts"} if any(isinstance(claim.contrast, Contrast) for _, claim in study.claims) else set()
+    named |= {"map_layers"} if any(word.word == "maps" for word in study.figures) else set()
+    found = {name: entry for name, entry in SHARED.items() if name in named} | {name: entry for name, entry in study.settings}
+    fields = []
+    for name, entry in found.items():
+        old = StudyConfig.__dataclass_fields__.get(name)
+        shared = SHARED.get(name)
+        kind = old.type if old else _type(entry.value, f"{study.name}: {name}", (shared or entry).value)
+        help_text = entry.help or (shared.help if shared else "")
+        hint: Any = Annotated[kind, tyro.conf.arg(help=help_text)] if help_text and old is None else kind
+        fields.append((name, _hint(name) if old else hint, field(default=entry.value)))
+    own = [name for name in found if name not in _common()]
+
+    def check(self: Any) -> None:
+        StudyConfig.__post_init__(self)
+        for name in own:
+            value = getattr(self, name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                at_least(self, **{name: 1 if name in ("controls", "control_prompts") else 0})
+            for entry in value if isinstance(value, tuple) else ():
+                if isinstance(entry, int) and entry < 0:
+                    raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
+        if "eps" in own:
+            share(self, "eps")
+
+    namespace = {"__post_init__": check, "__doc__": f"{_sentence(study)}", "__module__": __name__}
+    name = "".join(part.capitalize() for part in study.name.replace("/", "-").split("-"))
+    made: type = dataclasses.make_dataclass(name, fields, bases=(StudyConfig,), namespace=namespace, frozen=True, kw_only=True)
+    return made
+
+
+def _hint(name: str) -> Any:
+    """The type of a shared setting."""
+    from typing import get_type_hints
+
+    return get_type_hints(StudyConfig, include_extras=True)[name]
+
+
+def _sentence(study: Study) -> str:
+    """What a study is, in a line."""
+    values = {name: entry.value for name, entry in study.settings}
+    return " ".join(filled(study.title or study.name, values).split())
+
+
+def filled(text: str, values: Mapping[str, Any]) -> str:
+    """A text with settings in place of their names in braces.
+
+    Args:
+        text: With `{key}` for the setting `key`.
+        values: Name -> value; other names stay in braces.
+
+    Returns:
+        The text.
+    """
+
+    class Left(dict[str, Any]):
+        def __missing__(self, name: str) -> str:
+            return "{" + name + "}"
+
+    return text.format_map(Left({name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in values.items()}))
+
+
+def _type(value: Any, what: str, like: Any) -> Any:
+    """The type of a setting, from its default."""
+    if isinstance(value, tuple):
+        entry = next(iter(value or like), 0)
+        return tuple[type(entry), ...]
+    if type(value) in (bool, int, float, str):
+        return type(value)
+    raise SinkjaxError(f"{what} must be a number, a text, a truth value or a list of these, not {value!r}")
+
+
+# Prose: what a config file says about a study that is declared in Python.
+
+
+def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
+    """A study with the prose of its config file.
+
+    Args:
+        study: As it is declared.
+        prose: title, question, notes, and claims: name -> statement, or {statement, paper}.
+        what: The file, for errors.
+
+    Returns:
+        The study with both.
+
+    Raises:
+        SinkjaxError: A key or the name of a claim is unknown.
+    """
+    for key in prose:
+        if key not in ("title", "question", "notes", "claims"):
+            raise SinkjaxError(f"{what}: prose: {unknown('key', key, ('title', 'question', 'notes', 'claims'))}")
+    claims = dict(study.claims)
+    for name, said in (prose.get("claims") or {}).items():
+        if name not in claims:
+            raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
+        said = {"statement": said} if isinstance(said, str) else said
+        claims[name] = dataclasses.replace(claims[name], **{key: _line(entry) for key, entry in said.items()})
+    changes = {key: _line(prose[key]) for key in ("title", "question") if key in prose}
+    notes = tuple(map(_line, prose.get("notes", study.notes)))
+    return dataclasses.replace(study, claims=claims, notes=notes, **changes)
+
+
+def _line(text: Any) -> str:
+    return " ".join(str(text).split())
+
+
+# YAML
+
+
+def to_yaml(study: Study) -> str:
+    """A study as a YAML document, which `from_yaml` reads back equal.
+
+    Args:
+        study: The study.
+
+    Returns:
+        The document.
+    """
+    document: dict[str, Any] = {STUDY: study.name}
+    for name in ("title", "question"):
+        if getattr(study, name):
+            document[name] = getattr(study, name)
+    if study.notes:
+        document["notes"] = list(study.notes)
+    document["settings"] = {name: _setting(entry) for name, entry in study.settings}
+    if study.needs:
+        document["needs"] = list(study.needs)
+    for part in ("known", "grids", "controls", "computations", "measures"):
+        document[part] = plain(getattr(study, part))
+    document["claims"] = {name: _claim(claim) for name, claim in study.claims}
+    document["figures"] = plain(study.figures)
+    document = {name: entry for name, entry in document.items() if entry not in ([], {})}
+    return yaml.dump(document, Dumper=Compact, sort_keys=False, allow_unicode=True, width=WIDTH)
+
+
+WIDTH = 110
+
+
+class Compact(documents.Dumper):
+    """YAML that writes whatever fits into a line on one line."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        return super().represent_sequence(tag, sequence, _fits(sequence))
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        return super().represent_mapping(tag, mapping, _fits(mapping))
+
+
+def _fits(value: Any) -> bool:
+    """Whether a value fits into a line."""
+    return len(str(value)) < WIDTH - 20
+
+
+def _setting(entry: Setting) -> Any:
+    value = documents.plain(entry.value)
+    return {"value": value, "help": entry.help} if entry.help else value
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    kind = "identity" if isinstance(claim.contrast, Identity) else "contrast"
+    found = {"statement": claim.statement, "source": claim.source, "paper": claim.paper, kind: plain(claim.contrast)}
+    found |= {"sign": claim.sign} if claim.sign != 1 else {}
+    found |= {"stays": True} if claim.stays else {}
+    found |= {"given": plain(claim.given)} if claim.given is not None else {}
+    found |= {"beside": plain(claim.beside)} if claim.beside else {}
+    return {name: entry for name, entry in found.items() if entry != ""}
+
+
+def from_yaml(text: str, what: str = "the study") -> Study:
+    """The study of a YAML document.
+
+    Args:
+        text: The document.
+        what: The file, for errors.
+
+    Returns:
+        The study.
+
+    Raises:
+        SinkjaxError: The document is not valid YAML; a key, a word or an argument is unknown, or a word is in the wrong place.
+    """
+    return from_document(documents.parse(text, what), what)
+
+
+def from_document(values: Mapping[str, Any], what: str) -> Study:
+    """The study of a mapping, as `from_yaml`."""
+    known = [entry.name for entry in dataclasses.fields(Study)]
+    given: dict[str, Any] = {}
+    for key, node in values.items():
+        where = f"{what}: {key}"
+        if key == STUDY:
+            given["name"] = str(node)
+        elif key not in known or key == "name":
+            raise SinkjaxError(f"{what}: {unknown('key', key, (STUDY, *known[1:]))}")
+        elif key == "claims":
+            given[key] = {name: _read_claim(entry, f"{where}.{name}") for name, entry in _mapping(node, where).items()}
+        elif key == "settings":
+            given[key] = {name: _read_setting(entry) for name, entry in _mapping(node, where).items()}
+        elif key in TABLES:
+            given[key] = {name: read(entry, PARTS[key], f"{where}.{name}") for name, entry in _mapping(node, where).items()}
+        elif key in PARTS:
+            given[key] = read(node if isinstance(node, list) else [node], PARTS[key], where)
+        else:
+            given[key] = tuple(map(str, node)) if isinstance(node, list) else str(node)
+    if "name" not in given:
+        raise SinkjaxError(f"{what} lacks the key {STUDY!r}, the name of the study")
+    return Study(**given)
+
+
+def _mapping(node: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(node, dict):
+        raise SinkjaxError(f"{where} must hold names and values, not {documents.describe(node)}")
+    return node
+
+
+def _read_setting(node: Any) -> Setting:
+    if isinstance(node, dict) and set(node) <= {"value", "help"} and "value" in node:
+        return setting(node["value"], node.get("help", ""))
+    return setting(node)
+
+
+def _read_claim(node: Any, where: str) -> Claim:
+    given = dict(_mapping(node, where))
+    kinds: dict[str, type[Word]] = {"contrast": Contrast, "identity": Identity, "given": Premise, "beside": Contrast}
+    allowed = (*(entry.name for entry in dataclasses.fields(Claim)), "identity")
+    for key in given:
+        if key not in allowed:
+            raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
+    found = {key: read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry for key, entry in given.items()}
+    if "identity" in found:
+        found["contrast"] = found.pop("identity")
+    if "contrast" not in found:
+        raise SinkjaxError(f"{where} lacks its contrast, such as effect: {{measure: ..., where: ...}}")
+    return Claim(**found)
+
+
+__all__ = ["Claim", "Computation", "Identity", "Number", "Premise", "Setting", "Study", "config_type", "from_yaml", "setting", "to_yaml"]

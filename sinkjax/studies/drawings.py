@@ -1,0 +1,348 @@
+"""Figures as words. Titles, axes, legends and captions come from what is drawn; a study names measures and grids.
+
+Figures are drawn from the stores, and one whose grid did not run is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.report.section import Drawing
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.figures import POSITIONS, TOKENS, source
+from sinkjax.studies.grids import At, Point, matching
+from sinkjax.studies.scope import FigureWord, Measure
+from sinkjax.studies.specs import map_name
+from sinkjax.studies.words import F
+
+if TYPE_CHECKING:
+    from sinkjax.report.figures.layers import Line
+
+__all__ = ["activations", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
+FEWEST = 3  # points of a line
+LAYERS = "last edited layer (0-based)"
+
+
+def _drawing(read: Readings, name: str, figure: Any, caption: str, *grids: str, bands: bool = True) -> Drawing:
+    """A drawing whose caption ends with the model, the prompts and the text."""
+    first, *others = (read.results[grid] for grid in dict.fromkeys(grids))
+    return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others)}")
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _title(point: Point) -> str:
+    return point.label if point.place is None or not point.bound else f"{point.label}"
+
+
+def _series(points: Sequence[Point]) -> dict[str, list[int]]:
+    """The series of a grid that can be drawn as lines, and their conditions."""
+    found: dict[str, list[int]] = {}
+    for row, point in enumerate(points):
+        if point.place is not None:
+            found.setdefault(point.series, []).append(row)
+    return found
+
+
+def _interval(read: Readings, grid: str, values: NDArray) -> Any:
+    return intervals.intervals(values, seed=read.scope.config.seed, clusters=read.results.clusters(values.shape[-1], read.store(grid)))
+
+
+def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
+    """The y axis of measures that share a panel: what their names have in common."""
+    names = [read.name(measure) for measure in measures]
+    if len(names) == 1:
+        return names[0]
+    head = names[0].split()
+    while head and not all(name.startswith(" ".join(head)) for name in names):
+        head.pop()
+    unit = names[0][names[0].rindex("(") :] if names[0].endswith(")") else ""
+    return f"{' '.join(head)} {unit}".strip() or names[0]
+
+
+def _wrapped(text: str, width: int = 30) -> str:
+    import textwrap
+
+    return textwrap.fill(text, width)
+
+
+@FigureWord.define()
+def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effect: bool = False, log_x: bool = False) -> Drawing:
+    """Measures along the conditions of a grid, with bands for their intervals; dashed: no edit.
+
+    Args:
+        read: The stores.
+        measures: One for each row of panels, or a tuple of measures that share a row.
+        over: The grid.
+        x: "layers" (one column of panels for each series of layers) or an axis (one line for each place).
+        effect: Whether differences from no edit are drawn.
+        log_x: Whether the x axis is logarithmic.
+    """
+    from sinkjax.report.figures import layers as picture
+
+    points = read.points(over)
+    rows = [_tuple(row) for row in _tuple(measures)]
+    series = {name: found for name, found in _series(points).items() if len(found) >= FEWEST or x != "layers"}
+    single = {name: found for name, found in _series(points).items() if name not in series}
+    grid: list[list[Any]] = []
+    for row in rows:
+        panels = []
+        log = bool(row[0].meaning.facts.get("log")) and not effect
+        label = _wrapped(("effect on " if effect else "") + _row_label(read, row))
+        if x == "layers":
+            for title, chosen in series.items():
+                whole = [number for name, one in single.items() if name == "all layers" for number in one]
+                chosen = chosen + (whole if title == "layers 0 to l" else [])
+                found = [_line(read, measure, over, chosen, [points[number].x for number in chosen], effect) for measure in row]
+                panels.append(picture.Panel(title, label, found, log, signed=effect))
+        else:
+            places = dict.fromkeys(point.place for point in points if point.place is not None)
+            for measure in row:
+                found = []
+                for place in places:
+                    chosen = [number for number, point in enumerate(points) if point.place == place]
+                    xs = [dict(points[number].bound)[x] for number in chosen]
+                    order = np.argsort(xs, kind="stable").tolist()
+                    name = _place_label(read, points, place) if len(places) > 1 else read.name(measure)
+                    found.append(_line(read, measure, over, [chosen[n] for n in order], [xs[n] for n in order], effect, name))
+                panels.append(picture.Panel("", label, found, log, signed=effect))
+        grid.append(panels)
+    figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
+    what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
+    caption = f"{what[0].upper()}{what[1:]}, against {'the edited layers' if x == 'layers' else x}. Dashed: no edit."
+    return _drawing(read, f"{over}-{x}", figure, caption, over)
+
+
+def _place_label(read: Readings, points: Sequence[Point], place: Any) -> str:
+    found = read.scope.places(place)
+    return found[0].label if found else str(place)
+
+
+def _line(
+    read: Readings, measure: Measure, grid: str, rows: Sequence[int], x: Sequence[Any], effect: bool, name: str = ""
+) -> Line:
+    """A measure along some conditions, with the value of no edit as a dashed line."""
+    from sinkjax.report.figures.layers import Line
+
+    plain = np.stack([read.value(measure, grid, row, edited=False) for row in rows])
+    values = np.stack([read.value(measure, grid, row) for row in rows]) - (plain if effect else 0)
+    reference = None if effect else float(plain.mean())
+    return Line(name or read.name(measure), list(x), [*_interval(read, grid, values)], reference)
+
+
+@FigureWord.define()
+def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
+    """Means of measures over the places of a grid (across) and the values of an axis (up).
+
+    Args:
+        read: The stores.
+        measures: One or several, one row of maps each.
+        over: The grid.
+        axis: The name of the axis.
+    """
+    from sinkjax.report.figures import grid as picture
+
+    points = read.points(over)
+    ticks = list(dict.fromkeys(dict(point.bound)[axis] for point in points if point.bound))
+    single: dict[str, list[int]] = {}
+    several: dict[str, list[int]] = {}
+    for row, point in enumerate(points):
+        if point.place is not None:
+            label = _place_label(read, points, point.place)
+            one = label.startswith("layer ")
+            (single if one else several).setdefault(label.removeprefix("layers ").removeprefix("layer "), []).append(row)
+    columns, shown = [], []
+    for title, xlabel, cells in (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several)):
+        if cells:
+            columns.append((picture.Column(title, list(cells), xlabel), cells))
+    for measure in _tuple(measures):
+        log = bool(measure.meaning.facts.get("log"))
+        values = []
+        for _, cells in columns:
+            found = np.full((len(cells), len(ticks)), np.nan)
+            for number, rows in enumerate(cells.values()):
+                for row in rows:
+                    found[number, ticks.index(dict(points[row].bound)[axis])] = read.value(measure, over, row).mean()
+            values.append(found)
+        limits = None if log else (0.0, max(1.0, *(float(np.nanmax(part)) for part in values)))
+        shown.append(picture.Row(values, _wrapped(read.name(measure)), limits, log))
+    figure = picture.grids([column for column, _ in columns], shown, list(map(str, ticks)), axis)
+    what = "; ".join(read.name(measure) for measure in _tuple(measures))
+    caption = f"{what[0].upper()}{what[1:]}, by edited layers and {axis}; means over prompts."
+    return _drawing(read, f"{over}-by-{axis}", figure, caption, over, bands=False)
+
+
+@FigureWord.define()
+def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool = True) -> Drawing:
+    """Measures in each layer under some conditions, means over the axes of a grid, and without an edit.
+
+    Args:
+        read: The stores.
+        measures: Measures with an argument `layers`, one row of panels each; or a tuple of measures that share a row.
+        conditions: One line each.
+        unedited: Whether no edit is a line too.
+    """
+    from sinkjax.report.figures import layers as picture
+    from sinkjax.studies.places import layer
+
+    chosen = _tuple(conditions)
+    rows = [_tuple(row) for row in _tuple(measures)]
+    grids = [read.scope.get(one)[0] for one in chosen]
+    panels = []
+    for row in rows:
+        found = []
+        for measure in row:
+            named = dict(measure.arguments)
+            each = [
+                type(measure)(measure.word, tuple({**named, "layers": layer(number)}.items()))
+                for number in range(read.scope.architecture.layers)
+            ]
+            for number, (one, grid) in enumerate(zip(chosen, grids, strict=True)):
+                matched = matching(read.points(read.store(grid)), one, read.scope)
+                for edited in (False, True) if unedited and number == 0 else (True,):
+                    values = np.stack([np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each])
+                    title = _of(read, one) if edited else "no edit"
+                    name = f"{read.name(measure)}, {title}" if len(row) > 1 else title
+                    found.append(picture.Line(name, range(len(each)), [*_interval(read, grid, values)]))
+        panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, bool(row[0].meaning.facts.get("log")))])
+    figure = picture.lines(panels, "layer (0-based)", legend_above=True)
+    what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
+    caption = f"{what[0].upper()}{what[1:]}, in each layer."
+    return _drawing(read, f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
+
+
+def _of(read: Readings, chosen: At) -> str:
+    """A choice of conditions in words."""
+    grid, place, fixed = read.scope.get(chosen)
+    points = read.points(read.store(grid))
+    rows = matching(points, chosen, read.scope)
+    if len(rows) == 1:
+        return points[rows[0]].label
+    where = "" if place is None else _place_label(read, points, place)
+    axes = ", ".join(f"{name} {value}" for name, value in fixed.items())
+    return ", ".join(filter(None, (axes, where))) or grid
+
+
+@FigureWord.define()
+def activations(read: Readings, conditions: At) -> Drawing:
+    """Largest |h| by depth and position: no edit, and some conditions."""
+    from sinkjax.report.figures import layers as picture
+
+    chosen = _tuple(conditions)
+    grids = [read.scope.get(one)[0] for one in chosen]
+    few = slice(POSITIONS)
+    shown = {"no edit": _largest(read, grids[0], 0)[..., few]}
+    for one, grid in zip(chosen, grids, strict=True):
+        for row in matching(read.points(read.store(grid)), one, read.scope):
+            shown[read.points(read.store(grid))[row].label] = _largest(read, grid, row)[..., few]
+    figure = picture.activations(np.stack(list(shown.values())), list(shown))
+    caption = f"""Largest absolute value of the residual stream by depth and position (the first {POSITIONS} positions at most), mean
+        over prompts, on one logarithmic colour scale."""
+    return _drawing(read, "largest-activation", figure, caption, *map(read.store, grids), bands=False)
+
+
+def _largest(read: Readings, grid: str, row: int) -> NDArray:
+    found: NDArray = read.results[read.store(grid)]["resid_max"].isel(edit=row).mean("prompt").values
+    return found
+
+
+@FigureWord.define()
+def received(read: Readings, keys: Any, over: str) -> Drawing:
+    """Attention that keys receive in each layer (up), against the edited layers (across)."""
+    from sinkjax.report.figures import layers as picture
+
+    points, data = read.points(over), read.results[over]["attention_received"]
+    series = {name: rows for name, rows in _series(points).items() if len(rows) >= FEWEST}
+    grid = {
+        f"attention to key {key}": {
+            title: data.isel(edit=rows).sel(key=key).mean(["prompt", "head"]).values for title, rows in series.items()
+        }
+        for key in map(read.scope.get, _tuple(keys))
+    }
+    caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none; the
+        layers above it show what the edit does to later layers."""
+    return _drawing(read, "attention-by-layer", picture.received(grid, LAYERS), caption, over, bands=False)
+
+
+@FigureWord.define()
+def dots(read: Readings, measures: Measure, over: str) -> Drawing:
+    """Means of the conditions of a grid side by side, and each of their controls as a mark of its own."""
+    from sinkjax.report.figures.points import Point as Mark
+    from sinkjax.report.figures.points import points as picture
+
+    store, columns = read.store(over), {}
+    points = read.points(store)
+    for measure in _tuple(measures):
+        found = []
+        for row, point in enumerate(points):
+            found.append(Mark(point.label, _interval(read, over, read.value(measure, over, row)[None])[0], "chosen"))
+        drawn = f"{over}-controls"
+        if drawn in read.results:
+            for number, control in enumerate(read.points(drawn)):
+                if control.draw >= 0:
+                    mean = read.raw(measure, drawn, over, control.bound)[number].mean()
+                    found.append(Mark(str(control.budget), intervals.interval([mean]), "random, of the same size"))
+        columns[_wrapped(read.name(measure), 26)] = found
+    figure = picture(columns, "value")
+    caption = "Means of each condition with 95 % intervals, and each of its random controls as one mark."
+    return _drawing(read, f"{over}-and-controls", figure, caption, store)
+
+
+@FigureWord.define()
+def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
+    """One measure against another: a dot for the mean of each condition of a grid."""
+    from sinkjax.report.figures.scatter import Cloud
+    from sinkjax.report.figures.scatter import scatter as picture
+
+    points = read.points(over)
+    clouds = []
+    for title, rows in _series(points).items():
+        means = [np.array([read.value(measure, over, row).mean() for row in rows]) for measure in (x, y)]
+        clouds.append(Cloud(title, *means))
+    figure = picture({"": clouds}, read.name(x), read.name(y), log="y" if y.meaning.facts.get("log") else False)
+    caption = f"Each condition: {read.name(x)} against {read.name(y)}, means over prompts."
+    return _drawing(read, f"{over}-scatter", figure, caption, over, bands=False)
+
+
+@FigureWord.define()
+def maps(read: Readings, conditions: At, layers: Any = F.map_layers, tokens: int = TOKENS) -> list[Drawing]:
+    """Attention maps of one prompt: no edit, and some conditions; the page has them to step through, with continuations.
+
+    Args:
+        read: The stores.
+        conditions: Those that are shown.
+        layers: Which layers; none: an early, a middle and a late one.
+        tokens: How many are drawn at most.
+    """
+    from sinkjax.report.figures import attention
+    from sinkjax.studies.views import map_data
+
+    found = []
+    grids = list(dict.fromkeys(read.scope.get(one)[0] for one in _tuple(conditions)))
+    for number, grid in enumerate(grids):
+        store = map_name(grid, number)
+        if store not in read.results:
+            continue
+        data = read.results[store]
+        shown = map_data(data)
+        there = [layer for layer in drawn_layers(read.scope.get(layers), read.scope.architecture.layers) if layer in shown["layer"].values]
+        ticks = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
+        values = shown.isel(prompt=0).sel(layer=there).mean("head").values
+        labels = [str(label).replace(" in ", "\nin ") for label in data["edit"].values]
+        figure = attention.by_layer(values[0], there, ticks) if len(values) == 1 else attention.maps(values, labels, there, ticks)
+        caption = f"""Attention maps of one prompt, mean over heads, the first {tokens} tokens at most, on one colour scale; grey: keys
+            that a query cannot see. A bright column is a key that gets much attention."""
+        found.append(_drawing(read, f"attention-{store}", figure, caption, store, bands=False))
+    return found
+
+
+def drawn_layers(asked: tuple[int, ...], L: int) -> tuple[int, ...]:
+    """The layers of maps: those asked for, or an early, a middle and a late one."""
+    return asked or tuple(sorted({0, L // 3, 2 * L // 3}))

@@ -1,0 +1,130 @@
+"""Edits as words: sinkjax's own constructors under their names, further ones that studies share, and where a grid lets them act."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import sinkjax
+from sinkjax.edits.site import Site
+from sinkjax.edits.term import Term, as_along
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.edit_list import CONSTRUCTORS
+from sinkjax.studies.scope import Cell, EditWord, Scope
+from sinkjax.studies.words import F
+
+
+def _lowered(constructor: str, scope: Scope, **arguments: Any) -> sinkjax.Edit:
+    """One of sinkjax's own edits, its arguments read."""
+    made: sinkjax.Edit = getattr(sinkjax, constructor)(**{name: _listed(scope.get(value)) for name, value in arguments.items()})
+    return made
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _own(name: str) -> Any:
+    """A constructor of sinkjax as a word."""
+    signature = inspect.signature(getattr(sinkjax, name))
+    return EditWord.define(name, signature)(partial(_lowered, name))
+
+
+OWN = {name: _own(name) for name in CONSTRUCTORS}
+add_logit, attend_self, drop_mlp, edit = OWN["add_logit"], OWN["attend_self"], OWN["drop_mlp"], OWN["edit"]
+mask_key, scale_head_output, swap_embeddings = OWN["mask_key"], OWN["scale_head_output"], OWN["swap_embeddings"]
+set_positions, set_residual, shift_positions = OWN["set_positions"], OWN["set_residual"], OWN["shift_positions"]
+
+
+@EditWord.define()
+def compose(scope: Scope, edits: EditWord) -> sinkjax.Edit:
+    """Several edits as one, in their order."""
+    several = edits if isinstance(edits, tuple) else (edits,)
+    return sinkjax.compose(*map(scope.get, several))
+
+
+@EditWord.define()
+def see_only(scope: Scope, position: Any, key: Any) -> sinkjax.Edit:
+    """Let a query see only one earlier key, instead of itself alone as `attend_self` does."""
+    place, seen = scope.get(position), scope.get(key)
+    hidden = [number for number in range(place + 1) if number != seen]
+    return sinkjax.edit("logits", "set", -np.inf, queries=place, keys=hidden, label=f"query {place} sees key {seen} alone")
+
+
+@EditWord.define()
+def cut_links(scope: Scope, count: Any, site: Any = "logits", renormalise: Any = False) -> sinkjax.Edit:
+    """Hide one random key from as many random later queries; the key is not at position `count`."""
+    rng, number, length = scope.rng, scope.get(count), scope.config.length
+    assert rng is not None, "random links are drawn for controls alone"
+    keys = [key for key in range(length - number) if key != number]
+    if not keys:
+        raise SinkjaxError(f"no key of {length} positions has {number} later queries")
+    key = int(rng.choice(keys))
+    queries = tuple(sorted(rng.choice(np.arange(key + 1, length), number, replace=False).tolist()))
+    value = -np.inf if site == "logits" else 0.0
+    label = f"{number} links to key {key} cut"
+    return sinkjax.edit(
+        site, "set", value, queries=queries, keys=key, relation="others", renormalise=scope.get(renormalise), label=label
+    )
+
+
+@EditWord.define()
+def window(scope: Scope, last: Any, keep: Any = ()) -> sinkjax.Edit:
+    """Hide all keys but the last ones of each query, and but some that every query keeps (Xiao et al. 2024).
+
+    Args:
+        scope: Of the study.
+        last: How many last keys each query sees, itself included.
+        keep: Positions that stay visible, or the number of first positions that do.
+    """
+    kept = scope.get(keep)
+    kept = range(kept) if isinstance(kept, int) else kept
+    hidden = [key for key in range(scope.config.length) if key not in kept]
+    return sinkjax.edit("logits", "set", -np.inf, keys=hidden, distances=slice(scope.get(last), None))
+
+
+def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sinkjax.Edit:
+    """An edit in some layers or heads only.
+
+    Args:
+        edit: The edit in every layer.
+        cells: Layers, each with a head or None for all heads.
+        architecture: Of the model.
+
+    Returns:
+        The edit. A term at EMBED has no layers and stays as it is.
+
+    Raises:
+        SinkjaxError: Some heads are named, and a term is not a mask of logits.
+    """
+    layers = sorted({layer for layer, _ in cells})
+    if cells[0][1] is None and len(layers) == architecture.layers:
+        return edit
+    along = as_along("layer", layers)
+    return dataclasses.replace(edit, terms=tuple(_placed(term, cells, along, architecture) for term in edit.terms))
+
+
+def _placed(term: Term, cells: Sequence[Cell], layers: Any, architecture: Any) -> Term:
+    if term.site == Site.EMBED:
+        return term
+    if cells[0][1] is None:
+        return dataclasses.replace(term, layers=layers)
+    if term.site != Site.LOGITS or term.value != -np.inf:
+        raise SinkjaxError(f"only masks of logits act in chosen heads, not an edit at {term.site.name}")
+    value = np.zeros((architecture.layers, 1, architecture.heads), np.float32)  # 0 added to a logit changes nothing
+    value[[layer for layer, _ in cells], 0, [head for _, head in cells]] = -np.inf
+    return dataclasses.replace(term, op="add", value=value, layers=layers)
+
+
+@EditWord.define()
+def no_edit(scope: Scope) -> sinkjax.Edit:
+    """Nothing is changed."""
+    return sinkjax.compose(label="no edit")
+
+
+__all__ = ["F", *OWN, "compose", "cut_links", "no_edit", "see_only", "window"]

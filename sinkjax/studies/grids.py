@@ -1,0 +1,221 @@
+"""Grids of conditions and their controls: words that become sweeps.
+
+    grid(mask_key(F.key), layers=each | prefixes | ALL)                       one edit in many places
+    grid(attend_self(F.position), layers=ALL, over={"position": F.positions})  an axis, named in the edit and in measures
+    draws(mask_key(random_position(but=F.key)))                                random edits of the same size, in the same places
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sinkjax
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.edits import placed
+from sinkjax.studies.places import ALL
+from sinkjax.studies.scope import EditWord, Place, Placed, Scope
+from sinkjax.studies.specs import content, without_replacement
+from sinkjax.studies.study import CONTROL, NO_EDIT, Condition, Inputs
+from sinkjax.studies.words import F, Number, Word, words_in
+
+SERIES = {"each": "one layer", "prefixes": "layers 0 to l", "all": "all layers"}
+
+
+class Grid(Word, noun="grid", supplied=1):
+    """Conditions with labels, places and axes, on one kind of prompt."""
+
+
+class Draws(Word, noun="controls", supplied=1):
+    """Random edits that are the controls of a grid."""
+
+
+class At(Word, noun="choice of conditions", supplied=1):
+    """Some conditions of a grid."""
+
+
+@dataclass(frozen=True)
+class Point(Condition):
+    """A condition of a grid, or a control of one.
+
+    Attributes:
+        place: Where it acts; None for no edit.
+        bound: (axis, value) of each axis.
+        draw: The number of a control; -1 for a condition.
+    """
+
+    place: Word | None = None
+    bound: tuple[tuple[str, Any], ...] = ()
+    draw: int = -1
+
+
+@Grid.define()
+def grid(
+    scope: Scope,
+    edit: EditWord,
+    layers: Place = ALL,
+    heads: Place | None = None,
+    over: Any = (),
+    bos: Any = F.bos,
+    inputs: Any = "text",
+    prompts: Any = F.prompts,
+    title: Any = "",
+) -> list[Point]:
+    """An edit in every place and with every value of every axis, after a condition without an edit.
+
+    Args:
+        scope: Of the study.
+        edit: The edit; it may name the axes.
+        layers: Places in layers.
+        heads: Places in heads, in addition to no places in layers.
+        over: Axis -> its values.
+        bos: What stands before each prompt; "own" for the model's BOS or the token id that the config names.
+        inputs: "text", "random" (tokens drawn evenly) or "repeat" (one token all along).
+        prompts: How many prompts.
+        title: Before the labels of its rows, where several grids have the same conditions.
+    """
+    axes = dict(over) if over else {}
+    values = [(name, scope.get(entry)) for name, entry in axes.items()]
+    found = [Point(sinkjax.compose(label=NO_EDIT), NO_EDIT)]
+    places = heads if heads is not None else layers
+    origins = [(origin, one) for origin in (places if isinstance(places, tuple) else (places,)) for one in scope.get(origin)]
+    for origin, place in origins:
+        for combination in itertools.product(*(entry if isinstance(entry, tuple) else (entry,) for _, entry in values)):
+            bound = tuple(zip(axes, combination, strict=True))
+            label = _label(place, bound, alone=len(origins) == 1 and place.place == ALL)
+            made = placed(scope.at(dict(bound)).get(edit), place.cells, scope.architecture).named(label)
+            x = place.x if not bound else bound[-1][1]
+            found.append(Point(made, SERIES.get(origin.word, place.label if not bound else str(origin)), x, place=place.place, bound=bound))
+    return found
+
+
+def _label(place: Placed, bound: Sequence[tuple[str, Any]], alone: bool) -> str:
+    axes = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in bound)
+    return place.label if not axes else axes if alone else f"{axes} in {place.label}"
+
+
+@Draws.define()
+def draws(scope: Scope, edit: EditWord, heads: Any = "same") -> EditWord:
+    """Random edits of the same size as those of a grid, in the same places.
+
+    Args:
+        scope: Of the study.
+        edit: The edit, with random numbers in it.
+        heads: "same" places, or "random" heads, as many as the condition has.
+    """
+    return edit
+
+
+@At.define()
+def at(scope: Scope, grid: str, place: Place | None = None, fixed: Any = ()) -> tuple[str, Any, dict[str, Any]]:
+    """Conditions of a grid: in one place or in all, with some axes fixed; the others are averaged over.
+
+    Args:
+        scope: Of the study.
+        grid: The name of the grid.
+        place: A single place; None: every place.
+        fixed: Axis -> its value.
+    """
+    return grid, place, {name: scope.get(value) for name, value in (fixed or ())}
+
+
+def settings_of(grid: Grid, scope: Scope) -> tuple[Inputs, int, str]:
+    """What a grid runs on, on how many prompts, and the title of its rows."""
+    given = grid.given
+    bos = scope.get(given["bos"])
+    inputs = Inputs(scope.get(given["inputs"]), own_bos(scope.config) if bos == "own" else bos)
+    return inputs, int(scope.get(given["prompts"])), str(scope.get(given["title"]))
+
+
+def own_bos(config: Any) -> int:
+    """The token id that the config names as BOS, else the one that the model's files name; no weights are read.
+
+    Raises:
+        Absent: Neither names one.
+    """
+    from sinkjax.checkpoints.load import open_checkpoint
+
+    if isinstance(config.bos, int):
+        return int(config.bos)
+    tokenizer = open_checkpoint(config.model, config.revision).tokenizer
+    if tokenizer is None or tokenizer.bos is None:
+        raise Absent(f"the files of {config.model} name no BOS token; give a token id as bos")
+    return int(tokenizer.bos)
+
+
+def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
+    """Which conditions of a grid are chosen.
+
+    Args:
+        points: The conditions.
+        chosen: The choice.
+        scope: Of the study.
+
+    Returns:
+        Their numbers, no edit left out.
+
+    Raises:
+        SinkjaxError: The grid has none.
+    """
+    _, place, fixed = scope.get(chosen)
+    rows = [
+        row
+        for row, point in enumerate(points)
+        if point.place is not None and place in (None, point.place) and fixed.items() <= dict(point.bound).items()
+    ]
+    if not rows:
+        raise SinkjaxError(f"no condition of the grid is {chosen}; it has {', '.join(point.label for point in points[:6])}, ...")
+    return rows
+
+
+def controls(drawn: Draws, name: str, points: Sequence[Point], rows: Sequence[int], cells: Mapping[Word, Placed], scope: Scope) -> Iterator[Point]:
+    """No edit, then `config.controls` different random edits for each of some conditions, or all that there are.
+
+    Args:
+        drawn: The word.
+        name: Of the stream of random numbers, which depend on (seed, name) alone.
+        points: The conditions of the grid.
+        rows: The conditions that have controls.
+        cells: Place -> its cells.
+        scope: Of the study.
+
+    Yields:
+        The controls, each with the place, the axes and the label of its condition as budget.
+    """
+    rng = intervals.generator(scope.config.seed, name)
+    template, heads = drawn.given["edit"], drawn.given["heads"]
+    L, H = scope.architecture.layers, scope.architecture.heads
+    yield Point(sinkjax.compose(label=NO_EDIT), NO_EDIT)
+    for row in rows:
+        point = points[row]
+        assert point.place is not None
+        inside = cells[point.place].cells
+        here = dataclasses.replace(scope.at(dict(point.bound)), rng=rng)
+
+        def draw(here: Scope = here, inside: Any = inside) -> sinkjax.Edit:
+            if heads == "random":
+                chosen = rng.choice(L * H, len(inside), replace=False)
+                inside = tuple(sorted(divmod(int(number), H) for number in chosen))
+            return placed(here.get(template), inside, scope.architecture)
+
+        for number, edit in enumerate(without_replacement(scope.config.controls, draw, content)):
+            label = f"control {number} of {point.label}: {edit.label}"
+            yield Point(edit.named(label), CONTROL, point.x, point.label, place=point.place, bound=point.bound, draw=number)
+
+
+def is_random(word: Word) -> bool:
+    """Whether a word draws random numbers."""
+    return any(isinstance(one, Number) and one.word.startswith("random") for one in words_in(word))
+
+
+def cells_of(grid: Grid, scope: Scope) -> dict[Word, Placed]:
+    """Every single place of a grid, and its cells."""
+    given = grid.given
+    places = given["heads"] if given["heads"] is not None else given["layers"]
+    return {one.place: one for one in scope.places(places)}
+

@@ -1,0 +1,92 @@
+"""Judge the claims of a study on its stores, with the untrained twin beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.judgement import Evidence, Judgement, identity, judge, untested
+from sinkjax.analysis.verdicts import Verdict, said
+from sinkjax.studies.contrasts import Parts, Readings
+from sinkjax.studies.declaration import Claim, Identity, filled
+
+
+def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, Any]) -> Verdict:
+    """Judge a claim.
+
+    Args:
+        name: Of the claim.
+        claim: The claim.
+        read: The stores of the model.
+        twin: Those of the untrained twin.
+        settings: Of the study, for the statement.
+
+    Returns:
+        The verdict; "untested" where a grid did not run or the paper's premise is not met.
+    """
+    stated = (filled(claim.statement or name, settings), claim.source, claim.paper)
+    if isinstance(claim.contrast, Identity):
+        return _identity(name, stated, claim, read)
+    try:
+        holds, text = (True, "") if claim.given is None else claim.given.meaning.of(read, **claim.given.given)
+        if not holds:
+            return Verdict(name, *stated, untested(text))
+        parts = parts_of(claim, read)
+    except Absent as error:
+        return Verdict(name, *stated, untested(str(error)))
+    judged = judge(evidence(parts, read), sign=claim.sign, stays=claim.stays)
+    return Verdict(name, *stated, judged, _twin(claim, twin), parts.label, parts.unit, _beside(claim, read))
+
+
+def _identity(name: str, stated: tuple[str, str, str], claim: Claim, read: Readings) -> Verdict:
+    try:
+        holds, text = claim.contrast.meaning.of(read, **claim.contrast.given)
+    except Absent as error:
+        return Verdict(name, *stated, untested(str(error)), kind="identity")
+    return Verdict(name, *stated, identity(holds), label=text, kind="identity")
+
+
+def parts_of(claim: Claim, read: Readings) -> Parts:
+    """The numbers of a claim's contrast."""
+    found: Parts = claim.contrast.meaning.of(read, **claim.contrast.given)
+    return found
+
+
+def evidence(parts: Parts, read: Readings) -> Evidence:
+    """What the one rule judges: the numbers, their clusters, and what a sample is."""
+    results, count = read.results, len(parts.contrast)
+    clusters = results.genres(count)
+    if clusters is None or len(set(clusters.tolist())) in (1, count):
+        clusters = results.clusters(count)
+    return Evidence(
+        parts.contrast,
+        parts.controls,
+        parts.whole,
+        parts.range,
+        clusters,
+        results.over.partition(",")[0],
+        parts.all_controls,
+        parts.relative,
+        parts.whole_range,
+    )
+
+
+def _twin(claim: Claim, twin: Readings) -> Judgement | None:
+    """The judgement on the untrained twin, or None where it did not run."""
+    try:
+        parts = parts_of(claim, twin)
+    except (Absent, KeyError):
+        return None
+    return judge(evidence(parts, twin), sign=claim.sign, stays=claim.stays)
+
+
+def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
+    """The further readouts of a claim, each as a line."""
+    lines = []
+    for contrast in claim.beside:
+        parts: Parts = contrast.meaning.of(read, **contrast.given)
+        found = judge(evidence(parts, read), sign=1)
+        if found.D is not None:
+            lines.append(f"{parts.label}: {said(found.D, parts.unit)}")
+    return tuple(lines)

@@ -1,0 +1,90 @@
+"""Known numbers: what a study measures on the unedited model before its sweeps, such as the layer in which an activation forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.studies.places import layer
+from sinkjax.studies.readouts import probe_of, read_measure
+from sinkjax.studies.scope import Known, Measure, Scope
+from sinkjax.studies.words import frozen
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.study import Batch
+
+HALF = 0.5  # of its largest value: where a quantity along depth counts as formed
+
+
+@dataclass(frozen=True)
+class Unedited:
+    """The unedited model on a few prompts.
+
+    Attributes:
+        model: The loaded model; None where only a store is left.
+        batch: The prompts.
+        stored: The data of a sweep whose first condition is no edit; None: the model is run.
+        prompts: How many of the first prompts count.
+    """
+
+    model: Model | None
+    batch: Batch | None
+    stored: xarray.Dataset | None = None
+    prompts: int | None = None
+
+    def data(self, probe: sinkjax.Probe) -> xarray.Dataset:
+        """The statistics of a probe, with one condition, over the prompts that count."""
+        few = slice(self.prompts)
+        if self.stored is not None:
+            return self.stored.isel(edit=[0], prompt=few)
+        assert self.model is not None and self.batch is not None
+        tokens, lengths = self.batch.tokens[few], self.batch.lengths[few]
+        return sinkjax.sweep(self.model, tokens, [sinkjax.compose()], probe=probe, lengths=lengths, progress=False)
+
+
+def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:
+    """A measure in each layer, mean over the prompts: float[layer]."""
+    data = run.data(probe_of([measure], scope))
+    named = dict(measure.arguments)
+    each = [
+        type(measure)(measure.word, tuple({**named, "layers": frozen(layer(number))}.items()))
+        for number in range(scope.architecture.layers)
+    ]
+    return np.array([read_measure(one, scope, data)[0].mean() for one in each])
+
+
+@Known.define(blank=lambda scope, prompts: scope.architecture.layers - 1)
+def onset(scope: Scope, run: Unedited, measure: Measure) -> int:
+    """The first layer in which a measure is above half of its largest value over all layers; the last one if it is 0 in all."""
+    values = by_layer(scope, run, measure)
+    return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
+
+
+@Known.define(blank=lambda scope, prompts: np.zeros(scope.architecture.layers * scope.architecture.heads))
+def attention_by_head(scope: Scope, run: Unedited, key: Any) -> NDArray:
+    """Attention that a key receives from each head, mean over prompts: float[layer * head]."""
+    data = run.data(sinkjax.Probe(attention_received=True))
+    return np.asarray(data["attention_received"].isel(edit=0).sel(key=scope.get(key)).mean("prompt").values.ravel())
+
+
+def blank(known: Mapping[str, Known], scope: Scope, prompts: int) -> dict[str, Any]:
+    """A placeholder of each known number, of its shape."""
+    return {name: word.meaning.facts["blank"](scope, prompts) for name, word in known.items()}
+
+
+def measured(known: Mapping[str, Known], scope: Scope, run: Unedited) -> dict[str, Any]:
+    """Each known number, in the order in which they are declared; later ones may name earlier ones."""
+    found: dict[str, Any] = {}
+    for name, word in known.items():
+        scope = Scope(scope.config, scope.architecture, {**scope.known, **found})
+        found[name] = word.meaning.of(scope, run, **word.given)
+    return found
+

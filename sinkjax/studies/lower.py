@@ -1,0 +1,355 @@
+"""From a study as a value to what the framework runs: sweeps of conditions and controls, measures, verdicts and figures."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.analysis.verdicts import Verdict
+from sinkjax.studies import study as framework
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.declaration import Claim, Study, config_type, filled
+from sinkjax.studies.drawings import drawn_layers
+from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
+from sinkjax.studies.judging import verdict
+from sinkjax.studies.known import Unedited, blank, measured
+from sinkjax.studies.readouts import check_positions, label_of, probe_of, read_measure
+from sinkjax.studies.scope import Contrast, Measure, Scope
+from sinkjax.studies.specs import NOOP
+from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
+from sinkjax.studies.words import Field, Word, words_in
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.model.config import Config
+    from sinkjax.studies.results import Results
+
+CONTROLS, TWIN = "-controls", "-twin"
+UNTRAINED = "untrained:"
+
+
+@functools.cache
+def lower(study: Study) -> framework.Study:
+    """What the framework runs for a study.
+
+    Args:
+        study: The study.
+
+    Returns:
+        The framework's declaration of it.
+    """
+    grids = {name: grid for name, grid in study.grids if name != NOOP}
+    identity = dict(study.grids).get(NOOP)
+    shown = [word for word in study.figures if word.word == "maps"]
+
+    def more(config: Any, architecture: Any) -> Sequence[Sweep | Calculation]:
+        found: list[Sweep | Calculation] = []
+        for name, grid in grids.items():
+            found += _sweeps(study, name, grid, config, architecture)
+        return (*found, *_calculations(study, config, architecture))
+
+    def noop(config: Any, architecture: Any, *known: Any) -> Mapping[str, sinkjax.Edit]:
+        assert identity is not None
+        points = Scope(config, architecture, *known).get(identity)
+        return {point.edit.label: point.edit for point in points[1:]}
+
+    def check(config: Any, architecture: Config) -> None:
+        scope = Scope(config, architecture, blank(dict(study.known), Scope(config, architecture), 1))
+        for name, grid in grids.items():
+            for point in scope.get(grid)[1:]:
+                for measure in _measures(study, name):
+                    check_positions(measure, scope.at(dict(point.bound)))
+
+    def maps(config: Any, architecture: Config) -> Shown:
+        chosen = [one for word in shown for one in words_in(word) if isinstance(one, At)]
+        scope = Scope(config, architecture, blank(dict(study.known), Scope(config, architecture), 1))
+        names = tuple(dict.fromkeys(scope.get(one)[0] for one in chosen))
+        labels = ["no edit"]
+        last = 0
+        for one in chosen:
+            points = scope.get(grids[scope.get(one)[0]])
+            for row in matching(points, one, scope):
+                labels.append(points[row].label)
+                last = max([last, *(value for name, value in points[row].bound if isinstance(value, int))])
+        layers = drawn_layers(scope.get(shown[0].given["layers"]), architecture.layers)
+        return Shown(tuple(dict.fromkeys(labels)), layers, start=last + 1, sweeps=names)
+
+    return framework.Study(
+        name=study.name,
+        config=config_type(study),
+        title=study.title or study.name,
+        question=study.question,
+        needs=study.needs,
+        more=more,
+        values=_known(study) if study.known else None,
+        probe=lambda config: probe_of(study.measures, Scope(config, None)) if study.measures else sinkjax.Probe(),
+        figures=lambda config, architecture: [functools.partial(_drawn, study, word) for word in study.figures],
+        noop=noop if identity is not None else None,
+        noop_values=_known(study) if study.known else None,
+        shown=maps if shown else None,
+        check=check,
+        notes=lambda config, results: [filled(note, vars(config)) for note in study.notes],
+        featured=functools.partial(_featured, study),
+        verdicts=functools.partial(verdicts, study),
+    )
+
+
+# Sweeps.
+
+
+def _known(study: Study) -> Values:
+    """The known numbers of a study, as values that are measured once the model is loaded."""
+    known = dict(study.known)
+
+    def compute(config: Any, model: Model, batch: Batch) -> dict[str, Any]:
+        run = Unedited(model, batch, None, config.control_prompts)
+        return measured(known, Scope(config, model.config), run)
+
+    return Values(lambda config, architecture, prompts: blank(known, Scope(config, architecture), prompts), compute)
+
+
+def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any) -> Iterator[Sweep]:
+    """A grid as a sweep with its controls, and the conditions of claims on the untrained twin."""
+    scope = Scope(config, architecture)
+    values = _known(study) if study.known else None
+    measures = _measures(study, name)
+    known_ones = [word for _, entry in study.known for word in words_in(entry) if isinstance(word, Measure)]
+    asked = probe_of([*measures, *known_ones], scope)
+    title = settings_of_title(grid, scope)
+
+    def build(make: Callable[[Scope], Sequence[Condition]]) -> Callable[..., Sequence[Condition]]:
+        def conditions(config: Any, architecture: Any, known: Mapping[str, Any] | None = None) -> Sequence[Condition]:
+            return make(Scope(config, architecture, known or {}))
+
+        return conditions
+
+    def conditions(scope: Scope) -> list[Point]:
+        found: list[Point] = scope.get(grid)
+        with_controls = set(_rows(study, name, found, scope, controlled=True)) if name in study.controls.names() else set()
+        return [_budgeted(point) if row in with_controls else point for row, point in enumerate(found)]
+
+    def random(scope: Scope) -> list[Point]:
+        points = conditions(scope)
+        rows = _rows(study, name, points, scope, controlled=True)
+        drawn = dict(study.controls)[name]
+        return list(controls(drawn, f"{study.name} {name}", points, rows, cells_of(grid, scope), scope))
+
+    def claimed(scope: Scope) -> list[Point]:
+        points = conditions(scope)
+        return [points[row] for row in (0, *_rows(study, name, points, scope))]
+
+    def inputs(config: Any) -> Any:
+        return settings_of(grid, Scope(config, architecture))[0]
+
+    def few(config: Any) -> int:
+        return int(min(config.control_prompts, settings_of_prompts(grid, Scope(config, architecture))))
+
+    def prompts(config: Any) -> int:
+        return settings_of_prompts(grid, Scope(config, architecture))
+
+    drawn: tuple[Sweep, ...] = ()
+    if name in study.controls.names():
+        drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=lambda config: asked, prompts=few, values=values),)
+    made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
+    yield Sweep(
+        name,
+        build(conditions),
+        lambda config: made,
+        lambda config: asked,
+        prompts,
+        inputs,
+        tuple(drawn),
+        values,
+        prefix=title,
+        series=title,
+    )
+    if _claims_on(study, name):
+        yield Sweep(
+            f"{name}{TWIN}",
+            build(claimed),
+            probe=lambda config: asked,
+            prompts=few,
+            inputs=inputs,
+            values=values,
+            when=lambda config, architecture: config.twin and not str(config.model).startswith(UNTRAINED),
+            twin=True,
+        )
+
+
+def settings_of_prompts(grid: Grid, scope: Scope) -> int:
+    """How many prompts a grid runs on."""
+    return int(scope.get(grid.given["prompts"]))
+
+
+def settings_of_title(grid: Grid, scope: Scope) -> str:
+    """The title of a grid's rows."""
+    return str(scope.get(grid.given["title"]))
+
+
+def _budgeted(point: Point) -> Point:
+    import dataclasses
+
+    return dataclasses.replace(point, budget=point.label)
+
+
+def _claims_on(study: Study, name: str) -> list[Claim]:
+    """The claims that read a grid."""
+    return [claim for _, claim in study.claims if isinstance(claim.contrast, Contrast) and name in _grids_in(claim.contrast)]
+
+
+def _grids_in(contrast: Word) -> set[str]:
+    """The grids that a contrast reads."""
+    named = {one.given["grid"] for one in words_in(contrast) if isinstance(one, At)}
+    return named | ({contrast.given["grid"]} if "grid" in contrast.given else set())
+
+
+def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, controlled: bool = False) -> list[int]:
+    """The conditions of a grid that claims are about.
+
+    controlled: those whose contrast has controls; of a grid without claims, all.
+    """
+    rows: dict[int, None] = {}
+    if controlled and not _claims_on(study, name):
+        return list(range(1, len(points)))
+    for claim in _claims_on(study, name):
+        facts = claim.contrast.meaning.facts
+        for argument, entry in claim.contrast.given.items():
+            if isinstance(entry, At) and entry.given["grid"] == name and (not controlled or argument in facts.get("controlled", ())):
+                rows.update(dict.fromkeys(matching(points, entry, scope)))
+    return sorted(rows)
+
+
+def _measures(study: Study, name: str) -> list[Measure]:
+    """Every measure that a grid is read by: those of the summary whose axes it has, of claims and of figures."""
+    grid = dict(study.grids)[name]
+    axes = {axis for axis, _ in (grid.given["over"] or ())}
+    known = {*study.known.names(), *config_type(study).__dataclass_fields__}
+    found: dict[Measure, None] = {
+        measure: None for measure in study.measures if {one.name for one in words_in(measure) if isinstance(one, Field)} <= axes | known
+    }
+    for claim in _claims_on(study, name):
+        for contrast in (claim.contrast, *claim.beside):
+            found.update(dict.fromkeys(one for one in words_in(contrast) if isinstance(one, Measure)))
+    for word in study.figures:
+        over = {word.given["over"]} if "over" in word.given else {one.given["grid"] for one in words_in(word) if isinstance(one, At)}
+        if name in over:
+            found.update(dict.fromkeys(one for one in words_in(word) if isinstance(one, Measure)))
+            if word.word == "activations":
+                found.update(dict.fromkeys(study.measures))
+    return list(found)
+
+
+def _as_measure(study: Study, name: str, measure: Measure, config: Any, architecture: Any) -> framework.Measure:
+    """A measure as the summary reads it: each condition at its own axes, compared with no edit there."""
+    scope = Scope(config, architecture)
+    named = {one.name for one in words_in(measure) if isinstance(one, Field)}
+    grid = dict(study.grids)[name]
+    axes = [axis for axis, _ in (grid.given["over"] or ()) if axis in named]
+
+    def here(data: xarray.Dataset) -> Scope:
+        wanted: Any = {key: word for key, word in study.known if key in named}
+        if not wanted:
+            return scope
+        return Scope(config, architecture, measured(wanted, scope, Unedited(None, None, data, config.control_prompts)))
+
+    @functools.cache
+    def bounds() -> dict[str, dict[str, Any]]:
+        """The axes of each condition and control, by its label."""
+        blanks = blank(dict(study.known), scope, 1)
+        points: list[Any] = []
+        for sweep in _sweeps(study, name, grid, config, architecture):
+            for part in (sweep, *sweep.controls):
+                points += part.conditions(config, architecture, blanks)
+        return {point.label: dict(point.bound) for point in points}
+
+    def rows(data: xarray.Dataset, edited: bool) -> NDArray:
+        found, within = [], here(data)
+        read: dict[Any, NDArray] = {}
+        for row, label in enumerate(data["edit"].values):
+            at = {axis: bounds()[str(label)].get(axis, _first(grid, axis, scope)) for axis in axes}
+            key = tuple(at.items())
+            if key not in read:
+                read[key] = read_measure(measure, within.at(at), data)
+            found.append(read[key][row if edited else 0])
+        return np.stack(found)
+
+    facts = measure.meaning.facts
+    label = label_of(measure, Scope(config, architecture, blank(dict(study.known), scope, 1)))
+    note = facts.get("note", "")
+    if not axes:
+        return framework.Measure(label, lambda data: read_measure(measure, here(data), data), None, facts.get("unit", ""), note)
+    return framework.Measure(
+        label, lambda data: rows(data, True), lambda data: rows(data, False), facts.get("unit", ""), note
+    )
+
+
+def _first(grid: Grid, axis: str, scope: Scope) -> Any:
+    """The first value of an axis, at which the unedited condition is read."""
+    values = scope.get(dict(grid.given["over"])[axis])
+    return values[0] if isinstance(values, tuple) else values
+
+
+def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calculation]:
+    """The computations of a study."""
+    for name, word in study.computations:
+        facts = word.meaning.facts
+        scope = Scope(config, architecture)
+
+        def compute(model: Model, batch: Batch, word: Word = word, scope: Scope = scope) -> xarray.Dataset:
+            found: xarray.Dataset = word.meaning.of(scope, model, batch, **{key: scope.get(entry) for key, entry in word.given.items()})
+            return found
+
+        prompts = int(scope.get(facts.get("prompts", 1)))
+        yield Calculation(name, compute, tuple(facts["variables"]), prompts, facts.get("inputs", framework.Inputs(bos="none")))
+
+
+# From stores to a page.
+
+
+def readings(study: Study, results: Results, twin: bool = False) -> Readings:
+    """The stores of a study as its contrasts and figures read them."""
+    scope = Scope(results.config, results.architecture)
+    return Readings(scope, results, dict(study.known), TWIN if twin else "")
+
+
+def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
+    """Every claim of a study, judged, with the untrained twin beside.
+
+    Args:
+        study: The study.
+        results: Its stores.
+
+    Returns:
+        A verdict for each claim, in their order.
+    """
+    read, twin = readings(study, results), readings(study, results, twin=True)
+    return tuple(verdict(name, claim, read, twin, vars(results.config)) for name, claim in study.claims)
+
+
+def _drawn(study: Study, word: Any, results: Results) -> Any:
+    return word.meaning.of(readings(study, results), **word.given)
+
+
+def _featured(study: Study, results: Results) -> list[str]:
+    """The conditions of the short table: no edit, and those that claims are about with at most one value of each axis."""
+    labels: list[str] = []
+    for name, _ in study.grids:
+        if name not in results or name == NOOP:
+            continue
+        points, scope = results.conditions(name), Scope(results.config, results.architecture)
+        sweep = results.sweeps[name]
+        rows = [0, *_rows(study, name, points, scope)]
+        seen: set[Any] = set()
+        for row in rows:
+            point = points[row]
+            if point.place not in seen:
+                seen.add(point.place)
+                labels.append(sweep.row_label(point))
+    return labels

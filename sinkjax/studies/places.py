@@ -1,0 +1,119 @@
+"""Places: words for sets of layers and heads, and for series of such sets. This module imports no JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sinkjax.studies.scope import Cell, Place, Placed, Scope
+from sinkjax.studies.words import Field
+
+__all__ = ["ALL", "after", "between", "each", "first_heads", "layer", "prefixes", "top", "upto"]
+
+
+def _whole(layers: range) -> tuple[Cell, ...]:
+    return tuple((number, None) for number in layers)
+
+
+def _first(last: int) -> str:
+    return "layer 0" if last == 0 else f"layers 0 to {last}"
+
+
+@Place.define()
+def layer(scope: Scope, number: Any) -> list[Placed]:
+    """One layer, or each of several."""
+    found = scope.get(number)
+    if not isinstance(found, tuple):
+        name = f"layer {number.name}" if isinstance(number, Field) and number.name in scope.known else f"layer {found}"
+        return [Placed(layer(number), name, _whole(range(found, found + 1)), found)]
+    return [Placed(layer(one), f"layer {one}", ((one, None),), one) for one in found if one < scope.architecture.layers]
+
+
+@Place.define()
+def upto(scope: Scope, last: Any) -> list[Placed]:
+    """Layers 0 to `last`, that one included; of several numbers, one set for each that is not the last layer."""
+    found, L = scope.get(last), scope.architecture.layers
+    if isinstance(found, tuple):
+        return [Placed(upto(end), _first(end), _whole(range(end + 1)), end) for end in found if end < L - 1]
+    name = f"layers 0 to the one in which it {last.name}" if isinstance(last, Field) and last.name in scope.known else _first(found)
+    return [Placed(upto(last), name, _whole(range(found + 1)), None if isinstance(last, Field) else found)]
+
+
+@Place.define()
+def between(scope: Scope, first: Any, last: Any) -> list[Placed]:
+    """Layers `first` to `last`, both included."""
+    start, end = scope.get(first), scope.get(last)
+    return [Placed(between(first, last), f"layers {start} to {end}", _whole(range(start, end + 1)), end)]
+
+
+@Place.define()
+def after(scope: Scope, number: Any) -> list[Placed]:
+    """The layers after one; in a model that has none, its last layer."""
+    L, first = scope.architecture.layers, scope.get(number) + 1
+    return [Placed(after(number), f"layers from {first} on", _whole(range(min(first, L - 1), L)), first)]
+
+
+@Place.define("each")
+def each_(scope: Scope) -> list[Placed]:
+    """Every layer by itself."""
+    return [found for number in range(scope.architecture.layers) for found in scope.get(layer(number))]
+
+
+@Place.define("prefixes")
+def prefixes_(scope: Scope) -> list[Placed]:
+    """Layers 0 to 1, 0 to 2, and so on, but not all of them."""
+    return [found for last in range(1, scope.architecture.layers - 1) for found in scope.get(upto(last))]
+
+
+@Place.define("all")
+def all_(scope: Scope) -> list[Placed]:
+    """All layers."""
+    L = scope.architecture.layers
+    return [Placed(ALL, "all layers", _whole(range(L)), L - 1)]
+
+
+each, prefixes, ALL = each_(), prefixes_(), all_()
+
+
+def _sizes(scope: Scope, shares: Any) -> dict[int, float]:
+    """How many heads the sets of some shares have (those of whole layers, not of none or all), and the first share of each."""
+    L, H = scope.architecture.layers, scope.architecture.heads
+    found: dict[int, float] = {}
+    given = scope.get(shares)
+    for share in given if isinstance(given, tuple) else (given,):
+        found.setdefault(H * min(max(round(share * L), 1), max(L - 1, 1)), share)
+    return dict(sorted(found.items()))
+
+
+@Place.define()
+def top(scope: Scope, scores: Any, share: Any) -> list[Placed]:
+    """The heads with the largest scores.
+
+    Args:
+        scope: Of the study.
+        scores: A known array, float[layer * head].
+        share: Of all heads, one number or several; rounded to the number of heads in whole layers.
+    """
+    order, H = np.argsort(-np.asarray(scope.get(scores)), kind="stable"), scope.architecture.heads
+    return [
+        Placed(top(scores, part), f"the {size} heads with the largest {scores.name}", _heads(order[:size], H), size)
+        for size, part in _sizes(scope, share).items()
+    ]
+
+
+@Place.define()
+def first_heads(scope: Scope, share: Any) -> list[Placed]:
+    """The heads of the first layers, as many as `top` has."""
+    H = scope.architecture.heads
+    return [
+        Placed(first_heads(part), f"the {size} heads of {_first(size // H - 1)}", _heads(np.arange(size), H), size)
+        for size, part in _sizes(scope, share).items()
+    ]
+
+
+def _heads(numbers: Any, heads: int) -> tuple[Cell, ...]:
+    """Heads by number, each layer * H + head, as cells."""
+    return tuple((int(number) // heads, int(number) % heads) for number in numbers)
+
+

@@ -1,0 +1,237 @@
+"""Measures as words: each is a function of a sweep's data that returns a number for each condition and document.
+
+A new measure is one function here or in a module of `papers/`. Its decorator says what readers must know: the label (its arguments in
+braces), the unit, the statistics that it asks the probe for, the range of its values, and whether it is compared in logarithms,
+as sizes without an upper bound are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import metrics
+from sinkjax.config_files.checks import MIN_QUERIES
+from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.probes.probe import Probe
+from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
+from sinkjax.studies.places import ALL
+from sinkjax.studies.scope import Measure, Place, Scope, half_depth
+from sinkjax.studies.words import F
+
+if TYPE_CHECKING:
+    import xarray
+
+PERCENT, POINTS = (0.0, 100.0), "percentage points"
+
+
+def sinking_statistic(eps: float, shares: bool = False, **others: Any) -> Probe:
+    return Probe(extra=(sinking_heads(eps, shares=shares),))
+
+
+def mean_statistic(**others: Any) -> Probe:
+    return Probe(extra=(mean_attention(),))
+
+
+@functools.cache
+def mean_attention() -> Statistic:
+    """The attention that each key receives from later queries, mean over heads: without a head axis, many edits stay small."""
+    import jax
+    import jax.numpy as jnp
+
+    def over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+        seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
+        return (sums / jnp.maximum(seen_by, 1)).mean(axis=1)
+
+    return Statistic("mean_attention", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads)
+
+
+@Measure.define(
+    label="heads that sink on key {key} (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=("attention_received",),
+    seen=("key",),
+    note="A head sinks on a key if its attention to it, averaged over all queries that see the key, is above eps (Gu et al. 2025).",
+)
+def sink_rate(data: xarray.Dataset, key: int, layers: Place = ALL, eps: float = F.eps) -> NDArray:
+    """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
+    return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layers].mean(axis=-1)
+
+
+@Measure.define(
+    label="heads that sink on key {key} (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=sinking_statistic,
+    seen=("key",),
+    note="""A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but without
+        the query at the key itself, whose attention some edits decide).""",
+)
+def later_sink_rate(data: xarray.Dataset, key: int, layers: Place = ALL, eps: float = F.eps, shares: bool = False) -> NDArray:
+    """Percentage of the heads of some layers that sink on a key, as its later queries see it.
+
+    shares: of each row's weight, for rows that do not sum to 1.
+    """
+    return np.asarray(100 * data["sinking_heads"].values[..., layers, key].mean(axis=-1))
+
+
+@Measure.define(
+    label="heads that sink on the strongest key but {key} (%)", unit=POINTS, range=PERCENT, asks=("attention_received",)
+)
+def strongest_other_sink(data: xarray.Dataset, key: int, eps: float = F.eps) -> NDArray:
+    """Percentage of heads that sink on whichever other key has most of them, among keys that enough queries see."""
+    keys = [other for other in range(data.sizes["key"] - MIN_QUERIES + 1) if other != key]
+    return 100 * np.max([metrics.sink_rate(data, other, eps) for other in keys], axis=0)
+
+
+@Measure.define(
+    label="attention to key {key} in layer {layer}, mean over heads (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=("attention_received",),
+    seen=("key",),
+    note="The paper's readout: attention averaged over the heads of one layer, and over the queries that see the key.",
+)
+def attention_to(data: xarray.Dataset, key: int, layer: int = half_depth()) -> NDArray:
+    """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
+    return np.asarray(100 * data["attention_received"].values[..., layer, :, key].mean(axis=-1))
+
+
+@Measure.define(
+    label="attention to key {key} in layer {layer}, mean over heads (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=mean_statistic,
+    seen=("key",),
+    note="""The paper's readout: attention averaged over the heads of one layer, and over the queries after the key; the query at the
+        key itself, whose attention the edit decides, is left out.""",
+)
+def later_attention_to(data: xarray.Dataset, key: int, layer: int = half_depth()) -> NDArray:
+    """Attention of later queries to a key in one layer, mean over heads, in per cent."""
+    return np.asarray(100 * data["mean_attention"].values[..., layer, key])
+
+
+@Measure.define(label="largest |h| at position {position}", asks=("resid_max",), log=True)
+def largest_activation(data: xarray.Dataset, position: int, layers: Place = ALL) -> NDArray:
+    """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
+    depths = [layer + 1 for layer in layers]
+    whole = len(depths) == data.sizes["depth"] - 1
+    return np.asarray(data["resid_max"].values[:, :, [0, *depths] if whole else depths, position].max(axis=-1))
+
+
+@Measure.define(label="largest |h| at any position but {position}", asks=("resid_max",), log=True)
+def largest_elsewhere(data: xarray.Dataset, position: int) -> NDArray:
+    """Largest |h| over all depths and positions but one."""
+    return np.asarray(np.nanmax(np.delete(data["resid_max"].values.max(axis=-2), position, -1), axis=-1))
+
+
+@Measure.define(label="largest |h| at a typical position but 0", asks=("resid_max",), log=True)
+def typical_activation(data: xarray.Dataset, layers: Place = ALL) -> NDArray:
+    """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
+    depths = [layer + 1 for layer in layers]
+    whole = len(depths) == data.sizes["depth"] - 1
+    found = data["resid_max"].values[:, :, [0, *depths] if whole else depths, 1:].max(axis=-2)
+    return np.asarray(np.nanmedian(found, axis=-1))
+
+
+@Measure.define(label="loss (nats per token)", unit="nats", asks=("nll",))
+def loss(data: xarray.Dataset, start: int = 0) -> NDArray:
+    """Mean negative log-likelihood of the next tokens, from position `start`."""
+    return np.asarray(data["nll"].isel(position=slice(start, None)).mean("position").values)
+
+
+# Reading a measure.
+
+
+def arguments(measure: Measure, scope: Scope) -> dict[str, Any]:
+    """The arguments of a measure with their values; a place as a list of layers."""
+    kinds, found = measure.meaning.kinds, {}
+    for name, value in measure.given.items():
+        found[name] = scope.layers(value) if kinds.get(name) is Place else scope.get(value)
+    return found
+
+
+def read_measure(measure: Measure, scope: Scope, data: xarray.Dataset) -> NDArray:
+    """A measure of every condition of a sweep.
+
+    Args:
+        measure: The word.
+        scope: What its fields stand for.
+        data: Of the sweep.
+
+    Returns:
+        float64[edit, prompt].
+
+    Raises:
+        SinkjaxError: The sweep lacks a statistic that the measure needs.
+    """
+    try:
+        return np.asarray(measure.meaning.of(data, **arguments(measure, scope)), np.float64)
+    except KeyError as error:
+        if isinstance(error, SinkjaxError):
+            raise
+        held = ", ".join(map(str, data.data_vars))
+        raise SinkjaxError(f"the measure {measure} needs {error}, which was not measured; the store holds {held}") from error
+
+
+def label_of(measure: Measure, scope: Scope) -> str:
+    """The name of a measure for readers, such as "heads that sink on key 0 (%) in layers 0 to 3".
+
+    An argument that is an axis of a grid, and so differs between conditions, is named instead.
+    """
+    shown: dict[str, Any] = {}
+    place = ""
+    for name, value in measure.given.items():
+        if measure.meaning.kinds.get(name) is Place:
+            found = scope.places(value)
+            place = "" if value == ALL or not found else f" in {found[0].label}"
+        else:
+            shown[name] = scope.get(value) if scope.knows(value) else f"[{value}]"
+    text = str(measure.meaning.facts["label"]).format(**shown)
+    start = f" from position {shown['start']}" if shown.get("start") else ""
+    return f"{text}{start}{place}"
+
+
+def probe_of(measures: Mapping[str, Any] | list[Measure] | tuple[Measure, ...], scope: Scope) -> Probe:
+    """The probe that asks for what some measures need."""
+    asked = Probe()
+    for measure in measures:
+        asks: Callable[..., Probe] | tuple[str, ...] = measure.meaning.facts["asks"]
+        if callable(asks):
+            scalars = {name: value for name, value in measure.given.items() if scope.knows(value)}
+            asked = merged(asked, asks(**{name: scope.get(value) for name, value in scalars.items() if value != ALL}))
+        else:
+            asked = merged(asked, Probe.of(*asks))
+    return asked
+
+
+def merged(one: Probe, other: Probe) -> Probe:
+    """The probe that asks for what either of two asks for."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(Probe):
+        mine, more = getattr(one, field.name), getattr(other, field.name)
+        if field.name in ("capture", "extra"):
+            names = {entry.name for entry in mine}
+            changes[field.name] = (*mine, *(entry for entry in more if entry.name not in names))
+        else:
+            changes[field.name] = mine or more
+    return Probe(**changes)
+
+
+def check_positions(measure: Measure, scope: Scope) -> None:
+    """Refuse a measure of a position that prompts do not have, or of a key that too few queries see."""
+    for name, place in arguments(measure, scope).items():
+        if name in ("key", "position") and isinstance(place, int | np.integer):
+            if place >= scope.config.length:
+                raise SinkjaxError(f"{name} {place} of {measure} is beyond prompts of {scope.config.length} tokens")
+            if name in measure.meaning.facts.get("seen", ()) and place + MIN_QUERIES > scope.config.length:
+                raise SinkjaxError(
+                    f"{name} {place} of {measure} is seen by fewer than {MIN_QUERIES} of {scope.config.length} queries"
+                )

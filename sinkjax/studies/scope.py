@@ -1,0 +1,162 @@
+"""Scope: what words are read in. A word has no value of its own; a scope gives it one. This module imports no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.studies.words import F, Field, Number, Table, Word
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Cell = tuple[int, int | None]  # a layer, and one of its heads or None for all of them
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Settings, architecture and what is known of the unedited model, in which words are read.
+
+    Attributes:
+        config: The settings of the study.
+        architecture: The model's, with the plain fields of its `Config` (`layers`, `heads`, ...).
+        known: Numbers and arrays that are measured before the sweeps; of a plan or a report, placeholders.
+        bound: The axes of a grid at one condition.
+        rng: Random numbers, where controls are drawn.
+    """
+
+    config: Any
+    architecture: Any
+    known: Mapping[str, Any] = field(default_factory=dict)
+    bound: Mapping[str, Any] = field(default_factory=dict)
+    rng: np.random.Generator | None = None
+
+    def at(self, bound: Mapping[str, Any]) -> Scope:
+        """The same scope at one condition of a grid."""
+        return dataclasses.replace(self, bound={**self.bound, **bound})
+
+    def get(self, value: Any) -> Any:
+        """The value of a word or a field, of a tuple each entry's, and anything else as it is.
+
+        Raises:
+            SinkjaxError: No setting, known number or axis has the name of a field.
+        """
+        if isinstance(value, Field):
+            return self._field(value)
+        if isinstance(value, Word):
+            return value.meaning.of(self, **value.given)
+        if isinstance(value, Table):
+            return {name: self.get(entry) for name, entry in value}
+        return tuple(map(self.get, value)) if isinstance(value, tuple) else value
+
+    def _field(self, field: Field) -> Any:
+        for names in (self.bound, self.known, vars(self.config)):
+            if field.name in names:
+                found = names[field.name]
+                return found + field.plus if field.plus else found
+        raise unknown("field", field.name, [*self.bound, *self.known, *vars(self.config)])
+
+    def knows(self, value: Any) -> bool:
+        """Whether a field can be read here."""
+        return not isinstance(value, Field) or any(value.name in names for names in (self.bound, self.known, vars(self.config)))
+
+    def layers(self, place: Any) -> list[int]:
+        """The layers of a place, or of the first of several.
+
+        Raises:
+            SinkjaxError: The place has none in this model.
+        """
+        found = self.places(place)
+        if not found:
+            raise SinkjaxError(f"{place} has no layers in a model of {self.architecture.layers}")
+        return sorted({layer for layer, _ in found[0].cells})
+
+    def places(self, place: Any) -> list[Placed]:
+        """Every set of cells that a place, or each of several, stands for."""
+        several = place if isinstance(place, tuple) else (place,)
+        return [found for one in several for found in self.get(one)]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One set of layers or heads.
+
+    Attributes:
+        place: The word that stands for it alone.
+        label: In words.
+        cells: Its layers, each with one head or None for all heads.
+        x: Where it stands along a figure's axis, or None.
+    """
+
+    place: Word
+    label: str
+    cells: tuple[Cell, ...]
+    x: int | None = None
+
+
+class Place(Word, noun="place", supplied=1):
+    """A set of layers or heads, or a series of such sets; `each | prefixes` is both."""
+
+    def __or__(self, other: Place | tuple[Place, ...]) -> tuple[Place, ...]:
+        return (self, *(other if isinstance(other, tuple) else (other,)))
+
+    def __ror__(self, other: tuple[Place, ...]) -> tuple[Place, ...]:
+        return (*other, self)
+
+
+class EditWord(Word, noun="edit", supplied=1):
+    """An edit whose arguments may be fields."""
+
+
+class Known(Word, noun="known number", supplied=2):
+    """A number or an array of the unedited model, measured before the sweeps."""
+
+
+class Measure(Word, noun="measure", supplied=1):
+    """A number for each condition and document, made from the statistics of a sweep."""
+
+
+class Contrast(Word, noun="contrast", supplied=1):
+    """What a claim is judged by: numbers a document of which the paper says that they are above 0."""
+
+
+class FigureWord(Word, noun="figure", supplied=1):
+    """A figure of a study's page."""
+
+
+@Number.define()
+def half_depth(scope: Scope) -> int:
+    """The layer at half depth, as layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
+    return max(scope.architecture.layers // 2 - 1, 0)
+
+
+@Number.define()
+def last_layer(scope: Scope) -> int:
+    """The last layer."""
+    return int(scope.architecture.layers) - 1
+
+
+@Number.define()
+def random_position(scope: Scope, but: Any = (), below: Any = F.length, least: Any = 0) -> int:
+    """A random position that some later one sees.
+
+    Args:
+        scope: With random numbers.
+        but: Positions that are left out, one or several.
+        below: Positions from here on are left out too.
+        least: The first position that can be drawn.
+
+    Raises:
+        SinkjaxError: No position is left.
+    """
+    assert scope.rng is not None, "random positions are drawn for controls alone"
+    excluded = scope.get(but)
+    excluded = excluded if isinstance(excluded, tuple) else (excluded,)
+    last = min(scope.get(below), scope.config.length - 1)
+    left = [position for position in range(scope.get(least), last) if position not in excluded]
+    if not left:
+        raise SinkjaxError(f"no position below {last} is left for a control, as {excluded} are left out")
+    return int(scope.rng.choice(left))

@@ -1,0 +1,309 @@
+"""Words: the calls that a study is made of, as values that are printed, compared, hashed, and written as YAML.
+
+`mask_key(F.key)` masks nothing. It is the word `mask_key` with its argument, which a study reads later, when the model and the
+settings are known. There is one class for each kind of word (`EditWord`, `Place`, `Measure`, `Contrast`, ...), so that a word in
+the wrong place is refused by name. A function becomes a word with its kind's decorator:
+
+    @Measure.define("heads that sink on key {key} (%)", ...)
+    def sink_rate(data, key, eps=F.eps): ...
+
+The signature is checked where the word is written, and the function runs when the word is read (`Scope.get`). This module imports no
+JAX.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+from sinkjax.errors import SinkjaxError, unknown
+
+Kind = TypeVar("Kind", bound="Word")
+FIELD = re.compile(r"\$(\w+)(?: ([+-]) (\d+))?")
+
+
+@dataclass(frozen=True, repr=False)
+class Field:
+    """A name whose value is known later: a setting, a number measured on the unedited model, or an axis of a grid.
+
+    Attributes:
+        name: The name.
+        plus: A number that is added to its value.
+    """
+
+    name: str
+    plus: int = 0
+
+    def __add__(self, number: int) -> Field:
+        return Field(self.name, self.plus + number)
+
+    def __sub__(self, number: int) -> Field:
+        return Field(self.name, self.plus - number)
+
+    def __str__(self) -> str:
+        return self.name + (f" {'+' if self.plus > 0 else '-'} {abs(self.plus)}" if self.plus else "")
+
+    def __repr__(self) -> str:
+        return f"F.{self}"
+
+
+class Fields:
+    """`F.key` is the field `key`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Field(name)
+
+
+F = Fields()
+
+
+class Table(tuple[tuple[str, Any], ...]):
+    """A mapping of names to values that can be hashed, in its order."""
+
+    def names(self) -> list[str]:
+        """The names, in their order."""
+        return [name for name, _ in self]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a word stands for: its function, the arguments that a writer gives, their kinds, and what is known of its results.
+
+    Attributes:
+        of: The function.
+        signature: Its arguments, without those that the reader supplies.
+        kinds: Argument -> the kind of word that it takes; other arguments take plain values and fields.
+        facts: Whatever the decorator of the kind was given.
+    """
+
+    of: Callable[..., Any]
+    signature: inspect.Signature
+    kinds: Mapping[str, type[Word]]
+    facts: Mapping[str, Any]
+
+    @property
+    def first(self) -> str:
+        """The name of the first argument, which may be written without it; "" if there is none."""
+        return next(iter(self.signature.parameters), "")
+
+
+@dataclass(frozen=True, repr=False)
+class Word:
+    """A call of a named function.
+
+    Attributes:
+        word: The name.
+        arguments: (name, value) of each argument that was given, in the order of the signature.
+    """
+
+    word: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+    noun: ClassVar[str] = "word"
+    supplied: ClassVar[int] = 0  # leading arguments of a function that the reader supplies
+    vocabulary: ClassVar[dict[str, Meaning]] = {}
+
+    def __init_subclass__(cls, noun: str = "", supplied: int = 0) -> None:
+        cls.noun, cls.supplied, cls.vocabulary = noun or cls.noun, supplied, {}
+
+    @property
+    def meaning(self) -> Meaning:
+        """What the word stands for."""
+        return self.vocabulary[self.word]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Every argument by name, those left out at their defaults."""
+        bound = self.meaning.signature.bind(**dict(self.arguments))
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def __repr__(self) -> str:
+        if not self.arguments:
+            return self.word
+        shown = [f"{value!r}" if name == self.meaning.first else f"{name}={value!r}" for name, value in self.arguments]
+        return f"{self.word}({', '.join(shown)})"
+
+    @classmethod
+    def define(cls, name: str = "", signature: inspect.Signature | None = None, **facts: Any) -> Callable[..., Callable[..., Self]]:
+        """A decorator that makes a word of a function.
+
+        Args:
+            name: The word; "": the name of the function, without an underscore at its end.
+            signature: The arguments that a writer gives; None: those of the function, without the ones that the reader supplies.
+            **facts: What is known of its results, for the reader of this kind.
+
+        Returns:
+            The decorator. It returns a function of the same arguments that makes the word.
+        """
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Self]:
+            word = name or function.__name__.rstrip("_")
+            taken = signature or _without_first(inspect.signature(function), cls.supplied)
+            cls.vocabulary[word] = Meaning(function, taken, _Kinds(function), facts)
+
+            def make(*given: Any, **named: Any) -> Self:
+                try:
+                    bound = taken.bind(*given, **named)
+                except TypeError as error:
+                    raise SinkjaxError(f"{word}: {error}") from None
+                return cls(word, tuple((key, frozen(value)) for key, value in _flat(bound).items()))
+
+            make.__name__, make.__doc__ = word, function.__doc__
+            return make
+
+        return decorate
+
+
+class Number(Word, noun="number", supplied=1):
+    """A number that follows from the architecture or is drawn at random; it may stand wherever a plain value may."""
+
+
+class _Kinds(Mapping[str, type[Word]]):
+    """Argument -> the kind of word that its annotation names, looked up when all kinds are defined."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    @functools.cached_property
+    def found(self) -> dict[str, type[Word]]:
+        """By name; annotations are text, and what only a type checker imports is not there."""
+        names = getattr(self.function, "__globals__", {})
+        found = {}
+        for argument, hint in getattr(self.function, "__annotations__", {}).items():
+            for option in str(hint).split("|"):
+                kind = names.get(option.strip())
+                if inspect.isclass(kind) and issubclass(kind, Word):
+                    found[argument] = kind
+        return found
+
+    def __getitem__(self, name: str) -> type[Word]:
+        return self.found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
+def _without_first(signature: inspect.Signature, count: int) -> inspect.Signature:
+    return signature.replace(parameters=list(signature.parameters.values())[count:])
+
+
+def _flat(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """The arguments of a call by name, positional and named ones together."""
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
+
+
+def frozen(value: Any) -> Any:
+    """A value that can be hashed: lists as tuples, mappings as tables, all the way down."""
+    if isinstance(value, Mapping):
+        return Table((name, frozen(entry)) for name, entry in value.items())
+    if isinstance(value, list | range) or type(value) is tuple:
+        return tuple(map(frozen, value))
+    return value
+
+
+def words_in(value: Any) -> Iterable[Word | Field]:
+    """Every word and field inside a value, the value itself first."""
+    if isinstance(value, Word):
+        yield value
+        for _, argument in value.arguments:
+            yield from words_in(argument)
+        defaults = {name: entry for name, entry in value.given.items() if name not in dict(value.arguments)}
+        for entry in defaults.values():
+            yield from words_in(entry)
+    elif isinstance(value, Field):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from words_in(tuple(value.values()))
+    elif isinstance(value, Table):
+        for _, entry in value:
+            yield from words_in(entry)
+    elif isinstance(value, tuple):
+        for entry in value:
+            yield from words_in(entry)
+
+
+# YAML: `$key + 1` is a field; a word without arguments is its name; one with its first argument alone is {word: argument}.
+
+
+def plain(value: Any) -> Any:
+    """A value as YAML can hold it.
+
+    Args:
+        value: A word, a field, or tuples, tables and plain values of these.
+
+    Returns:
+        Strings, numbers, lists and dicts, which `read` turns back into an equal value.
+    """
+    if isinstance(value, Field):
+        return f"${value}"
+    if isinstance(value, Word):
+        named = {name: plain(entry) for name, entry in value.arguments}
+        if list(named) == [value.meaning.first] and not isinstance(named[value.meaning.first], dict):
+            return {value.word: named[value.meaning.first]}
+        return {value.word: named} if named or isinstance(value, Number) else value.word
+    if isinstance(value, Table) or isinstance(value, Mapping):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return {name: plain(entry) for name, entry in pairs}
+    return [plain(entry) for entry in value] if isinstance(value, tuple) else value
+
+
+def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
+    """The value that a node of YAML stands for.
+
+    Args:
+        node: What YAML holds.
+        kind: The kind of word that belongs here; None for a plain value, a field or a number that is found later.
+        where: Named in errors.
+
+    Returns:
+        The word, or a tuple of words for a list; the field; the plain value.
+
+    Raises:
+        SinkjaxError: The word is not one of its kind, or its arguments do not fit.
+    """
+    if isinstance(node, list):
+        return tuple(read(entry, kind, f"{where}[{number}]") for number, entry in enumerate(node))
+    if isinstance(node, str) and (found := FIELD.fullmatch(node)):
+        return Field(found[1], int(f"{found[2]}{found[3]}") if found[3] else 0)
+    if kind is None:
+        if not isinstance(node, dict):
+            return node
+        if len(node) == 1 and next(iter(node)) in Number.vocabulary:
+            return read(node, Number, where)
+        return Table((name, read(entry, None, f"{where}.{name}")) for name, entry in node.items())
+    if isinstance(node, str):
+        return _word(kind, node, {}, where)
+    if not isinstance(node, dict) or len(node) != 1:
+        example = next(iter(kind.vocabulary), "")
+        raise SinkjaxError(f"{where} takes a {kind.noun}, such as {example}, not {str(node)[:60]!r}")
+    ((name, given),) = node.items()
+    meaning = kind.vocabulary.get(name)
+    if meaning is not None and not (isinstance(given, dict) and set(given) <= {*meaning.signature.parameters}):
+        given = {meaning.first: given}
+    return _word(kind, name, given, where)
+
+
+def _word(kind: type[Kind], name: str, given: Mapping[str, Any], where: str) -> Kind:
+    """A word of a kind with arguments as YAML holds them."""
+    if name not in kind.vocabulary:
+        raise SinkjaxError(f"{where}: {unknown(kind.noun, name, kind.vocabulary)}")
+    meaning = kind.vocabulary[name]
+    read_in = {key: read(entry, meaning.kinds.get(key), f"{where}.{key}") for key, entry in given.items()}
+    try:
+        bound = meaning.signature.bind(**read_in)
+    except TypeError as error:
+        raise SinkjaxError(f"{where}: {name}: {error}") from None
+    return kind(name, tuple((key, frozen(value)) for key, value in _flat(bound).items()))
