@@ -50,7 +50,7 @@ class Verdict:
         label: What is compared, in words.
         unit: Of D and W; "log" where they are logarithms of ratios.
         beside: Further readouts, each a line.
-        kind: "claim" or "identity".
+        kind: "claim", "identity", or "described" (exact numbers, without a test).
     """
 
     name: str
@@ -67,7 +67,7 @@ class Verdict:
     @property
     def word(self) -> str:
         """The word, with what the untrained twin does."""
-        return self.settled.printed
+        return "described" if self.kind == "described" else self.settled.printed
 
     @property
     def settled(self) -> Judgement:

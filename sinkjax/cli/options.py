@@ -64,12 +64,21 @@ def _check(arguments: Sequence[str], types: Mapping[str, Any], positionals: Mapp
 
 
 def _types(cls: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The types of a command's long options: the fields of `cls` and of its config that carry no marker of tyro's."""
+    """The types of a command's long options: the fields of `cls` and of its config, except those with one of tyro's markers.
+
+    A line of help (`tyro.conf.arg`) is not a marker.
+    """
     types = [get_origin(cls) or cls, *(type(config) for config in defaults.values())]
     hints = {name: hint for typed in types for name, hint in get_type_hints(typed, include_extras=True).items()}
     return {
-        name.replace("_", "-"): hint for name, hint in hints.items() if get_origin(hint) is not Annotated and name not in defaults
+        name.replace("_", "-"): get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        for name, hint in hints.items()
+        if not (get_origin(hint) is Annotated and _marked(hint)) and name not in defaults
     }
+
+
+def _marked(hint: Any) -> bool:
+    return any(not isinstance(entry, type(tyro.conf.arg())) for entry in get_args(hint)[1:])
 
 
 def _positionals(cls: Any) -> dict[str, bool]:

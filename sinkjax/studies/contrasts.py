@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing
 from sinkjax.studies.grids import At, Point, at, matching
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.readouts import label_of, read_measure
@@ -135,6 +136,25 @@ class Readings:
         drawn = [point.draw for point in self.points(f"{grid}-controls")] if f"{grid}-controls" in self.results else []
         return max(drawn, default=0) + 1 < self.scope.config.controls if drawn else False
 
+    def drawing(self, name: str, figure: Any, caption: str, *stores: str, bands: bool = True) -> Drawing:
+        """A drawing whose caption ends with the model, and with the prompts if they were read.
+
+        Args:
+            name: Of the file.
+            figure: The figure.
+            caption: What it shows.
+            *stores: What it was made from, the first one first.
+            bands: Whether it has bands for intervals.
+
+        Returns:
+            The drawing.
+        """
+        from sinkjax.studies.figures import source
+
+        first, *others = (self.results[store] for store in dict.fromkeys(stores))
+        reads = "edit" in first.dims
+        return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands and reads, others, text=reads)}")
+
     def name(self, measure: Measure, chosen: At | None = None) -> str:
         """A measure and conditions in words."""
         grid = self.scope.get(chosen)[0] if chosen is not None else ""
@@ -158,9 +178,7 @@ def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
 
 
 @Contrast.define(controlled=("where",))
-def effect(
-    read: Readings, measure: Measure, where: At, whole: Measure | None = None, above: Measure | None = None
-) -> Parts:
+def effect(read: Readings, measure: Measure, where: At, whole: Measure | None = None, above: Measure | None = None) -> Parts:
     """What an edit adds to a measure, and what its controls add.
 
     Args:
@@ -182,7 +200,13 @@ def effect(
     relative = whole is None and above is None and not log
     label = f"effect on {read.name(measure, where)}"
     return Parts(
-        read.edited(measure, where) - base, gained, of_whole, *_facts(measure), label, relative, all_controls=read.exhausted(where)
+        read.edited(measure, where) - base,
+        gained,
+        of_whole,
+        *_facts(measure),
+        label,
+        relative,
+        all_controls=read.exhausted(where),
     )
 
 

@@ -19,7 +19,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, share
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.grids import At, Draws, Grid
+from sinkjax.studies.grids import Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
 
@@ -32,6 +32,10 @@ class Premise(Word, noun="premise", supplied=1):
 
 class Identity(Word, noun="identity", supplied=1):
     """What must hold whatever the model, as the edit or a theorem forces it: a check of the code."""
+
+
+class Described(Word, noun="described number", supplied=1):
+    """Exact numbers, such as those of weights alone: rows of the summary, without a test."""
 
 
 class Computation(Word, noun="computation", supplied=3):
@@ -64,7 +68,7 @@ class Claim:
     """One figure, table or theorem of a paper, and the contrast in which the paper shows it.
 
     Attributes:
-        contrast: What is judged, or an identity.
+        contrast: The contrast that is judged; or an identity, which holds or fails; or exact numbers, which are described.
         source: Paper and figure, table or section.
         sign: 1 if the paper says that the contrast is above 0, -1 if below.
         stays: Whether the paper says that nothing changes.
@@ -74,7 +78,7 @@ class Claim:
         paper: The paper's own number.
     """
 
-    contrast: Contrast | Identity
+    contrast: Contrast | Identity | Described
     source: str = ""
     sign: int = 1
     stays: bool = False
@@ -84,12 +88,18 @@ class Claim:
     paper: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.contrast, Contrast | Identity):
-            raise SinkjaxError(f"a claim takes a contrast or an identity, not {self.contrast!r}")
+        if not isinstance(self.contrast, Contrast | Identity | Described):
+            raise SinkjaxError(f"a claim takes a contrast, an identity or described numbers, not {self.contrast!r}")
         if self.sign not in (-1, 1):
             raise SinkjaxError(f"the sign of a claim is 1 or -1, not {self.sign!r}")
 
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """Everything that it reads."""
+        return (self.contrast, *((self.given,) if self.given is not None else ()), *self.beside)
 
+
+KINDS: dict[str, type[Word]] = {"contrast": Contrast, "identity": Identity, "described": Described}
 PARTS: dict[str, type[Word]] = {
     "known": Known,
     "grids": Grid,
@@ -148,9 +158,11 @@ class Study:
         for name in self.controls.names():
             if name not in grids:
                 raise SinkjaxError(f"{self.name}: {unknown('grid of controls', name, grids)}")
-        for chosen in [one for word in self.words if isinstance(word, At) for one in [word.given["grid"]]]:
-            if chosen not in grids:
-                raise SinkjaxError(f"{self.name}: {unknown('grid', chosen, grids)}")
+        for word in self.words:
+            for argument, names in (("grid", grids), ("over", grids), ("computation", self.computations.names())):
+                named = word.given.get(argument) if isinstance(word, Word) else None
+                if isinstance(named, str) and not isinstance(word, Grid) and named not in names:
+                    raise SinkjaxError(f"{self.name}: {unknown(argument if argument != 'over' else 'grid', named, names)}")
         allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common()}
         for one in self.words:
             if isinstance(one, Field) and one.name not in allowed:
@@ -160,8 +172,7 @@ class Study:
     def words(self) -> list[Word | Field]:
         """Every word and field of the study."""
         parts = [self.known, self.grids, self.controls, self.computations, self.measures, self.figures]
-        of_claims = [(claim.contrast, claim.given or (), claim.beside) for _, claim in self.claims]
-        return [word for part in (*parts, *of_claims) for word in words_in(part)]
+        return [word for part in (*parts, *(claim.words for _, claim in self.claims)) for word in words_in(part)]
 
     def __hash__(self) -> int:
         return hash((self.name, self.grids, self.measures))
@@ -176,7 +187,9 @@ def axes(study: Study) -> set[str]:
 SHARED: dict[str, Setting] = {
     "eps": Setting(0.3, "attention that a key must receive on average to be a head's sink (Gu et al. 2025)"),
     "controls": Setting(20, "random controls for each condition that a claim is about"),
-    "control_prompts": Setting(16, "prompts on which controls, known numbers and the untrained twin are measured: the first ones"),
+    "control_prompts": Setting(
+        16, "prompts on which controls, known numbers and the untrained twin are measured: the first ones"
+    ),
     "twin": Setting(True, "whether the claims are also measured on the same architecture with random weights"),
     "map_layers": Setting((), "layers whose attention maps are drawn; by default an early, a middle and a late one"),
 }
@@ -260,7 +273,9 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
         def __missing__(self, name: str) -> str:
             return "{" + name + "}"
 
-    return text.format_map(Left({name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in values.items()}))
+    return text.format_map(
+        Left({name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in values.items()})
+    )
 
 
 def _type(value: Any, what: str, like: Any) -> Any:
@@ -361,7 +376,7 @@ def _setting(entry: Setting) -> Any:
 
 
 def _claim(claim: Claim) -> dict[str, Any]:
-    kind = "identity" if isinstance(claim.contrast, Identity) else "contrast"
+    kind = next(name for name, kind in KINDS.items() if isinstance(claim.contrast, kind))
     found = {"statement": claim.statement, "source": claim.source, "paper": claim.paper, kind: plain(claim.contrast)}
     found |= {"sign": claim.sign} if claim.sign != 1 else {}
     found |= {"stays": True} if claim.stays else {}
@@ -425,17 +440,30 @@ def _read_setting(node: Any) -> Setting:
 
 def _read_claim(node: Any, where: str) -> Claim:
     given = dict(_mapping(node, where))
-    kinds: dict[str, type[Word]] = {"contrast": Contrast, "identity": Identity, "given": Premise, "beside": Contrast}
-    allowed = (*(entry.name for entry in dataclasses.fields(Claim)), "identity")
+    kinds: dict[str, type[Word]] = {**KINDS, "given": Premise, "beside": Contrast}
+    allowed = tuple(dict.fromkeys((*(entry.name for entry in dataclasses.fields(Claim)), *KINDS)))
     for key in given:
         if key not in allowed:
             raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
     found = {key: read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry for key, entry in given.items()}
-    if "identity" in found:
-        found["contrast"] = found.pop("identity")
-    if "contrast" not in found:
-        raise SinkjaxError(f"{where} lacks its contrast, such as effect: {{measure: ..., where: ...}}")
+    judged = [name for name in KINDS if name in found]
+    if len(judged) != 1:
+        raise SinkjaxError(f"{where} takes one of {', '.join(KINDS)}, such as contrast: {{effect: {{measure: ..., where: ...}}}}")
+    found["contrast"] = found.pop(judged[0])
     return Claim(**found)
 
 
-__all__ = ["Claim", "Computation", "Identity", "Number", "Premise", "Setting", "Study", "config_type", "from_yaml", "setting", "to_yaml"]
+__all__ = [
+    "Claim",
+    "Computation",
+    "Described",
+    "Identity",
+    "Number",
+    "Premise",
+    "Setting",
+    "Study",
+    "config_type",
+    "from_yaml",
+    "setting",
+    "to_yaml",
+]

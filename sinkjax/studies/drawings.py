@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sinkjax.analysis import intervals
 from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.figures import POSITIONS, TOKENS, source
+from sinkjax.studies.figures import POSITIONS, TOKENS
 from sinkjax.studies.grids import At, Point, matching
 from sinkjax.studies.scope import FigureWord, Measure
 from sinkjax.studies.specs import map_name
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["activations", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
 FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
-
-
-def _drawing(read: Readings, name: str, figure: Any, caption: str, *grids: str, bands: bool = True) -> Drawing:
-    """A drawing whose caption ends with the model, the prompts and the text."""
-    first, *others = (read.results[grid] for grid in dict.fromkeys(grids))
-    return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands, others)}")
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -52,7 +46,9 @@ def _series(points: Sequence[Point]) -> dict[str, list[int]]:
 
 
 def _interval(read: Readings, grid: str, values: NDArray) -> Any:
-    return intervals.intervals(values, seed=read.scope.config.seed, clusters=read.results.clusters(values.shape[-1], read.store(grid)))
+    return intervals.intervals(
+        values, seed=read.scope.config.seed, clusters=read.results.clusters(values.shape[-1], read.store(grid))
+    )
 
 
 def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
@@ -117,12 +113,11 @@ def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effec
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, against {'the edited layers' if x == 'layers' else x}. Dashed: no edit."
-    return _drawing(read, f"{over}-{x}", figure, caption, over)
+    return read.drawing(f"{over}-{x}", figure, caption, over)
 
 
 def _place_label(read: Readings, points: Sequence[Point], place: Any) -> str:
-    found = read.scope.places(place)
-    return found[0].label if found else str(place)
+    return next((point.where for point in points if point.place == place), str(place))
 
 
 def _line(
@@ -176,7 +171,7 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
     figure = picture.grids([column for column, _ in columns], shown, list(map(str, ticks)), axis)
     what = "; ".join(read.name(measure) for measure in _tuple(measures))
     caption = f"{what[0].upper()}{what[1:]}, by edited layers and {axis}; means over prompts."
-    return _drawing(read, f"{over}-by-{axis}", figure, caption, over, bands=False)
+    return read.drawing(f"{over}-by-{axis}", figure, caption, over, bands=False)
 
 
 @FigureWord.define()
@@ -207,7 +202,9 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
             for number, (one, grid) in enumerate(zip(chosen, grids, strict=True)):
                 matched = matching(read.points(read.store(grid)), one, read.scope)
                 for edited in (False, True) if unedited and number == 0 else (True,):
-                    values = np.stack([np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each])
+                    values = np.stack(
+                        [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
+                    )
                     title = _of(read, one) if edited else "no edit"
                     name = f"{read.name(measure)}, {title}" if len(row) > 1 else title
                     found.append(picture.Line(name, range(len(each)), [*_interval(read, grid, values)]))
@@ -215,7 +212,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
     figure = picture.lines(panels, "layer (0-based)", legend_above=True)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, in each layer."
-    return _drawing(read, f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
+    return read.drawing(f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
 
 
 def _of(read: Readings, chosen: At) -> str:
@@ -245,7 +242,7 @@ def activations(read: Readings, conditions: At) -> Drawing:
     figure = picture.activations(np.stack(list(shown.values())), list(shown))
     caption = f"""Largest absolute value of the residual stream by depth and position (the first {POSITIONS} positions at most), mean
         over prompts, on one logarithmic colour scale."""
-    return _drawing(read, "largest-activation", figure, caption, *map(read.store, grids), bands=False)
+    return read.drawing("largest-activation", figure, caption, *map(read.store, grids), bands=False)
 
 
 def _largest(read: Readings, grid: str, row: int) -> NDArray:
@@ -268,7 +265,7 @@ def received(read: Readings, keys: Any, over: str) -> Drawing:
     }
     caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none; the
         layers above it show what the edit does to later layers."""
-    return _drawing(read, "attention-by-layer", picture.received(grid, LAYERS), caption, over, bands=False)
+    return read.drawing("attention-by-layer", picture.received(grid, LAYERS), caption, over, bands=False)
 
 
 @FigureWord.define()
@@ -292,7 +289,7 @@ def dots(read: Readings, measures: Measure, over: str) -> Drawing:
         columns[_wrapped(read.name(measure), 26)] = found
     figure = picture(columns, "value")
     caption = "Means of each condition with 95 % intervals, and each of its random controls as one mark."
-    return _drawing(read, f"{over}-and-controls", figure, caption, store)
+    return read.drawing(f"{over}-and-controls", figure, caption, store)
 
 
 @FigureWord.define()
@@ -308,7 +305,7 @@ def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
         clouds.append(Cloud(title, *means))
     figure = picture({"": clouds}, read.name(x), read.name(y), log="y" if y.meaning.facts.get("log") else False)
     caption = f"Each condition: {read.name(x)} against {read.name(y)}, means over prompts."
-    return _drawing(read, f"{over}-scatter", figure, caption, over, bands=False)
+    return read.drawing(f"{over}-scatter", figure, caption, over, bands=False)
 
 
 @FigureWord.define()
@@ -332,14 +329,18 @@ def maps(read: Readings, conditions: At, layers: Any = F.map_layers, tokens: int
             continue
         data = read.results[store]
         shown = map_data(data)
-        there = [layer for layer in drawn_layers(read.scope.get(layers), read.scope.architecture.layers) if layer in shown["layer"].values]
+        there = [
+            layer
+            for layer in drawn_layers(read.scope.get(layers), read.scope.architecture.layers)
+            if layer in shown["layer"].values
+        ]
         ticks = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values
         labels = [str(label).replace(" in ", "\nin ") for label in data["edit"].values]
         figure = attention.by_layer(values[0], there, ticks) if len(values) == 1 else attention.maps(values, labels, there, ticks)
         caption = f"""Attention maps of one prompt, mean over heads, the first {tokens} tokens at most, on one colour scale; grey: keys
             that a query cannot see. A bright column is a key that gets much attention."""
-        found.append(_drawing(read, f"attention-{store}", figure, caption, store, bands=False))
+        found.append(read.drawing(f"attention-{store}", figure, caption, store, bands=False))
     return found
 
 

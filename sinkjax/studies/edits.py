@@ -88,6 +88,29 @@ def window(scope: Scope, last: Any, keep: Any = ()) -> sinkjax.Edit:
     return sinkjax.edit("logits", "set", -np.inf, keys=hidden, distances=slice(scope.get(last), None))
 
 
+@EditWord.define()
+def swap_indices(scope: Scope, i: Any, j: Any) -> sinkjax.Edit:
+    """Exchange the rotary indices of two positions; tokens and what each query sees stay."""
+    indices, one, other = np.arange(scope.config.length), scope.get(i), scope.get(j)
+    indices[[one, other]] = indices[[other, one]]
+    return sinkjax.set_positions(query=indices, key=indices)
+
+
+@EditWord.define()
+def hide(scope: Scope, way: Any, keys: Any = None, queries: Any = None) -> sinkjax.Edit:
+    """Hide keys from all other queries, or all other keys from queries, before or after the softmax (Kiya et al. 2026, footnote 8).
+
+    Args:
+        scope: Of the study.
+        way: "logits" (minus infinity), "weights" (0 after the softmax), or "renormalised" (0, and the rest of a row scaled to sum to 1).
+        keys: Keys that are hidden, except from their own queries; None: all.
+        queries: Queries that see only themselves; None: all.
+    """
+    chosen = {name: scope.get(value) for name, value in (("keys", keys), ("queries", queries)) if value is not None}
+    site, value = ("logits", -np.inf) if scope.get(way) == "logits" else ("weights", 0.0)
+    return sinkjax.edit(site, "set", value, relation="others", renormalise=scope.get(way) == "renormalised", **chosen)
+
+
 def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sinkjax.Edit:
     """An edit in some layers or heads only.
 
@@ -127,4 +150,4 @@ def no_edit(scope: Scope) -> sinkjax.Edit:
     return sinkjax.compose(label="no edit")
 
 
-__all__ = ["F", *OWN, "compose", "cut_links", "no_edit", "see_only", "window"]
+__all__ = ["F", *OWN, "compose", "cut_links", "hide", "no_edit", "see_only", "swap_indices", "window"]

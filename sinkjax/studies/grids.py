@@ -1,8 +1,8 @@
 """Grids of conditions and their controls: words that become sweeps.
 
-    grid(mask_key(F.key), layers=each | prefixes | ALL)                       one edit in many places
-    grid(attend_self(F.position), layers=ALL, over={"position": F.positions})  an axis, named in the edit and in measures
-    draws(mask_key(random_position(but=F.key)))                                random edits of the same size, in the same places
+grid(mask_key(F.key), layers=each | prefixes | ALL)                       one edit in many places
+grid(attend_self(F.position), layers=ALL, over={"position": F.positions})  an axis, named in the edit and in measures
+draws(mask_key(random_position(but=F.key)))                                random edits of the same size, in the same places
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ class Point(Condition):
         place: Where it acts; None for no edit.
         bound: (axis, value) of each axis.
         draw: The number of a control; -1 for a condition.
+        where: The label of the place.
     """
 
     place: Word | None = None
     bound: tuple[tuple[str, Any], ...] = ()
     draw: int = -1
+    where: str = ""
 
 
 @Grid.define()
 def grid(
     scope: Scope,
-    edit: EditWord,
+    edit: EditWord | None = None,
     layers: Place = ALL,
     heads: Place | None = None,
     over: Any = (),
@@ -70,7 +72,7 @@ def grid(
 
     Args:
         scope: Of the study.
-        edit: The edit; it may name the axes.
+        edit: The edit; it may name the axes. None: the unedited model alone.
         layers: Places in layers.
         heads: Places in heads, in addition to no places in layers.
         over: Axis -> its values.
@@ -82,6 +84,9 @@ def grid(
     axes = dict(over) if over else {}
     values = [(name, scope.get(entry)) for name, entry in axes.items()]
     found = [Point(sinkjax.compose(label=NO_EDIT), NO_EDIT)]
+    if edit is None:
+        return found
+    scope = dataclasses.replace(scope, rng=intervals.generator(scope.config.seed, repr(edit)))
     places = heads if heads is not None else layers
     origins = [(origin, one) for origin in (places if isinstance(places, tuple) else (places,)) for one in scope.get(origin)]
     for origin, place in origins:
@@ -90,7 +95,16 @@ def grid(
             label = _label(place, bound, alone=len(origins) == 1 and place.place == ALL)
             made = placed(scope.at(dict(bound)).get(edit), place.cells, scope.architecture).named(label)
             x = place.x if not bound else bound[-1][1]
-            found.append(Point(made, SERIES.get(origin.word, place.label if not bound else str(origin)), x, place=place.place, bound=bound))
+            found.append(
+                Point(
+                    made,
+                    SERIES.get(origin.word, place.label if not bound else str(origin)),
+                    x,
+                    place=place.place,
+                    bound=bound,
+                    where=place.label,
+                )
+            )
     return found
 
 
@@ -157,7 +171,7 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
         scope: Of the study.
 
     Returns:
-        Their numbers, no edit left out.
+        Their numbers, without no edit unless the grid has nothing else.
 
     Raises:
         SinkjaxError: The grid has none.
@@ -167,13 +181,15 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
         row
         for row, point in enumerate(points)
         if point.place is not None and place in (None, point.place) and fixed.items() <= dict(point.bound).items()
-    ]
+    ] or ([0] if len(points) == 1 and place is None else [])
     if not rows:
         raise SinkjaxError(f"no condition of the grid is {chosen}; it has {', '.join(point.label for point in points[:6])}, ...")
     return rows
 
 
-def controls(drawn: Draws, name: str, points: Sequence[Point], rows: Sequence[int], cells: Mapping[Word, Placed], scope: Scope) -> Iterator[Point]:
+def controls(
+    drawn: Draws, name: str, points: Sequence[Point], rows: Sequence[int], cells: Mapping[Word, Placed], scope: Scope
+) -> Iterator[Point]:
     """No edit, then `config.controls` different random edits for each of some conditions, or all that there are.
 
     Args:
@@ -218,4 +234,3 @@ def cells_of(grid: Grid, scope: Scope) -> dict[Word, Placed]:
     given = grid.given
     places = given["heads"] if given["heads"] is not None else given["layers"]
     return {one.place: one for one in scope.places(places)}
-

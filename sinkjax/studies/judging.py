@@ -7,9 +7,10 @@ from typing import Any
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.judgement import Evidence, Judgement, identity, judge, untested
+from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.contrasts import Parts, Readings
-from sinkjax.studies.declaration import Claim, Identity, filled
+from sinkjax.studies.declaration import Claim, Described, Identity, filled
 
 
 def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, Any]) -> Verdict:
@@ -28,6 +29,8 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
     stated = (filled(claim.statement or name, settings), claim.source, claim.paper)
     if isinstance(claim.contrast, Identity):
         return _identity(name, stated, claim, read)
+    if isinstance(claim.contrast, Described):
+        return Verdict(name, *stated, untested(""), label=_listed(claim, read), kind="described")
     try:
         holds, text = (True, "") if claim.given is None else claim.given.meaning.of(read, **claim.given.given)
         if not holds:
@@ -45,6 +48,25 @@ def _identity(name: str, stated: tuple[str, str, str], claim: Claim, read: Readi
     except Absent as error:
         return Verdict(name, *stated, untested(str(error)), kind="identity")
     return Verdict(name, *stated, identity(holds), label=text, kind="identity")
+
+
+def _listed(claim: Claim, read: Readings) -> str:
+    """The rows of described numbers as text."""
+    try:
+        rows = rows_of(claim, read)
+    except Absent as error:
+        return str(error)
+    lines = []
+    for row in rows:
+        rank = "" if row.rank is None else f" (percentile {row.rank.percentile:.1f} of {row.rank.controls:,} random ones)"
+        lines.append(f"{row.condition}, {row.measure}: {said(row.value, '')}{rank}")
+    return "; ".join(lines)
+
+
+def rows_of(claim: Claim, read: Readings) -> list[Row]:
+    """The summary rows of described numbers."""
+    found: list[Row] = claim.contrast.meaning.of(read, **claim.contrast.given)
+    return found
 
 
 def parts_of(claim: Claim, read: Readings) -> Parts:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.studies.places import layer
-from sinkjax.studies.readouts import probe_of, read_measure
+from sinkjax.studies.readouts import HALF, probe_of, read_measure
 from sinkjax.studies.scope import Known, Measure, Scope
 from sinkjax.studies.words import frozen
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
     from sinkjax.studies.study import Batch
-
-HALF = 0.5  # of its largest value: where a quantity along depth counts as formed
 
 
 @dataclass(frozen=True)
@@ -87,4 +85,3 @@ def measured(known: Mapping[str, Known], scope: Scope, run: Unedited) -> dict[st
         scope = Scope(scope.config, scope.architecture, {**scope.known, **found})
         found[name] = word.meaning.of(scope, run, **word.given)
     return found
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.studies import study as framework
 from sinkjax.studies.contrasts import Readings
-from sinkjax.studies.declaration import Claim, Study, config_type, filled
+from sinkjax.studies.declaration import Claim, Described, Study, config_type, filled
 from sinkjax.studies.drawings import drawn_layers
 from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching, settings_of
-from sinkjax.studies.judging import verdict
+from sinkjax.studies.judging import rows_of, verdict
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.readouts import check_positions, label_of, probe_of, read_measure
 from sinkjax.studies.scope import Contrast, Measure, Scope
@@ -48,6 +50,8 @@ def lower(study: Study) -> framework.Study:
     grids = {name: grid for name, grid in study.grids if name != NOOP}
     identity = dict(study.grids).get(NOOP)
     shown = [word for word in study.figures if word.word == "maps"]
+    described = [claim for _, claim in study.claims if isinstance(claim.contrast, Described)]
+    judged = [claim for _, claim in study.claims if isinstance(claim.contrast, Contrast)]
 
     def more(config: Any, architecture: Any) -> Sequence[Sweep | Calculation]:
         found: list[Sweep | Calculation] = []
@@ -61,6 +65,8 @@ def lower(study: Study) -> framework.Study:
         return {point.edit.label: point.edit for point in points[1:]}
 
     def check(config: Any, architecture: Config) -> None:
+        for _, computation in study.computations:
+            computation.meaning.facts.get("check", bool)(config)
         scope = Scope(config, architecture, blank(dict(study.known), Scope(config, architecture), 1))
         for name, grid in grids.items():
             for point in scope.get(grid)[1:]:
@@ -98,6 +104,8 @@ def lower(study: Study) -> framework.Study:
         notes=lambda config, results: [filled(note, vars(config)) for note in study.notes],
         featured=functools.partial(_featured, study),
         verdicts=functools.partial(verdicts, study),
+        rows=functools.partial(_rows_of, study) if described else None,
+        over="documents" if grids or judged else "model",
     )
 
 
@@ -170,7 +178,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
         prefix=title,
         series=title,
     )
-    if _claims_on(study, name):
+    if _judged_on(study, name):
         yield Sweep(
             f"{name}{TWIN}",
             build(claimed),
@@ -178,7 +186,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
             prompts=few,
             inputs=inputs,
             values=values,
-            when=lambda config, architecture: config.twin and not str(config.model).startswith(UNTRAINED),
+            when=_has_twin,
             twin=True,
         )
 
@@ -194,20 +202,23 @@ def settings_of_title(grid: Grid, scope: Scope) -> str:
 
 
 def _budgeted(point: Point) -> Point:
-    import dataclasses
-
     return dataclasses.replace(point, budget=point.label)
 
 
 def _claims_on(study: Study, name: str) -> list[Claim]:
-    """The claims that read a grid."""
-    return [claim for _, claim in study.claims if isinstance(claim.contrast, Contrast) and name in _grids_in(claim.contrast)]
+    """The claims that read a grid or a computation."""
+    return [claim for _, claim in study.claims if name in _read_by(claim)]
 
 
-def _grids_in(contrast: Word) -> set[str]:
-    """The grids that a contrast reads."""
-    named = {one.given["grid"] for one in words_in(contrast) if isinstance(one, At)}
-    return named | ({contrast.given["grid"]} if "grid" in contrast.given else set())
+def _judged_on(study: Study, name: str) -> bool:
+    """Whether a contrast reads a grid or a computation, which then runs on the untrained twin too."""
+    return any(isinstance(claim.contrast, Contrast) and name in _read_by(claim) for _, claim in study.claims)
+
+
+def _read_by(claim: Claim) -> set[str]:
+    """The grids and computations that a claim reads."""
+    words = [word for part in claim.words for word in words_in(part) if isinstance(word, Word)]
+    return {str(word.given[name]) for word in words for name in ("grid", "computation") if name in word.given}
 
 
 def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, controlled: bool = False) -> list[int]:
@@ -219,10 +230,12 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
     if controlled and not _claims_on(study, name):
         return list(range(1, len(points)))
     for claim in _claims_on(study, name):
-        facts = claim.contrast.meaning.facts
-        for argument, entry in claim.contrast.given.items():
-            if isinstance(entry, At) and entry.given["grid"] == name and (not controlled or argument in facts.get("controlled", ())):
-                rows.update(dict.fromkeys(matching(points, entry, scope)))
+        for contrast in (claim.contrast, *claim.beside):
+            facts = contrast.meaning.facts
+            for argument, entry in contrast.given.items():
+                chosen = isinstance(entry, At) and entry.given["grid"] == name
+                if chosen and (not controlled or argument in facts.get("controlled", ())):
+                    rows.update(dict.fromkeys(matching(points, entry, scope)))
     return sorted(rows)
 
 
@@ -232,13 +245,17 @@ def _measures(study: Study, name: str) -> list[Measure]:
     axes = {axis for axis, _ in (grid.given["over"] or ())}
     known = {*study.known.names(), *config_type(study).__dataclass_fields__}
     found: dict[Measure, None] = {
-        measure: None for measure in study.measures if {one.name for one in words_in(measure) if isinstance(one, Field)} <= axes | known
+        measure: None
+        for measure in study.measures
+        if {one.name for one in words_in(measure) if isinstance(one, Field)} <= axes | known
     }
     for claim in _claims_on(study, name):
-        for contrast in (claim.contrast, *claim.beside):
+        for contrast in claim.words:
             found.update(dict.fromkeys(one for one in words_in(contrast) if isinstance(one, Measure)))
     for word in study.figures:
-        over = {word.given["over"]} if "over" in word.given else {one.given["grid"] for one in words_in(word) if isinstance(one, At)}
+        over = (
+            {word.given["over"]} if "over" in word.given else {one.given["grid"] for one in words_in(word) if isinstance(one, At)}
+        )
         if name in over:
             found.update(dict.fromkeys(one for one in words_in(word) if isinstance(one, Measure)))
             if word.word == "activations":
@@ -285,9 +302,7 @@ def _as_measure(study: Study, name: str, measure: Measure, config: Any, architec
     note = facts.get("note", "")
     if not axes:
         return framework.Measure(label, lambda data: read_measure(measure, here(data), data), None, facts.get("unit", ""), note)
-    return framework.Measure(
-        label, lambda data: rows(data, True), lambda data: rows(data, False), facts.get("unit", ""), note
-    )
+    return framework.Measure(label, lambda data: rows(data, True), lambda data: rows(data, False), facts.get("unit", ""), note)
 
 
 def _first(grid: Grid, axis: str, scope: Scope) -> Any:
@@ -303,11 +318,21 @@ def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calc
         scope = Scope(config, architecture)
 
         def compute(model: Model, batch: Batch, word: Word = word, scope: Scope = scope) -> xarray.Dataset:
-            found: xarray.Dataset = word.meaning.of(scope, model, batch, **{key: scope.get(entry) for key, entry in word.given.items()})
+            found: xarray.Dataset = word.meaning.of(
+                scope, model, batch, **{key: scope.get(entry) for key, entry in word.given.items()}
+            )
             return found
 
-        prompts = int(scope.get(facts.get("prompts", 1)))
-        yield Calculation(name, compute, tuple(facts["variables"]), prompts, facts.get("inputs", framework.Inputs(bos="none")))
+        prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
+        inputs = facts.get("inputs", framework.Inputs(bos="none"))
+        yield Calculation(name, compute, variables, prompts, inputs)
+        if _judged_on(study, name) and _has_twin(config, architecture):
+            yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)
+
+
+def _has_twin(config: Any, architecture: Any) -> bool:
+    """Whether a study is also measured on the untrained twin of its model."""
+    return bool(config.twin) and not str(config.model).startswith(UNTRAINED)
 
 
 # From stores to a page.
@@ -331,6 +356,12 @@ def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
     """
     read, twin = readings(study, results), readings(study, results, twin=True)
     return tuple(verdict(name, claim, read, twin, vars(results.config)) for name, claim in study.claims)
+
+
+def _rows_of(study: Study, results: Results) -> list[Row]:
+    """The summary rows of exact numbers."""
+    read = readings(study, results)
+    return [row for _, claim in study.claims if isinstance(claim.contrast, Described) for row in rows_of(claim, read)]
 
 
 def _drawn(study: Study, word: Any, results: Results) -> Any:

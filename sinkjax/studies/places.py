@@ -36,7 +36,9 @@ def upto(scope: Scope, last: Any) -> list[Placed]:
     found, L = scope.get(last), scope.architecture.layers
     if isinstance(found, tuple):
         return [Placed(upto(end), _first(end), _whole(range(end + 1)), end) for end in found if end < L - 1]
-    name = f"layers 0 to the one in which it {last.name}" if isinstance(last, Field) and last.name in scope.known else _first(found)
+    name = (
+        f"layers 0 to the one in which it {last.name}" if isinstance(last, Field) and last.name in scope.known else _first(found)
+    )
     return [Placed(upto(last), name, _whole(range(found + 1)), None if isinstance(last, Field) else found)]
 
 
@@ -115,5 +117,3 @@ def first_heads(scope: Scope, share: Any) -> list[Placed]:
 def _heads(numbers: Any, heads: int) -> tuple[Cell, ...]:
     """Heads by number, each layer * H + head, as cells."""
     return tuple((int(number) // heads, int(number) % heads) for number in numbers)
-
-

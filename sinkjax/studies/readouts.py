@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,14 @@ from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
 from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import Measure, Place, Scope, half_depth
-from sinkjax.studies.words import F
+from sinkjax.studies.words import F, Word
 
 if TYPE_CHECKING:
     import xarray
 
 PERCENT, POINTS = (0.0, 100.0), "percentage points"
+AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis reads "the position"
+HALF = 0.5  # of its largest value: where a quantity along depth counts as formed
 
 
 def sinking_statistic(eps: float, shares: bool = False, **others: Any) -> Probe:
@@ -105,6 +108,18 @@ def attention_to(data: xarray.Dataset, key: int, layer: int = half_depth()) -> N
 
 
 @Measure.define(
+    label="attention to the strongest key but {key} in layer {layer}, mean over heads (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=("attention_received",),
+)
+def strongest_other_attention(data: xarray.Dataset, key: int, layer: int = half_depth()) -> NDArray:
+    """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
+    received = data["attention_received"].values[..., layer, :, : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
+    return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
+
+
+@Measure.define(
     label="attention to key {key} in layer {layer}, mean over heads (%)",
     unit=POINTS,
     range=PERCENT,
@@ -139,6 +154,32 @@ def typical_activation(data: xarray.Dataset, layers: Place = ALL) -> NDArray:
     whole = len(depths) == data.sizes["depth"] - 1
     found = data["resid_max"].values[:, :, [0, *depths] if whole else depths, 1:].max(axis=-2)
     return np.asarray(np.nanmedian(found, axis=-1))
+
+
+@Measure.define(
+    label="documents with a massive activation at position {position} (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=("resid_max", "resid_median"),
+    note="An activation is massive if |h| is above 100 and above 1,000 times the median of its hidden state (Sun et al. 2024).",
+)
+def massive_share(data: xarray.Dataset, position: int) -> NDArray:
+    """100 for a document with a massive activation at a position after some layer, else 0 (Sun et al. 2024)."""
+    return np.asarray(100.0 * (metrics.massive_activations(data, position)[..., 1:] == 1).any(axis=-1))
+
+
+@Measure.define(
+    label="layers from the onset of the activation at position {position} to the onset of the sink",
+    unit="layers",
+    asks=("attention_received", "resid_max"),
+    note="Each onset is the first layer in which the quantity is above half of its largest value over the layers.",
+)
+def sink_lag(data: xarray.Dataset, position: int, eps: float = F.eps) -> NDArray:
+    """Layers by which the sink on a position follows its largest activation; negative if the sink comes first, NaN without a sink."""
+    sinks = metrics.sink_rate(data, position, eps, per="layer")
+    sizes = data["resid_max"].values[:, :, 1:, position]
+    first = [np.argmax(values > HALF * values.max(axis=-1, keepdims=True), axis=-1) for values in (sinks, sizes)]
+    return np.where(sinks.max(axis=-1) > 0, first[0] - first[1], np.nan)
 
 
 @Measure.define(label="loss (nats per token)", unit="nats", asks=("nll",))
@@ -194,7 +235,7 @@ def label_of(measure: Measure, scope: Scope) -> str:
             place = "" if value == ALL or not found else f" in {found[0].label}"
         else:
             shown[name] = scope.get(value) if scope.knows(value) else f"[{value}]"
-    text = str(measure.meaning.facts["label"]).format(**shown)
+    text = AXIS.sub(r"the \1", str(measure.meaning.facts["label"]).format(**shown))
     start = f" from position {shown['start']}" if shown.get("start") else ""
     return f"{text}{start}{place}"
 
@@ -205,8 +246,8 @@ def probe_of(measures: Mapping[str, Any] | list[Measure] | tuple[Measure, ...], 
     for measure in measures:
         asks: Callable[..., Probe] | tuple[str, ...] = measure.meaning.facts["asks"]
         if callable(asks):
-            scalars = {name: value for name, value in measure.given.items() if scope.knows(value)}
-            asked = merged(asked, asks(**{name: scope.get(value) for name, value in scalars.items() if value != ALL}))
+            scalars = {name: value for name, value in measure.given.items() if scope.knows(value) and not isinstance(value, Word)}
+            asked = merged(asked, asks(**{name: scope.get(value) for name, value in scalars.items()}))
         else:
             asked = merged(asked, Probe.of(*asks))
     return asked

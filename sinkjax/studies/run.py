@@ -123,9 +123,9 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     """Carry out the specs of a study on one model."""
     config: Any = chosen.config
     log(f"loading {config.model}")
-    model = load(config.model, dtype=config.dtype, revision=config.revision, mesh=machine.mesh)
+    options = {"dtype": config.dtype, "revision": config.revision, "mesh": machine.mesh}
+    model, twin = load(config.model, **options), functools.cache(lambda: load(f"{UNTRAINED}{config.model}", **options))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    twin = functools.lru_cache(lambda: load(f"{UNTRAINED}{config.model}", dtype=config.dtype, revision=config.revision, mesh=machine.mesh))
     announced = ""
     for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
@@ -133,8 +133,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
             log(f"text: {(announced := batch.study['text'])}")
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
-        on_twin = isinstance(spec, SweepSpec) and spec.twin
-        store_spec(spec, model, batch, store, machine, twin if on_twin else None)
+        store_spec(spec, model, batch, store, machine, twin if spec.twin else None)
 
 
 def counted(number: int, what: str) -> str:
@@ -201,11 +200,11 @@ def store_spec(
 
     twin: loads the model on which the sweep runs, in place of the one that prepares its edits.
     """
+    swept = model if twin is None else twin()
     if isinstance(spec, Calculation):
-        calculate(spec, model, batch, store)
+        calculate(spec, swept, batch, store)
         return
     attributes = {"study": dict(batch.study)}
-    swept = model if twin is None else twin()
     if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
     conditions = spec.prepare(model, batch) if spec.prepare else spec.conditions

@@ -140,6 +140,12 @@ def last_layer(scope: Scope) -> int:
 
 
 @Number.define()
+def percent(scope: Scope, share: Any) -> float:
+    """A share in per cent."""
+    return float(100 * scope.get(share))
+
+
+@Number.define()
 def random_position(scope: Scope, but: Any = (), below: Any = F.length, least: Any = 0) -> int:
     """A random position that some later one sees.
 

@@ -220,6 +220,7 @@ class Calculation:
 
     compute: the model and a batch of `prompts` prompts to a labelled dataset of arrays. It is written whole or not at all, so a
     calculation that was interrupted starts again. variables: those of the dataset; a store without one is of another version.
+    twin: whether it runs on the model's untrained twin.
     """
 
     name: str
@@ -227,6 +228,7 @@ class Calculation:
     variables: tuple[str, ...]
     prompts: int
     inputs: Inputs = TEXT
+    twin: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 `docs/add-a-study.md` shows them at work; `docs/reference/words.md` lists them.
 """
 
+from sinkjax.studies.contrasts import Parts as Parts
+from sinkjax.studies.contrasts import Readings as Readings
 from sinkjax.studies.contrasts import at as at
 from sinkjax.studies.contrasts import compared as compared
 from sinkjax.studies.contrasts import difference as difference
@@ -13,6 +15,7 @@ from sinkjax.studies.contrasts import slope as slope
 from sinkjax.studies.contrasts import unedited as unedited
 from sinkjax.studies.declaration import Claim as Claim
 from sinkjax.studies.declaration import Computation as Computation
+from sinkjax.studies.declaration import Described as Described
 from sinkjax.studies.declaration import Identity as Identity
 from sinkjax.studies.declaration import Premise as Premise
 from sinkjax.studies.declaration import Study as Study
@@ -31,6 +34,7 @@ from sinkjax.studies.edits import compose as compose
 from sinkjax.studies.edits import cut_links as cut_links
 from sinkjax.studies.edits import drop_mlp as drop_mlp
 from sinkjax.studies.edits import edit as edit
+from sinkjax.studies.edits import hide as hide
 from sinkjax.studies.edits import mask_key as mask_key
 from sinkjax.studies.edits import no_edit as no_edit
 from sinkjax.studies.edits import scale_head_output as scale_head_output
@@ -39,6 +43,7 @@ from sinkjax.studies.edits import set_positions as set_positions
 from sinkjax.studies.edits import set_residual as set_residual
 from sinkjax.studies.edits import shift_positions as shift_positions
 from sinkjax.studies.edits import swap_embeddings as swap_embeddings
+from sinkjax.studies.edits import swap_indices as swap_indices
 from sinkjax.studies.edits import window as window
 from sinkjax.studies.grids import draws as draws
 from sinkjax.studies.grids import grid as grid
@@ -53,13 +58,21 @@ from sinkjax.studies.places import layer as layer
 from sinkjax.studies.places import prefixes as prefixes
 from sinkjax.studies.places import top as top
 from sinkjax.studies.places import upto as upto
+from sinkjax.studies.premises import all_of as all_of
+from sinkjax.studies.premises import below as below
+from sinkjax.studies.premises import reaches as reaches
+from sinkjax.studies.premises import same as same
+from sinkjax.studies.premises import separates_documents as separates_documents
 from sinkjax.studies.readouts import attention_to as attention_to
 from sinkjax.studies.readouts import largest_activation as largest_activation
 from sinkjax.studies.readouts import largest_elsewhere as largest_elsewhere
 from sinkjax.studies.readouts import later_attention_to as later_attention_to
 from sinkjax.studies.readouts import later_sink_rate as later_sink_rate
 from sinkjax.studies.readouts import loss as loss
+from sinkjax.studies.readouts import massive_share as massive_share
+from sinkjax.studies.readouts import sink_lag as sink_lag
 from sinkjax.studies.readouts import sink_rate as sink_rate
+from sinkjax.studies.readouts import strongest_other_attention as strongest_other_attention
 from sinkjax.studies.readouts import strongest_other_sink as strongest_other_sink
 from sinkjax.studies.readouts import typical_activation as typical_activation
 from sinkjax.studies.scope import Contrast as Contrast
@@ -70,6 +83,7 @@ from sinkjax.studies.scope import Measure as Measure
 from sinkjax.studies.scope import Place as Place
 from sinkjax.studies.scope import half_depth as half_depth
 from sinkjax.studies.scope import last_layer as last_layer
+from sinkjax.studies.scope import percent as percent
 from sinkjax.studies.scope import random_position as random_position
 from sinkjax.studies.words import F as F
 from sinkjax.studies.words import Number as Number

@@ -130,7 +130,9 @@ class Word:
         return f"{self.word}({', '.join(shown)})"
 
     @classmethod
-    def define(cls, name: str = "", signature: inspect.Signature | None = None, **facts: Any) -> Callable[..., Callable[..., Self]]:
+    def define(
+        cls, name: str = "", signature: inspect.Signature | None = None, **facts: Any
+    ) -> Callable[..., Callable[..., Self]]:
         """A decorator that makes a word of a function.
 
         Args:

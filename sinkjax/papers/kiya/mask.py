@@ -3,47 +3,16 @@
 Controls mask another, random key in the same layers, or the key in as many random heads.
 """
 
-from sinkjax.studies.vocabulary import (
-    ALL,
-    Claim,
-    F,
-    Study,
-    activations,
-    add_logit,
-    at,
-    attention_by_head,
-    attention_to,
-    dots,
-    draws,
-    each,
-    effect,
-    first_heads,
-    grid,
-    largest_activation,
-    layer,
-    lines,
-    loss,
-    maps,
-    mask_key,
-    moved,
-    onset,
-    prefixes,
-    random_position,
-    received,
-    setting,
-    sink_rate,
-    top,
-    typical_activation,
-    upto,
-)
+from sinkjax.studies.vocabulary import *
 
 SINK, NEXT = sink_rate(F.key), sink_rate(F.key + 1)
 SEEN, SEEN_NEXT = attention_to(F.key), attention_to(F.key + 1)
 SIZE, SIZE_NEXT = largest_activation(F.key), largest_activation(F.key + 1)
+FIRST, SECOND = attention_to(F.key, 0), moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
 FORMS = upto(F.forms)
 
 
-def moves(where, source: str) -> Claim:  # noqa: ANN001
+def moves(where, source: str) -> Claim:
     """The next token gains what the masked one had: in the paper's mean map, with the share of heads beside."""
     return Claim(contrast=moved(SEEN, SEEN_NEXT, where), source=source, beside=(effect(NEXT, where),))
 
@@ -54,10 +23,10 @@ STUDY = Study(
         "key": setting(0, "the key that is masked; its sink is expected at key + 1 afterwards"),
         "head_shares": setting((0.1, 0.5), "shares of all heads that are masked as a set"),
     },
-    known={"forms": onset(SIZE), "received": attention_by_head(F.key)},
+    known={"forms": onset(SIZE), "attention": attention_by_head(F.key)},
     grids={
         "masks": grid(mask_key(F.key), each | prefixes | ALL | FORMS),
-        "heads": grid(mask_key(F.key), heads=top(F.received, F.head_shares) | first_heads(F.head_shares)),
+        "heads": grid(mask_key(F.key), heads=top(F.attention, F.head_shares) | first_heads(F.head_shares)),
         "identity": grid(add_logit(F.key, 0.0)),
     },
     controls={
@@ -68,10 +37,15 @@ STUDY = Study(
     claims={
         "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
         "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b"),
-        "second": Claim(contrast=moved(SEEN, SEEN_NEXT, at("masks", layer(1))), source="Kiya et al. 2026, Fig. 4c", stays=True),
+        "second-stays": Claim(
+            contrast=SECOND, stays=True, given=reaches(FIRST, "masks", percent(F.eps)), source="Kiya et al. 2026, Fig. 4c"
+        ),
+        "second-moves": Claim(contrast=SECOND, given=below(FIRST, "masks", percent(F.eps)), source="Kiya et al. 2026, Fig. 8c"),
         "forms": moves(at("masks", FORMS), "Kiya et al. 2026, Fig. 8, conclusion"),
         "activation": Claim(contrast=moved(SIZE, SIZE_NEXT, at("masks", ALL)), source="Kiya et al. 2026, Figs. 4, 8"),
-        "kept": Claim(contrast=effect(SIZE, at("masks", ALL), above=typical_activation()), source="Kiya et al. 2026, Figs. 4, 8", stays=True),
+        "kept": Claim(
+            contrast=effect(SIZE, at("masks", ALL), above=typical_activation()), source="Kiya et al. 2026, Figs. 4, 8", stays=True
+        ),
     },
     figures=(
         maps((at("masks", FORMS), at("masks", ALL))),

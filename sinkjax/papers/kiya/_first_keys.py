@@ -1,0 +1,258 @@
+"""First-block keys of the BOS and of the mean embedding, as computations: their norms, cosines and scores (section 3, Fig. 3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Rank, Row
+from sinkjax.config_files.checks import MIN_QUERIES
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing
+from sinkjax.studies.grids import own_bos
+from sinkjax.studies.vocabulary import Computation, Described, FigureWord, Identity, Readings
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.scope import Scope
+    from sinkjax.studies.study import Batch
+
+BOS, MEAN = "BOS", "mean of the others"
+NORMS = {"||k||, key-value heads joined": "kv", "||k||, repeated to query heads": "repeated"}
+COSINES = {
+    "cosine with q_avg, key-value heads joined": "cosine_kv",
+    "cosine with q_avg, repeated to query heads": "cosine_repeated",
+    "cosine with q_avg, mean over query heads": "cosine_heads",
+}
+PANELS = {"cosine_repeated": "query heads joined, keys repeated", "cosine_heads": "mean over query heads"}
+DOTS = 4000  # ordinary tokens drawn; more would only darken the cloud
+AXES = ("rotary index j of the key", "rotary index i of the query", "score / sqrt(head width)")
+FEW_HEADS, POINTS, DISTANCES = 9, 48, 64  # heads in three legible columns, points of a line over indices and over distances
+ROUNDING = 1e-4  # of the largest score, far above what float32 loses at these indices
+
+
+def bos_token(scope: Scope, model: Model) -> tuple[int, str]:
+    """Id and text of the BOS.
+
+    Raises:
+        Absent: Neither the config nor the model's files name one.
+        SinkjaxError: It is not in the vocabulary.
+    """
+    token, size = own_bos(scope.config), model.config.vocab_size or 0
+    if not 0 <= token < size:
+        raise SinkjaxError(f"bos is the token id {token}, but the model's vocabulary has {size} tokens")
+    return token, model.tokenizer.decode([token]) if model.tokenizer else str(token)
+
+
+NORM_VARIABLES = (
+    "averaged", "cosine_heads", "cosine_kv", "cosine_repeated", "head_cosine", "key_norm", "ordinary", "token_cosine_heads",
+    "token_cosine_kv", "token_cosine_repeated", "token_key_norm",
+)  # fmt: skip
+
+
+@Computation.define(variables=NORM_VARIABLES, check=own_bos)
+def first_keys(scope: Scope, model: Model, batch: Batch, special: bool = False) -> xarray.Dataset:
+    """Norms and cosines of the first-block keys of BOS, of the mean embedding and of every token.
+
+    Args:
+        scope: Of the study.
+        model: The model; it must have a BOS.
+        batch: Not read.
+        special: Whether special tokens other than the BOS enter the mean embedding.
+    """
+    import jax
+    import xarray
+
+    from sinkjax.papers.kiya import _first_block as first_block
+
+    token, text = bos_token(scope, model)
+    params, rows = model.params, first_block.averaged(model, token, special)
+    pair = first_block.bos_and_mean(params["embed"], token, rows)
+    (_, query), keys = first_block.project(params, pair, model.config)
+    both, every = (jax.device_get(first_block.against(params, x, query, model.config)) for x in (pair, params["embed"]))
+    variables = {name: ("vector", values) for name, values in both.items()}
+    variables |= {f"token_{name}": ("token", values) for name, values in every.items()}
+    variables |= {"ordinary": ("token", first_block.tokens(model)), "averaged": ("token", rows)}
+    heads = np.asarray(first_block.cosine(query, keys.repeat(model.config.group, axis=1)))
+    data = xarray.Dataset(variables, coords={"vector": [BOS, MEAN]}, attrs={"bos": token, "bos_text": text})
+    return data.assign(head_cosine=(("vector", "head"), heads))
+
+
+def others(data: xarray.Dataset, ordinary: bool = True) -> NDArray[np.intp]:
+    """The ordinary tokens except the BOS, or the special ones and unused rows: int[token]."""
+    return np.flatnonzero((data["ordinary"].values == ordinary) & (np.arange(data.sizes["token"]) != data.attrs["bos"]))
+
+
+@Described.define()
+def key_cosines(read: Readings, computation: str) -> list[Row]:
+    """Cosines of the mean query with both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
+    data = read.results[computation]
+    return [_ranked(data, vector, name, variable, 1.0) for vector in (BOS, MEAN) for name, variable in COSINES.items()]
+
+
+@Described.define()
+def key_norms(read: Readings, computation: str) -> list[Row]:
+    """Norms of both keys, by each convention for grouped keys, ranked among the ordinary tokens."""
+    data, architecture = read.results[computation], read.scope.architecture
+    repeats = {"kv": 1.0, "repeated": (architecture.heads / architecture.kv_heads) ** 0.5}
+    return [_ranked(data, vector, name, "key_norm", repeats[kind]) for vector in (BOS, MEAN) for name, kind in NORMS.items()]
+
+
+def _ranked(data: xarray.Dataset, vector: str, name: str, variable: str, factor: float) -> Row:
+    value, tokens = float(factor * data[variable].sel(vector=vector)), factor * data[f"token_{variable}"].values[others(data)]
+    return Row(vector, "vector", name, constant(value), rank=Rank.among(value, tokens))
+
+
+@FigureWord.define()
+def vocabulary(read: Readings, computation: str) -> Drawing:
+    """Cosine against norm: every token's key, with the BOS and the mean embedding among them."""
+    from sinkjax.report.figures.scatter import Cloud, scatter
+
+    data = read.results[computation]
+    ordinary, special = (others(data, kind) for kind in (True, False))
+    rng = intervals.generator(read.scope.config.seed, "kiya/embedding dots")
+    drawn = rng.choice(ordinary, min(DOTS, ordinary.size), replace=False)
+    kinds = {f"{drawn.size:,} of {ordinary.size:,} ordinary tokens": drawn, "special tokens and unused rows": special}
+
+    def clouds(name: str) -> list[Cloud]:
+        norm, cosine = data["token_key_norm"].values, data[f"token_{name}"].values
+        found = [Cloud(kind, norm[rows], cosine[rows], faint=rows is drawn) for kind, rows in kinds.items() if rows.size]
+        pair = enumerate(_names(data))
+        return found + [Cloud(kind, data["key_norm"].values[[row]], data[name].values[[row]]) for row, kind in pair]
+
+    figure = scatter(
+        {title: clouds(name) for name, title in PANELS.items()}, "||k|| in layer 0", "cosine of k with the mean query"
+    )
+    caption = """First-block key of every token, made from its embedding alone: norm (key-value heads joined) and cosine with the
+        mean query, of the joined heads and averaged over heads."""
+    return read.drawing("vocabulary", figure, caption, computation)
+
+
+@FigureWord.define()
+def key_cosine_by_head(read: Readings, computation: str) -> Drawing:
+    """Cosine of the mean query with both keys in each query head."""
+    from sinkjax.report.figures.points import Point, points
+
+    data = read.results[computation]
+    values = zip(_names(data), data["head_cosine"].values.tolist(), strict=True)
+    found = [Point(f"head {head}", constant(cosine), kind) for kind, row in values for head, cosine in enumerate(row)]
+    figure = points({"layer 0": found}, "cosine of the key with the mean query", (-1, 1))
+    caption = "Cosine of the mean query with the keys of BOS and of the mean embedding in each query head of layer 0."
+    return read.drawing("by-head", figure, caption, computation)
+
+
+def _names(data: xarray.Dataset) -> tuple[str, str]:
+    return f"BOS, {data.attrs['bos_text']}", MEAN
+
+
+# Scores at all rotary indices (Fig. 3).
+
+
+SCORE_VARIABLES = ("control_mean_score", "control_received", "mean_score", "received", "score")
+
+
+@Computation.define(variables=SCORE_VARIABLES, check=own_bos)
+def first_scores(scope: Scope, model: Model, batch: Batch, indices: int, tokens: int, special: bool = False) -> xarray.Dataset:
+    """Scores of the mean query with the keys of BOS and of the mean embedding, at all pairs of rotary indices.
+
+    Args:
+        scope: Of the study.
+        model: The model; it must have a BOS.
+        batch: Not read.
+        indices: How many rotary indices.
+        tokens: How many random ordinary tokens take the place of the BOS.
+        special: Whether special tokens other than the BOS enter the mean embedding.
+    """
+    import jax.numpy as jnp
+    import xarray
+
+    from sinkjax.papers.kiya import _first_block as first_block
+
+    (token, text), embed = bos_token(scope, model), model.params["embed"]
+    pair = first_block.bos_and_mean(embed, token, first_block.averaged(model, token, special))
+    ordinary = np.flatnonzero(first_block.averaged(model, token, special=False))
+    rng = intervals.generator(scope.config.seed, "kiya/rope controls")
+    drawn = rng.choice(ordinary, min(tokens, ordinary.size), replace=False)
+    vectors = jnp.concatenate([pair, embed[jnp.asarray(drawn)].astype(pair.dtype)])
+    queries, keys = first_block.project(model.params, vectors, model.config)
+    scores, means, received = map(np.asarray, first_block.grid(queries[1], keys, model.config, indices))
+    variables = {
+        "score": (("vector", "head", "query", "key"), scores),
+        "mean_score": (("vector", "head"), means[:2]),
+        "received": (("vector", "head", "key"), received[:2]),
+        "control_mean_score": (("control", "head"), means[2:]),
+        "control_received": (("control", "head", "key"), received[2:]),
+    }
+    return xarray.Dataset(variables, {"vector": [BOS, MEAN], "control": drawn}, {"bos": token, "bos_text": text})
+
+
+@Described.define()
+def scores_of_bos(read: Readings, computation: str) -> list[Row]:
+    """The mean score of both keys, and the attention that each would receive at index 0, ranked among random ordinary tokens."""
+    data, found = read.results[computation], []
+    for name, of in {
+        "score, mean over pairs": lambda kind: data[f"{kind}mean_score"].values,
+        "attention at index 0 (%)": lambda kind: 100 * data[f"{kind}received"].values[..., 0],
+        "heads that would sink on index 0 (%)": lambda kind: (
+            100.0 * (data[f"{kind}received"].values[..., 0] > read.scope.config.eps)
+        ),
+    }.items():
+        means, random = of("").mean(axis=1), of("control_").mean(axis=1)
+        for number, key in enumerate((BOS, MEAN)):
+            effect = constant(float(means[number] - means[0]))
+            found.append(Row(key, "key", name, constant(float(means[number])), effect, Rank.among(means[number], random)))
+    above = float(np.greater(*_pairs(data)).mean())
+    return [*found, Row(BOS, "key", "pairs of indices in which BOS scores above the mean key (%)", constant(100 * above))]
+
+
+def _pairs(data: Any) -> NDArray:
+    """Scores averaged over heads, of the pairs key <= query: float[vector, pair]."""
+    found: NDArray = data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
+    return found
+
+
+@Identity.define()
+def depends_on_distance(read: Readings, computation: str) -> tuple[bool, str]:
+    """A first-layer score stays the same when both rotary indices move by one."""
+    scores = read.results[computation]["score"].values
+    drift = float(np.abs(scores[..., 1:, 1:] - scores[..., :-1, :-1]).max() / np.abs(scores).max())
+    return drift <= ROUNDING, f"largest change of a score when both indices move by one: {drift:.1g} of the largest score"
+
+
+@FigureWord.define()
+def score_maps(read: Readings, computation: str) -> Drawing:
+    """The scores of both keys at all pairs of rotary indices, averaged over heads (Fig. 3)."""
+    from sinkjax.report.figures import heatmaps
+
+    data = read.results[computation]
+    scores = np.where(np.tri(data.sizes["key"], dtype=bool), data["score"].values, np.nan)
+    figure = heatmaps.signed(scores.mean(axis=1), list(_names(data)), AXES)
+    caption = """Score of the mean query at rotary index i with the key of BOS, and of the mean embedding, at index j of layer 0,
+        averaged over the heads, on one colour scale; grey: keys after the query."""
+    return read.drawing("scores", figure, caption, computation)
+
+
+@FigureWord.define()
+def would_receive(read: Readings, computation: str) -> Drawing:
+    """Attention that one key would receive from mean queries if all other keys were mean keys, by its rotary index."""
+    from sinkjax.report.figures.layers import Line, Panel, lines
+
+    data, size = read.results[computation], read.scope.config.indices
+    shown = np.unique(np.linspace(0, size - MIN_QUERIES, POINTS).round().astype(int)).tolist()
+    found = 100 * data["received"].values[..., shown]
+    even = 100 * (np.cumsum(1 / np.arange(size, 0, -1))[::-1] / np.arange(size, 0, -1))[shown]
+    rows = [
+        Line("key of BOS", shown, intervals.intervals(found[0].T)),
+        Line("mean key", shown, intervals.intervals(found[1].T)),
+        Line("spread evenly", shown, [constant(value) for value in even]),
+    ]
+    figure = lines([[Panel("layer 0, mean over heads", "attention received (%)", rows)]], "rotary index of the key")
+    caption = """Attention that one key would receive from mean queries at its own and later indices if all other keys were mean
+        keys. If rotary index 0 were a cause, the mean key would stand out there. Bands: 95% intervals over heads."""
+    return read.drawing("would-receive", figure, caption, computation)

@@ -1,0 +1,41 @@
+"""kiya/baseline: sink and massive activation of the unedited model, without and with a BOS (Figs. 1a, 2 and 6)."""
+
+from sinkjax.studies.vocabulary import *
+
+SEEN, OTHER = attention_to(0), strongest_other_attention(0)
+SIZE, TYPICAL = largest_activation(0), typical_activation()
+SINK, OTHER_SINK = sink_rate(0), strongest_other_sink(0)
+HALF = layer(half_depth())
+
+STUDY = Study(
+    name="kiya/baseline",
+    grids={
+        "text": grid(),
+        "without-bos": grid(bos="none", title="without BOS"),
+        "with-bos": grid(bos="own", title="with BOS"),
+    },
+    measures=(SINK, OTHER_SINK, SIZE, largest_elsewhere(0), massive_share(0), sink_lag(0), SEEN, attention_to(0, 0), loss()),
+    claims={
+        "sink": Claim(
+            contrast=unedited(SEEN, "text", minus=OTHER),
+            source="Kiya et al. 2026, Figs. 1a, 6",
+            beside=(unedited(SINK, "text", minus=OTHER_SINK),),
+        ),
+        "activation": Claim(
+            contrast=unedited(SIZE, "text", minus=TYPICAL),
+            source="Kiya et al. 2026, Figs. 1a, 6",
+            beside=(unedited(SIZE, "text", minus=largest_elsewhere(0)), unedited(massive_share(0), "text")),
+        ),
+        "sink-grows": Claim(contrast=unedited(SEEN, "text", minus=attention_to(0, 0)), source="Kiya et al. 2026, Fig. 6a-c"),
+        "activation-grows": Claim(
+            contrast=unedited(largest_activation(0, HALF), "text", minus=largest_activation(0, layer(0))),
+            source="Kiya et al. 2026, Fig. 6d-f",
+        ),
+        "lag": Claim(contrast=unedited(sink_lag(0), "text"), source="Kiya et al. 2026, Figs. 2c, e"),
+    },
+    figures=(
+        by_layer((SINK, SIZE), (at("without-bos"), at("with-bos")), unedited=False),
+        maps((at("without-bos"), at("with-bos"))),
+        activations((at("without-bos"), at("with-bos"))),
+    ),
+)

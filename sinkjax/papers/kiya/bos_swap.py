@@ -1,0 +1,69 @@
+"""kiya/bos-swap: the first token's embedding changes places with a later one's (Figs. 2 and 7).
+
+If the sink belongs to the token, it moves along; if it belongs to the position, it stays. Controls move another token to the same
+position.
+"""
+
+from sinkjax.studies.vocabulary import *
+
+SINK, SINK_0 = sink_rate(F.position), sink_rate(0)
+SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
+FIRST_SINK, FIRST_SEEN, FIRST_SEEN_0 = sink_rate(F.position, layer(0)), attention_to(F.position, 0), attention_to(0, 0)
+FIRST_SIZE, FIRST_SIZE_0 = largest_activation(F.position, layer(0)), largest_activation(0, layer(0))
+SEEN_0 = attention_to(0)
+BOS, ORDINARY, PLACES = at("bos"), at("text"), {"position": F.positions}
+SWAP = swap_embeddings(0, F.position)
+OTHERS = draws(swap_embeddings(random_position(but=(0, F.position)), F.position))
+MEETS = separates_documents("bos")
+SINKS = all_of((MEETS, reaches(FIRST_SEEN_0, "bos", percent(F.eps))))
+
+STUDY = Study(
+    name="kiya/bos-swap",
+    settings={
+        "positions": setting((1, 2, 4, 8, 16, 32), "where the first token's embedding is moved to"),
+        "shown": setting(8, "the position whose maps are drawn"),
+    },
+    grids={
+        "text": grid(SWAP, over=PLACES, bos="none", title="without BOS"),
+        "bos": grid(SWAP, over=PLACES, bos="own", title="with BOS"),
+        "identity": grid(swap_embeddings(F.shown, F.shown)),
+    },
+    controls={"text": OTHERS, "bos": OTHERS},
+    measures=(SINK_0, SINK, SIZE_0, SIZE, SEEN_0, loss()),
+    claims={
+        "sink-first": Claim(
+            contrast=moved(FIRST_SEEN_0, FIRST_SEEN, BOS),
+            given=SINKS,
+            source="Kiya et al. 2026, Fig. 2a",
+            beside=(effect(FIRST_SINK, BOS),),
+        ),
+        "activation-first": Claim(
+            contrast=effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), given=SINKS, source="Kiya et al. 2026, Fig. 2d"
+        ),
+        "sink": Claim(
+            contrast=effect(SEEN_0, BOS),
+            stays=True,
+            given=MEETS,
+            source="Kiya et al. 2026, Figs. 2c, 7",
+            beside=(effect(SINK_0, BOS),),
+        ),
+        "activation": Claim(
+            contrast=effect(SIZE_0, BOS, above=typical_activation()),
+            stays=True,
+            given=MEETS,
+            source="Kiya et al. 2026, Figs. 2f, 7",
+        ),
+        "ordinary": Claim(
+            contrast=effect(SEEN_0, ORDINARY),
+            stays=True,
+            source="Kiya et al. 2026, conclusion",
+            beside=(effect(SINK_0, ORDINARY),),
+        ),
+    },
+    figures=(
+        maps((at("text", fixed={"position": F.shown}), at("bos", fixed={"position": F.shown}))),
+        lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="text", x="position"),
+        lines(((SINK_0, SINK), (SIZE_0, SIZE)), over="bos", x="position"),
+        by_layer(((SINK_0, SINK), (SIZE_0, SIZE)), at("bos", fixed={"position": F.shown})),
+    ),
+)

@@ -1,0 +1,44 @@
+"""kiya/rope: is rotary index 0 a cause of the sink (Fig. 3, property 2)?
+
+First-block scores at all pairs of rotary indices, as the paper shows them, and beyond it an intervention: the first token exchanges
+its rotary index with a later one. Controls exchange the indices of two other tokens.
+"""
+
+from sinkjax.papers.kiya._first_keys import depends_on_distance, first_scores, score_maps, scores_of_bos, would_receive
+from sinkjax.studies.vocabulary import *
+
+SEEN, SINK, SIZE = attention_to(0), sink_rate(0), largest_activation(0)
+SWAPPED = at("indices")
+
+STUDY = Study(
+    name="kiya/rope",
+    needs=("rotary positions", "plain embedding", "norm", "pre-norm", "softmax"),
+    settings={
+        "prompts": 16,
+        "indices": setting(128, "rotary indices of queries and keys in the first block's scores"),
+        "tokens": setting(200, "random ordinary tokens whose keys take the place of the BOS's"),
+        "special": setting(False, "whether special tokens other than the BOS enter the mean embedding"),
+        "positions": setting((1, 4, 8, 16, 32), "positions whose rotary index the first token gets"),
+    },
+    computations={"scores": first_scores(F.indices, F.tokens, F.special)},
+    grids={
+        "indices": grid(swap_indices(0, F.position), over={"position": F.positions}),
+        "identity": grid(swap_indices(8, 8)),
+    },
+    controls={"indices": draws(swap_indices(random_position(but=(0, F.position), least=1), F.position))},
+    measures=(SEEN, SINK, SIZE, loss()),
+    claims={
+        "bos": Claim(contrast=scores_of_bos("scores"), source="Kiya et al. 2026, Fig. 3a"),
+        "distance": Claim(contrast=depends_on_distance("scores"), source="Kiya et al. 2026, Fig. 3b"),
+        "sink": Claim(
+            contrast=effect(SEEN, SWAPPED),
+            stays=True,
+            source="Kiya et al. 2026, Fig. 3b, conclusion",
+            beside=(effect(SINK, SWAPPED),),
+        ),
+        "activation": Claim(
+            contrast=effect(SIZE, SWAPPED, above=typical_activation()), stays=True, source="Kiya et al. 2026, Fig. 3b, conclusion"
+        ),
+    },
+    figures=(score_maps("scores"), would_receive("scores"), lines((SEEN, SIZE), over="indices", x="position")),
+)

@@ -1,0 +1,64 @@
+"""Premises and identities as words: a paper's own conditions for its claims, and equalities that the code must satisfy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.declaration import Identity, Premise
+from sinkjax.studies.grids import At
+from sinkjax.studies.scope import Measure
+
+__all__ = ["all_of", "below", "reaches", "same", "separates_documents"]
+CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
+
+
+@Premise.define()
+def reaches(read: Readings, measure: Measure, grid: str, least: Any) -> tuple[bool, str]:
+    """The mean of a measure over documents, without an edit, is at least a cut-off that a paper states."""
+    return _unedited(read, measure, grid, read.scope.get(least), 1)
+
+
+@Premise.define()
+def below(read: Readings, measure: Measure, grid: str, most: Any) -> tuple[bool, str]:
+    """The mean of a measure over documents, without an edit, is below a cut-off that a paper states."""
+    return _unedited(read, measure, grid, read.scope.get(most), -1)
+
+
+def _unedited(read: Readings, measure: Measure, grid: str, cut: float, sign: int) -> tuple[bool, str]:
+    mean = float(read.raw(measure, read.store(grid), grid, ())[0].mean())
+    holds = mean >= cut if sign > 0 else mean < cut
+    return holds, f"{read.name(measure)} is {mean:.3g}, and must be {'at least' if sign > 0 else 'below'} {cut:g}"
+
+
+@Premise.define()
+def separates_documents(read: Readings, grid: str) -> tuple[bool, str]:
+    """The BOS of a grid separated documents in pretraining: the config names it, or it does not open a turn of a chat."""
+    number, text = read.results[read.store(grid)].attrs["study"]["first_tokens"][0]
+    named = isinstance(read.scope.config.bos, int)
+    return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
+
+
+@Premise.define()
+def all_of(read: Readings, premises: Premise) -> tuple[bool, str]:
+    """Several premises hold; the first that fails is named."""
+    several = premises if isinstance(premises, tuple) else (premises,)
+    found = [one.meaning.of(read, **one.given) for one in several]
+    return next((one for one in found if not one[0]), (True, "; ".join(text for _, text in found)))
+
+
+@Identity.define()
+def same(read: Readings, measure: Measure, one: At, other: At, within: Any) -> tuple[bool, str]:
+    """A measure is the same under two choices of conditions, up to rounding.
+
+    Args:
+        read: The stores.
+        measure: What is compared, in every document.
+        one: Some conditions.
+        other: As many others.
+        within: The largest difference that rounding explains, in the unit of the measure.
+    """
+    apart = float(np.abs(read.edited(measure, one) - read.edited(measure, other)).max())
+    return apart <= read.scope.get(within), f"largest difference in {read.name(measure, one)}: {apart:.2g}"
