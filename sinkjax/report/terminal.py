@@ -82,10 +82,12 @@ def _show_claims(section: Section) -> None:
         kinds = {"empirical": "Claims", "identity": "Checks of the code"}
         for kind, title in kinds.items():
             claims = [claim for claim in section.claims if claim.kind == kind]
-            lines = [(claim.statement, claim.verdict, claim.evidence, *[claim.paper] * paper) for claim in claims]
-            if lines:
+            rows: list[tuple[str, ...]] = [
+                (claim.statement, claim.verdict, claim.evidence, *[claim.paper] * paper) for claim in claims
+            ]
+            if rows:
                 columns = ("statement", "verdict", "evidence", *["the paper's number"] * paper)
-                show(title, columns, lines, chance(claims) if kind == "empirical" else "")
+                show(title, columns, rows, chance(claims) if kind == "empirical" else "")
 
 
 def in_words(count: float) -> str:

@@ -1,8 +1,8 @@
-"""Contrasts as words: the numbers a document by which a claim is judged, each the paper's own comparison.
+"""Contrasts as words: the numbers per document that judge a claim, each the paper's own comparison.
 
-A contrast returns `Parts`: the contrast of each document, the same contrast under each matched control, and the whole of which it is a
-share. Sizes without an upper bound are compared in logarithms; their whole is the distance, in logarithms, from the unedited value
-to the whole.
+A contrast returns `Parts`: its value in each document, its value under each matched control, and the whole that its size is a
+share of. Sizes without an upper bound are compared in logarithms; their whole is the distance, in logarithms, from the unedited
+value to the whole.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Readings:
         return found
 
     def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
-        """A measure under the chosen conditions, or (edited=False) without an edit at the same axes: float[document(, condition)]."""
+        """A measure under the chosen conditions, or without an edit at the same axes: float[document(, condition)]."""
         grid = self.scope.get(chosen)[0]
         store = self.store(grid)
         points = self.points(store)
@@ -186,8 +186,8 @@ def effect(read: Readings, measure: Measure, where: At, whole: Measure | None = 
         measure: What is compared.
         where: Under which conditions.
         whole: The measure of the unedited model of which the effect is a share; None: `measure` itself.
-        above: The measure of the unedited model that is subtracted from the whole, such as the size of an ordinary activation; None:
-            nothing, or, in logarithms, `measure` itself.
+        above: The measure of the unedited model that is subtracted from the whole, such as the size of an ordinary activation.
+            None: nothing, or, in logarithms, `measure` itself.
     """
     base, controls = read.edited(measure, where, edited=False), read.controls(measure, where)
     gained = None if controls is None else controls - base[: controls.shape[1]]

@@ -1,7 +1,7 @@
-"""A study as a value: what is changed, measured, claimed and drawn, in words that can be printed as YAML and read back equal.
+"""A study as a value: grids, measures, claims and figures in words that are printed as YAML and read back equal.
 
-A study of a paper is declared in Python (`sinkjax/papers/<paper>/<study>.py`), and its prose (title, question, statements, the paper's numbers,
-notes) stands in its config file. A user's study may be either, or one YAML file alone.
+A paper's study is declared in Python (`sinkjax/papers/<paper>/<study>.py`); its prose (title, question, statements, the paper's
+numbers, notes) is in its config file. A user's study may be written in the same way, or as one YAML file.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def config_type(study: Study) -> type:
     named |= {"control_prompts"} if study.known else set()
     named |= {"twin", "control_prompts"} if any(isinstance(claim.contrast, Contrast) for _, claim in study.claims) else set()
     named |= {"map_layers"} if any(word.word == "maps" for word in study.figures) else set()
-    found = {name: entry for name, entry in SHARED.items() if name in named} | {name: entry for name, entry in study.settings}
+    found = {name: entry for name, entry in SHARED.items() if name in named} | dict(study.settings)
     fields = []
     for name, entry in found.items():
         old = StudyConfig.__dataclass_fields__.get(name)
@@ -282,7 +282,7 @@ def _type(value: Any, what: str, like: Any) -> Any:
     """The type of a setting, from its default."""
     if isinstance(value, tuple):
         entry = next(iter(value or like), 0)
-        return tuple[type(entry), ...]
+        return tuple.__class_getitem__((type(entry), ...))
     if type(value) in (bool, int, float, str):
         return type(value)
     raise SinkjaxError(f"{what} must be a number, a text, a truth value or a list of these, not {value!r}")
@@ -314,7 +314,7 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
             raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
         said = {"statement": said} if isinstance(said, str) else said
         claims[name] = dataclasses.replace(claims[name], **{key: _line(entry) for key, entry in said.items()})
-    changes = {key: _line(prose[key]) for key in ("title", "question") if key in prose}
+    changes: dict[str, Any] = {key: _line(prose[key]) for key in ("title", "question") if key in prose}
     notes = tuple(map(_line, prose.get("notes", study.notes)))
     return dataclasses.replace(study, claims=claims, notes=notes, **changes)
 

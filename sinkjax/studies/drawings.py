@@ -240,8 +240,8 @@ def activations(read: Readings, conditions: At) -> Drawing:
         for row in matching(read.points(read.store(grid)), one, read.scope):
             shown[read.points(read.store(grid))[row].label] = _largest(read, grid, row)[..., few]
     figure = picture.activations(np.stack(list(shown.values())), list(shown))
-    caption = f"""Largest absolute value of the residual stream by depth and position (the first {POSITIONS} positions at most), mean
-        over prompts, on one logarithmic colour scale."""
+    caption = f"""Largest absolute value of the residual stream by depth and position (at most the first {POSITIONS} positions),
+        mean over prompts, on one logarithmic colour scale."""
     return read.drawing("largest-activation", figure, caption, *map(read.store, grids), bands=False)
 
 
@@ -263,8 +263,8 @@ def received(read: Readings, keys: Any, over: str) -> Drawing:
         }
         for key in map(read.scope.get, _tuple(keys))
     }
-    caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none; the
-        layers above it show what the edit does to later layers."""
+    caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;
+        the layers above it show the effect on later layers."""
     return read.drawing("attention-by-layer", picture.received(grid, LAYERS), caption, over, bands=False)
 
 
@@ -301,8 +301,8 @@ def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
     points = read.points(over)
     clouds = []
     for title, rows in _series(points).items():
-        means = [np.array([read.value(measure, over, row).mean() for row in rows]) for measure in (x, y)]
-        clouds.append(Cloud(title, *means))
+        across, up = (np.array([read.value(measure, over, row).mean() for row in rows]) for measure in (x, y))
+        clouds.append(Cloud(title, across, up))
     figure = picture({"": clouds}, read.name(x), read.name(y), log="y" if y.meaning.facts.get("log") else False)
     caption = f"Each condition: {read.name(x)} against {read.name(y)}, means over prompts."
     return read.drawing(f"{over}-scatter", figure, caption, over, bands=False)
@@ -338,8 +338,8 @@ def maps(read: Readings, conditions: At, layers: Any = F.map_layers, tokens: int
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values
         labels = [str(label).replace(" in ", "\nin ") for label in data["edit"].values]
         figure = attention.by_layer(values[0], there, ticks) if len(values) == 1 else attention.maps(values, labels, there, ticks)
-        caption = f"""Attention maps of one prompt, mean over heads, the first {tokens} tokens at most, on one colour scale; grey: keys
-            that a query cannot see. A bright column is a key that gets much attention."""
+        caption = f"""Attention maps of one prompt, mean over heads, at most the first {tokens} tokens, on one colour scale; grey:
+            keys that a query cannot see. A bright column is a key that gets much attention."""
         found.append(read.drawing(f"attention-{store}", figure, caption, store, bands=False))
     return found
 

@@ -1,4 +1,4 @@
-"""Edits as words: sinkjax's own constructors under their names, further ones that studies share, and where a grid lets them act."""
+"""Edits as words: sinkjax's constructors under their own names, further ones that studies share, and the layers they act in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sinkjax.edits.term import Term, as_along
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.edit_list import CONSTRUCTORS
 from sinkjax.studies.scope import Cell, EditWord, Scope
-from sinkjax.studies.words import F
 
 
 def _lowered(constructor: str, scope: Scope, **arguments: Any) -> sinkjax.Edit:
@@ -98,11 +97,11 @@ def swap_indices(scope: Scope, i: Any, j: Any) -> sinkjax.Edit:
 
 @EditWord.define()
 def hide(scope: Scope, way: Any, keys: Any = None, queries: Any = None) -> sinkjax.Edit:
-    """Hide keys from all other queries, or all other keys from queries, before or after the softmax (Kiya et al. 2026, footnote 8).
+    """Hide keys from all other queries, or all other keys from queries, before or after the softmax (Kiya et al., footnote 8).
 
     Args:
         scope: Of the study.
-        way: "logits" (minus infinity), "weights" (0 after the softmax), or "renormalised" (0, and the rest of a row scaled to sum to 1).
+        way: "logits" (minus infinity), "weights" (0 after the softmax), or "renormalised" (0, and the row rescaled to sum to 1).
         keys: Keys that are hidden, except from their own queries; None: all.
         queries: Queries that see only themselves; None: all.
     """
@@ -140,7 +139,8 @@ def _placed(term: Term, cells: Sequence[Cell], layers: Any, architecture: Any) -
     if term.site != Site.LOGITS or term.value != -np.inf:
         raise SinkjaxError(f"only masks of logits act in chosen heads, not an edit at {term.site.name}")
     value = np.zeros((architecture.layers, 1, architecture.heads), np.float32)  # 0 added to a logit changes nothing
-    value[[layer for layer, _ in cells], 0, [head for _, head in cells]] = -np.inf
+    for layer, head in cells:
+        value[layer, 0, head] = -np.inf
     return dataclasses.replace(term, op="add", value=value, layers=layers)
 
 
@@ -148,6 +148,3 @@ def _placed(term: Term, cells: Sequence[Cell], layers: Any, architecture: Any) -
 def no_edit(scope: Scope) -> sinkjax.Edit:
     """Nothing is changed."""
     return sinkjax.compose(label="no edit")
-
-
-__all__ = ["F", *OWN, "compose", "cut_links", "hide", "no_edit", "see_only", "swap_indices", "window"]

@@ -1,4 +1,4 @@
-"""Known numbers: what a study measures on the unedited model before its sweeps, such as the layer in which an activation forms."""
+"""Known numbers, measured on the unedited model before a study's sweeps, such as the layer in which an activation forms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Unedited:
         few = slice(self.prompts)
         if self.stored is not None:
             return self.stored.isel(edit=[0], prompt=few)
-        assert self.model is not None and self.batch is not None
+        assert self.model is not None
+        assert self.batch is not None
         tokens, lengths = self.batch.tokens[few], self.batch.lengths[few]
         return sinkjax.sweep(self.model, tokens, [sinkjax.compose()], probe=probe, lengths=lengths, progress=False)
 

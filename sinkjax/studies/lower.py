@@ -243,7 +243,7 @@ def _measures(study: Study, name: str) -> list[Measure]:
     """Every measure that a grid is read by: those of the summary whose axes it has, of claims and of figures."""
     grid = dict(study.grids)[name]
     axes = {axis for axis, _ in (grid.given["over"] or ())}
-    known = {*study.known.names(), *config_type(study).__dataclass_fields__}
+    known = {*study.known.names(), *(entry.name for entry in dataclasses.fields(config_type(study)))}
     found: dict[Measure, None] = {
         measure: None
         for measure in study.measures
@@ -374,7 +374,8 @@ def _featured(study: Study, results: Results) -> list[str]:
     for name, _ in study.grids:
         if name not in results or name == NOOP:
             continue
-        points, scope = results.conditions(name), Scope(results.config, results.architecture)
+        points: Any = results.conditions(name)
+        scope = Scope(results.config, results.architecture)
         sweep = results.sweeps[name]
         rows = [0, *_rows(study, name, points, scope)]
         seen: set[Any] = set()

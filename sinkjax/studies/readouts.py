@@ -1,8 +1,8 @@
 """Measures as words: each is a function of a sweep's data that returns a number for each condition and document.
 
-A new measure is one function here or in a module of `papers/`. Its decorator says what readers must know: the label (its arguments in
-braces), the unit, the statistics that it asks the probe for, the range of its values, and whether it is compared in logarithms,
-as sizes without an upper bound are.
+A new measure is one function, here or in a module of `papers/`. Its decorator states the label (with its arguments in braces),
+the unit, the statistics that it asks the probe for, the range of its values, and whether it is compared in logarithms, as sizes
+without an upper bound are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.probes.probe import Probe
 from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
 from sinkjax.studies.places import ALL
-from sinkjax.studies.scope import Measure, Place, Scope, half_depth
+from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope
 from sinkjax.studies.words import F, Word
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def mean_attention() -> Statistic:
     range=PERCENT,
     asks=("attention_received",),
     seen=("key",),
-    note="A head sinks on a key if its attention to it, averaged over all queries that see the key, is above eps (Gu et al. 2025).",
+    note="A head sinks on a key if its mean attention to it, over the queries that see the key, is above eps (Gu et al. 2025).",
 )
-def sink_rate(data: xarray.Dataset, key: int, layers: Place = ALL, eps: float = F.eps) -> NDArray:
+def sink_rate(data: xarray.Dataset, key: int, layers: Layers = ALL, eps: float = F.eps) -> NDArray:
     """Percentage of the heads of some layers that sink on a key (Gu et al. 2025)."""
     return 100 * metrics.sink_rate(data, key, eps, per="layer")[..., layers].mean(axis=-1)
 
@@ -74,10 +74,10 @@ def sink_rate(data: xarray.Dataset, key: int, layers: Place = ALL, eps: float = 
     range=PERCENT,
     asks=sinking_statistic,
     seen=("key",),
-    note="""A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but without
-        the query at the key itself, whose attention some edits decide).""",
+    note="""A head sinks on a key if its attention to it, averaged over all later queries, is above eps (Gu et al. 2025, but
+        without the query at the key itself, whose attention some edits decide).""",
 )
-def later_sink_rate(data: xarray.Dataset, key: int, layers: Place = ALL, eps: float = F.eps, shares: bool = False) -> NDArray:
+def later_sink_rate(data: xarray.Dataset, key: int, layers: Layers = ALL, eps: float = F.eps, shares: bool = False) -> NDArray:
     """Percentage of the heads of some layers that sink on a key, as its later queries see it.
 
     shares: of each row's weight, for rows that do not sum to 1.
@@ -102,7 +102,7 @@ def strongest_other_sink(data: xarray.Dataset, key: int, eps: float = F.eps) -> 
     seen=("key",),
     note="The paper's readout: attention averaged over the heads of one layer, and over the queries that see the key.",
 )
-def attention_to(data: xarray.Dataset, key: int, layer: int = half_depth()) -> NDArray:
+def attention_to(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDArray:
     """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
     return np.asarray(100 * data["attention_received"].values[..., layer, :, key].mean(axis=-1))
 
@@ -113,7 +113,7 @@ def attention_to(data: xarray.Dataset, key: int, layer: int = half_depth()) -> N
     range=PERCENT,
     asks=("attention_received",),
 )
-def strongest_other_attention(data: xarray.Dataset, key: int, layer: int = half_depth()) -> NDArray:
+def strongest_other_attention(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDArray:
     """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
     received = data["attention_received"].values[..., layer, :, : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
     return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
@@ -125,16 +125,16 @@ def strongest_other_attention(data: xarray.Dataset, key: int, layer: int = half_
     range=PERCENT,
     asks=mean_statistic,
     seen=("key",),
-    note="""The paper's readout: attention averaged over the heads of one layer, and over the queries after the key; the query at the
-        key itself, whose attention the edit decides, is left out.""",
+    note="""The paper's readout: attention averaged over the heads of one layer, and over the queries after the key. The query at
+        the key itself, whose attention the edit decides, is left out.""",
 )
-def later_attention_to(data: xarray.Dataset, key: int, layer: int = half_depth()) -> NDArray:
+def later_attention_to(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDArray:
     """Attention of later queries to a key in one layer, mean over heads, in per cent."""
     return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
 
 @Measure.define(label="largest |h| at position {position}", asks=("resid_max",), log=True)
-def largest_activation(data: xarray.Dataset, position: int, layers: Place = ALL) -> NDArray:
+def largest_activation(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Largest |h| at a position after some layers; with all layers, the embedding counts too."""
     depths = [layer + 1 for layer in layers]
     whole = len(depths) == data.sizes["depth"] - 1
@@ -148,7 +148,7 @@ def largest_elsewhere(data: xarray.Dataset, position: int) -> NDArray:
 
 
 @Measure.define(label="largest |h| at a typical position but 0", asks=("resid_max",), log=True)
-def typical_activation(data: xarray.Dataset, layers: Place = ALL) -> NDArray:
+def typical_activation(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
     """Largest |h| after some layers at a typical position: the median over positions 1 and later."""
     depths = [layer + 1 for layer in layers]
     whole = len(depths) == data.sizes["depth"] - 1
@@ -175,7 +175,7 @@ def massive_share(data: xarray.Dataset, position: int) -> NDArray:
     note="Each onset is the first layer in which the quantity is above half of its largest value over the layers.",
 )
 def sink_lag(data: xarray.Dataset, position: int, eps: float = F.eps) -> NDArray:
-    """Layers by which the sink on a position follows its largest activation; negative if the sink comes first, NaN without a sink."""
+    """Layers by which the sink on a position follows its activation; negative if the sink comes first, NaN without a sink."""
     sinks = metrics.sink_rate(data, position, eps, per="layer")
     sizes = data["resid_max"].values[:, :, 1:, position]
     first = [np.argmax(values > HALF * values.max(axis=-1, keepdims=True), axis=-1) for values in (sinks, sizes)]
@@ -240,7 +240,7 @@ def label_of(measure: Measure, scope: Scope) -> str:
     return f"{text}{start}{place}"
 
 
-def probe_of(measures: Mapping[str, Any] | list[Measure] | tuple[Measure, ...], scope: Scope) -> Probe:
+def probe_of(measures: Iterable[Measure], scope: Scope) -> Probe:
     """The probe that asks for what some measures need."""
     asked = Probe()
     for measure in measures:

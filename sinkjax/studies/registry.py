@@ -64,7 +64,7 @@ def config_type(study: Any) -> type:
 
 def declared() -> dict[str, str]:
     """Name -> module of every study in `papers`."""
-    found = {}
+    found: dict[str, str] = {}
     for home in HOMES:
         folder = Path(__file__).parent.parent.joinpath(*home.split(".")[1:])
         files = sorted(file.relative_to(folder).with_suffix("") for file in folder.rglob("*.py"))

@@ -107,6 +107,12 @@ class Place(Word, noun="place", supplied=1):
         return (*other, self)
 
 
+if TYPE_CHECKING:
+    Layers = Any
+else:
+    Layers = Place  # of a measure: written as a place, received as the numbers of its layers
+
+
 class EditWord(Word, noun="edit", supplied=1):
     """An edit whose arguments may be fields."""
 
@@ -131,6 +137,9 @@ class FigureWord(Word, noun="figure", supplied=1):
 def half_depth(scope: Scope) -> int:
     """The layer at half depth, as layer 14 of Llama-3.2-3B's 28, counted from 1 (Kiya et al. 2026, Figs. 4, 5 and 8)."""
     return max(scope.architecture.layers // 2 - 1, 0)
+
+
+HALF_DEPTH = half_depth()
 
 
 @Number.define()

@@ -45,6 +45,7 @@ from sinkjax.studies.edits import shift_positions as shift_positions
 from sinkjax.studies.edits import swap_embeddings as swap_embeddings
 from sinkjax.studies.edits import swap_indices as swap_indices
 from sinkjax.studies.edits import window as window
+from sinkjax.studies.grids import At as At
 from sinkjax.studies.grids import draws as draws
 from sinkjax.studies.grids import grid as grid
 from sinkjax.studies.known import attention_by_head as attention_by_head

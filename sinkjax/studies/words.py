@@ -7,8 +7,8 @@ the wrong place is refused by name. A function becomes a word with its kind's de
     @Measure.define("heads that sink on key {key} (%)", ...)
     def sink_rate(data, key, eps=F.eps): ...
 
-The signature is checked where the word is written, and the function runs when the word is read (`Scope.get`). This module imports no
-JAX.
+The signature is checked where the word is written, and the function runs when the word is read (`Scope.get`). This module does
+not import JAX.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Word:
             taken = signature or _without_first(inspect.signature(function), cls.supplied)
             cls.vocabulary[word] = Meaning(function, taken, _Kinds(function), facts)
 
-            def make(*given: Any, **named: Any) -> Self:
+            def make(*given: Any, **named: Any) -> Any:
                 try:
                     bound = taken.bind(*given, **named)
                 except TypeError as error:
@@ -256,7 +256,7 @@ def plain(value: Any) -> Any:
         if list(named) == [value.meaning.first] and not isinstance(named[value.meaning.first], dict):
             return {value.word: named[value.meaning.first]}
         return {value.word: named} if named or isinstance(value, Number) else value.word
-    if isinstance(value, Table) or isinstance(value, Mapping):
+    if isinstance(value, Table | Mapping):
         pairs = value.items() if isinstance(value, Mapping) else value
         return {name: plain(entry) for name, entry in pairs}
     return [plain(entry) for entry in value] if isinstance(value, tuple) else value

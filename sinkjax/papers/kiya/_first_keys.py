@@ -248,8 +248,8 @@ def would_receive(read: Readings, computation: str) -> Drawing:
     found = 100 * data["received"].values[..., shown]
     even = 100 * (np.cumsum(1 / np.arange(size, 0, -1))[::-1] / np.arange(size, 0, -1))[shown]
     rows = [
-        Line("key of BOS", shown, intervals.intervals(found[0].T)),
-        Line("mean key", shown, intervals.intervals(found[1].T)),
+        Line("key of BOS", shown, [*intervals.intervals(found[0].T)]),
+        Line("mean key", shown, [*intervals.intervals(found[1].T)]),
         Line("spread evenly", shown, [constant(value) for value in even]),
     ]
     figure = lines([[Panel("layer 0, mean over heads", "attention received (%)", rows)]], "rotary index of the key")

@@ -12,7 +12,7 @@ FIRST, SECOND = attention_to(F.key, 0), moved(SEEN, SEEN_NEXT, at("masks", layer
 FORMS = upto(F.forms)
 
 
-def moves(where, source: str) -> Claim:
+def moves(where: At, source: str) -> Claim:
     """The next token gains what the masked one had: in the paper's mean map, with the share of heads beside."""
     return Claim(contrast=moved(SEEN, SEEN_NEXT, where), source=source, beside=(effect(NEXT, where),))
 

@@ -1,6 +1,6 @@
 """kiya/rope: is rotary index 0 a cause of the sink (Fig. 3, property 2)?
 
-First-block scores at all pairs of rotary indices, as the paper shows them, and beyond it an intervention: the first token exchanges
+The paper shows the first block's scores at all pairs of rotary indices. Here an intervention is added: the first token exchanges
 its rotary index with a later one. Controls exchange the indices of two other tokens.
 """
 

@@ -13,7 +13,7 @@ FORMS = upto(F.forms)
 ALONE, OTHER, EARLY = at("alone", ALL), at("other"), at("alone", FORMS)
 
 
-def shown(place):
+def shown(place: Place) -> At:
     """The conditions whose maps are drawn."""
     return at("alone", place, {"position": F.shown})
 
