@@ -45,7 +45,7 @@ help:  ## list the targets
 # DONE holds one file per finished installation, inside the environment, so that they vanish together.
 DONE := $(VENV)/done
 demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits are masked, as a page to look at
-	$(BIN)/sinkjax run kiya/mask --prompts 32 --no-loss --out $(DEMO)
+	$(BIN)/sinkjax run kiya/mask --prompts 32 --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers

@@ -1,4 +1,4 @@
-"""The verbs: `sinkjax run | sweep | train | plan | report | models | sites | explore | doctor`.
+"""The verbs: `sinkjax run | sweep | train | plan | report | study | models | sites | explore | doctor`.
 
 Each one is a function of its arguments, in a module of this folder. What it needs of JAX is imported when it runs, so that help
 and mistakes answer at once.
@@ -16,10 +16,13 @@ from sinkjax.cli.models import models, sites
 from sinkjax.cli.plan import plan
 from sinkjax.cli.report import report
 from sinkjax.cli.run import run, sweep
+from sinkjax.cli.study import study
 from sinkjax.cli.train import train
 from sinkjax.errors import unknown
 
-VERBS: dict[str, Verb] = {verb.__name__: verb for verb in (run, sweep, train, plan, report, models, sites, explore, doctor)}
+VERBS: dict[str, Verb] = {
+    verb.__name__: verb for verb in (run, sweep, train, plan, report, study, models, sites, explore, doctor)
+}
 
 
 def carry_out(arguments: Sequence[str]) -> None:

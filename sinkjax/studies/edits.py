@@ -6,21 +6,22 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import sinkjax
-from sinkjax.edits.site import Site
-from sinkjax.edits.term import Term, as_along
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.edit_list import CONSTRUCTORS
 from sinkjax.studies.scope import Cell, EditWord, Scope
+
+if TYPE_CHECKING:
+    from sinkjax.edits.term import Term
 
 
 def _lowered(constructor: str, scope: Scope, **arguments: Any) -> sinkjax.Edit:
-    """One of sinkjax's own edits, its arguments read."""
-    made: sinkjax.Edit = getattr(sinkjax, constructor)(**{name: _listed(scope.get(value)) for name, value in arguments.items()})
+    """One of sinkjax's own edits, its arguments read; None stands for the constructor's default."""
+    found = {name: _listed(scope.get(value)) for name, value in arguments.items()}
+    made: sinkjax.Edit = getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
     return made
 
 
@@ -28,16 +29,26 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _own(name: str) -> Any:
-    """A constructor of sinkjax as a word."""
-    signature = inspect.signature(getattr(sinkjax, name))
-    return EditWord.define(name, signature)(partial(_lowered, name))
+def _own(name: str, needed: str, optional: str = "") -> Any:
+    """A constructor of sinkjax as a word; its arguments are named here, because importing it would import JAX."""
+    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(argument, keyword) for argument in needed.split()]
+    parameters += [inspect.Parameter(argument, keyword, default=None) for argument in optional.split()]
+    return EditWord.define(name, inspect.Signature(parameters))(partial(_lowered, name))
 
 
-OWN = {name: _own(name) for name in CONSTRUCTORS}
-add_logit, attend_self, drop_mlp, edit = OWN["add_logit"], OWN["attend_self"], OWN["drop_mlp"], OWN["edit"]
-mask_key, scale_head_output, swap_embeddings = OWN["mask_key"], OWN["scale_head_output"], OWN["swap_embeddings"]
-set_positions, set_residual, shift_positions = OWN["set_positions"], OWN["set_residual"], OWN["shift_positions"]
+PLACES = "layers heads"
+OF_EDIT = "layers heads kv_heads queries keys dims distances relation renormalise centre label"
+add_logit = _own("add_logit", "key value", PLACES)
+attend_self = _own("attend_self", "position", PLACES)
+drop_mlp = _own("drop_mlp", "position", "layers")
+edit = _own("edit", "site op value", OF_EDIT)
+mask_key = _own("mask_key", "key", PLACES)
+scale_head_output = _own("scale_head_output", "position factor", f"centre {PLACES}")
+set_positions = _own("set_positions", "", "query key layers")
+set_residual = _own("set_residual", "position value", "dims layers")
+shift_positions = _own("shift_positions", "", "query key layers")
+swap_embeddings = _own("swap_embeddings", "i j")
 
 
 @EditWord.define()
@@ -124,6 +135,8 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sink
     Raises:
         SinkjaxError: Some heads are named, and a term is not a mask of logits.
     """
+    from sinkjax.edits.term import as_along
+
     layers = sorted({layer for layer, _ in cells})
     if cells[0][1] is None and len(layers) == architecture.layers:
         return edit
@@ -132,11 +145,11 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sink
 
 
 def _placed(term: Term, cells: Sequence[Cell], layers: Any, architecture: Any) -> Term:
-    if term.site == Site.EMBED:
+    if term.site == sinkjax.Site.EMBED:
         return term
     if cells[0][1] is None:
         return dataclasses.replace(term, layers=layers)
-    if term.site != Site.LOGITS or term.value != -np.inf:
+    if term.site != sinkjax.Site.LOGITS or term.value != -np.inf:
         raise SinkjaxError(f"only masks of logits act in chosen heads, not an edit at {term.site.name}")
     value = np.zeros((architecture.layers, 1, architecture.heads), np.float32)  # 0 added to a logit changes nothing
     for layer, head in cells:

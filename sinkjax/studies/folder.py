@@ -6,28 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.presets import named
-from sinkjax.config_files import documents
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.registry import Chosen, read
 
 if TYPE_CHECKING:
     import xarray
 
 PAGE, SUMMARY, CLAIMS, FIGURES = "report.html", "summary.csv", "claims.csv", "figures"
-
-
-def claim(folder: Place, chosen: Chosen) -> None:
-    """Make `folder` the place of a run; one that an interrupted run of the same config left is taken up again.
-
-    Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
-    """
-
-    def differences(text: str) -> list[str]:
-        return _differences(read(text, str(folder / CONFIG_FILE), folder), chosen)
-
-    claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
 
 
 def store_path(folder: Place, name: str) -> Place:
@@ -109,10 +94,3 @@ def _split(study: Mapping[str, Any]) -> str:
 
 def _damaged(path: Place, what: str) -> SinkjaxError:
     return SinkjaxError(f"the store {path} is damaged ({what}); rerun the command that began it to recompute that")
-
-
-def _differences(have: Chosen, want: Chosen) -> list[str]:
-    """The fields in which two runs differ, in words."""
-    if have.experiment != want.experiment:
-        return [f"experiment was {have.experiment}, now {want.experiment}"]
-    return documents.differences(have.config, want.config)

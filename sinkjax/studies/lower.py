@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
+from sinkjax.config_files.checks import layers_below
 from sinkjax.studies import study as framework
 from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.declaration import Claim, Described, Study, config_type, filled
@@ -65,6 +66,8 @@ def lower(study: Study) -> framework.Study:
         return {point.edit.label: point.edit for point in points[1:]}
 
     def check(config: Any, architecture: Config) -> None:
+        if shown:
+            layers_below(config, "map_layers", architecture.layers)
         for _, computation in study.computations:
             computation.meaning.facts.get("check", bool)(config)
         scope = Scope(config, architecture, blank(dict(study.known), Scope(config, architecture), 1))
@@ -323,6 +326,7 @@ def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calc
             )
             return found
 
+        compute.__doc__ = word.meaning.of.__doc__
         prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
         inputs = facts.get("inputs", framework.Inputs(bos="none"))
         yield Calculation(name, compute, variables, prompts, inputs)

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import sinkjax
 from sinkjax.analysis import metrics
 from sinkjax.config_files.checks import MIN_QUERIES
-from sinkjax.edits.site import Site
 from sinkjax.errors import SinkjaxError
-from sinkjax.probes.probe import Probe
-from sinkjax.probes.statistics import Statistic, later_sums, sinking_heads
 from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import HALF_DEPTH, Layers, Measure, Place, Scope
 from sinkjax.studies.words import F, Word
@@ -34,25 +32,29 @@ AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis 
 HALF = 0.5  # of its largest value: where a quantity along depth counts as formed
 
 
-def sinking_statistic(eps: float, shares: bool = False, **others: Any) -> Probe:
-    return Probe(extra=(sinking_heads(eps, shares=shares),))
+def sinking_statistic(eps: float, shares: bool = False, **others: Any) -> sinkjax.Probe:
+    from sinkjax.probes.statistics import sinking_heads
+
+    return sinkjax.Probe(extra=(sinking_heads(eps, shares=shares),))
 
 
-def mean_statistic(**others: Any) -> Probe:
-    return Probe(extra=(mean_attention(),))
+def mean_statistic(**others: Any) -> sinkjax.Probe:
+    return sinkjax.Probe(extra=(mean_attention(),))
 
 
 @functools.cache
-def mean_attention() -> Statistic:
+def mean_attention() -> sinkjax.Statistic:
     """The attention that each key receives from later queries, mean over heads: without a head axis, many edits stay small."""
     import jax
     import jax.numpy as jnp
+
+    from sinkjax.probes.statistics import later_sums
 
     def over_heads(sums: jax.Array, lengths: jax.Array) -> jax.Array:
         seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
         return (sums / jnp.maximum(seen_by, 1)).mean(axis=1)
 
-    return Statistic("mean_attention", Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads)
+    return sinkjax.Statistic("mean_attention", sinkjax.Site.WEIGHTS, later_sums, ("prompt", "layer", "key"), over_heads)
 
 
 @Measure.define(
@@ -240,30 +242,30 @@ def label_of(measure: Measure, scope: Scope) -> str:
     return f"{text}{start}{place}"
 
 
-def probe_of(measures: Iterable[Measure], scope: Scope) -> Probe:
+def probe_of(measures: Iterable[Measure], scope: Scope) -> sinkjax.Probe:
     """The probe that asks for what some measures need."""
-    asked = Probe()
+    asked = sinkjax.Probe()
     for measure in measures:
-        asks: Callable[..., Probe] | tuple[str, ...] = measure.meaning.facts["asks"]
+        asks: Callable[..., sinkjax.Probe] | tuple[str, ...] = measure.meaning.facts["asks"]
         if callable(asks):
             scalars = {name: value for name, value in measure.given.items() if scope.knows(value) and not isinstance(value, Word)}
             asked = merged(asked, asks(**{name: scope.get(value) for name, value in scalars.items()}))
         else:
-            asked = merged(asked, Probe.of(*asks))
+            asked = merged(asked, sinkjax.Probe.of(*asks))
     return asked
 
 
-def merged(one: Probe, other: Probe) -> Probe:
+def merged(one: sinkjax.Probe, other: sinkjax.Probe) -> sinkjax.Probe:
     """The probe that asks for what either of two asks for."""
     changes: dict[str, Any] = {}
-    for field in dataclasses.fields(Probe):
+    for field in dataclasses.fields(sinkjax.Probe):
         mine, more = getattr(one, field.name), getattr(other, field.name)
         if field.name in ("capture", "extra"):
             names = {entry.name for entry in mine}
             changes[field.name] = (*mine, *(entry for entry in more if entry.name not in names))
         else:
             changes[field.name] = mine or more
-    return Probe(**changes)
+    return sinkjax.Probe(**changes)
 
 
 def check_positions(measure: Measure, scope: Scope) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import document, user_place
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, user_place
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.resources import configs
@@ -157,8 +157,9 @@ def _document(path: Path) -> Any:
 
     if not path.is_file():
         raise SinkjaxError(f"there is no study file {path}")
-    import sinkjax.studies.vocabulary  # noqa: F401 - defines the words
-
+    for module in ("sinkjax.studies.vocabulary", *declared().values()):
+        if not module.startswith(HOMES[0]):
+            importlib.import_module(module)  # defines its words
     return from_yaml(path.read_text(encoding="utf-8"), str(path))
 
 
@@ -260,3 +261,22 @@ def read(text: str, what: str, folder: Place | None = None) -> Chosen:
         raise SinkjaxError(f"{what}: {error}") from None
     config: Any = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
     return Chosen(experiment, config, folder)
+
+
+def claim(folder: Place, chosen: Chosen) -> None:
+    """Make `folder` the place of a run; one that an interrupted run of the same config left is taken up again.
+
+    Errors: a file in its place; a folder with other content, or with another config (each field that differs); no permission.
+    """
+
+    def differences(text: str) -> list[str]:
+        return _differences(read(text, str(folder / CONFIG_FILE), folder), chosen)
+
+    claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
+
+
+def _differences(have: Chosen, want: Chosen) -> list[str]:
+    """The fields in which two runs differ, in words."""
+    if have.experiment != want.experiment:
+        return [f"experiment was {have.experiment}, now {want.experiment}"]
+    return documents.differences(have.config, want.config)

@@ -29,7 +29,7 @@ from sinkjax.studies.assemble import assemble
 from sinkjax.studies.calculation import calculate
 from sinkjax.studies.inputs import prompts
 from sinkjax.studies.lower import UNTRAINED
-from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, config_type, find
+from sinkjax.studies.registry import STORE_SUFFIX, Chosen, choose, claim, config_type, find
 from sinkjax.studies.specs import SWEEP, architecture_of, declared, specs, store_names
 from sinkjax.studies.study import Batch, Calculation, Study, SweepSpec, TrainingSpec
 from sinkjax.studies.training import stores_of, train_all
@@ -103,7 +103,7 @@ def carry_out(
     # Every edit is checked against the model before anything is loaded or written.
     for _ in plans(chosen, machine.hardware(), weights=True):
         pass
-    processes.by_first(lambda: results.claim(out, chosen))
+    processes.by_first(lambda: claim(out, chosen))
     if trainings := find(chosen.experiment).trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:

@@ -24,7 +24,7 @@ from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series
-from sinkjax.studies.registry import Chosen, choose, config_type
+from sinkjax.studies.registry import Chosen, choose, claim, config_type
 from sinkjax.studies.suite import REFUSED
 from sinkjax.sweeps.computation import digest, fingerprints
 from sinkjax.sweeps.hardware import Hardware
@@ -68,7 +68,7 @@ def carry_out(
     config = chosen.config
     every = members(config)
     study_on(config, every[0])  # settings that do not fit refuse every checkpoint
-    results.claim(out, chosen)
+    claim(out, chosen)
     seen: dict[str, str] = {}
     refused: dict[str, str] = {}
     sections: dict[str, Section] = {}

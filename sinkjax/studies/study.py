@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NO_EDIT, CONTROL = "no edit", "control"
 DOCUMENTS = "documents"
+Drawn = Any  # a `Drawing`, several, or None
 Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
 
@@ -349,7 +350,9 @@ class Study:
     claims: Callable[[Any, Config], Iterable[Claim]] = lambda config, architecture: ()
     findings: Callable[[Any, Config], Iterable[Quantity]] = lambda config, architecture: ()
     featured: Callable[[Results], Sequence[str]] | None = None
-    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = lambda config, architecture: ()
+    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = (
+        lambda config, architecture: ()
+    )
     noop: Callable[..., Mapping[str, Edit]] | None = None
     noop_values: Values | None = None
     shown: Callable[[Any, Config], Shown] | None = None

@@ -17,7 +17,7 @@ from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose, config_type, studies, trains
+from sinkjax.studies.registry import Chosen, choose, claim, config_type, studies, trains
 from sinkjax.sweeps.hardware import Hardware
 
 REFUSED = "refused.yaml"
@@ -63,7 +63,7 @@ def carry_out(
     config = chosen.config
     run.require_extras(trains=isinstance(config, AllTrained))
     layers = _layers(config, weights=True)
-    processes.by_first(lambda: results.claim(out, chosen))
+    processes.by_first(lambda: claim(out, chosen))
     load = functools.cache(sinkjax.load)
     refused: dict[str, str] = {}
     sections = []

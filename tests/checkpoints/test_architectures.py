@@ -17,7 +17,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.rotary import Llama3Scaling
 from sinkjax.studies import run
-from sinkjax.studies.registry import Chosen
+from sinkjax.studies.registry import Chosen, find
 from sinkjax.sweeps.hardware import Hardware
 from tests.studies.tiny import study, write_model, write_text
 
@@ -74,7 +74,7 @@ def test_its_weights_are_looked_for_on_the_hub(name):
 
 @pytest.mark.parametrize("name", OF_THE_PAPERS)
 def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
-    from sinkjax.studies.papers.kiya.mask import Mask
+    Mask = find("kiya/mask").config
 
     planned = list(run.plans(Chosen("kiya/mask", Mask(model=name, dtype="bfloat16")), hardware=Hardware(DEVICE, platform="tpu")))
     assert {spec.name for spec, _, _ in planned} >= {"sweep", "controls", "maps"}
@@ -83,7 +83,7 @@ def test_masking_every_layer_fits_one_device_of_16_gb_in_bfloat16(name):
 
 
 def test_a_device_that_is_too_small_is_refused():
-    from sinkjax.studies.papers.kiya.mask import Mask
+    Mask = find("kiya/mask").config
 
     chosen = Chosen("kiya/mask", Mask(model="llama-3.2-3b", dtype="bfloat16"))
     with pytest.raises(SinkjaxError, match="needs about 6"):

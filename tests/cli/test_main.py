@@ -120,7 +120,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
     assert cli.main(["run", str(finished)]) == 0
     shown = capsys.readouterr()
     assert "heads that sink on key 1 (%)" in shown.out
-    assert "- Single layers whose mask makes more than 1 % of heads sink on the next key: " in shown.out
+    assert "the paper says" in shown.out
     assert shown.out.splitlines()[-1] == str(finished / "report.html")
     assert shown.err.startswith("platform: cpu")
 
@@ -128,7 +128,7 @@ def test_a_run_prints_its_table_its_findings_and_its_page(finished, capsys):
 @pytest.mark.long
 def test_options_override_the_config_they_follow(finished, tiny, tmp_path):
     out = tmp_path / "out"
-    assert cli.main(["run", str(finished / "sweep.zarr"), "--seed", "3", "--out", str(out)]) == 0
+    assert cli.main(["run", str(finished / "masks.zarr"), "--seed", "3", "--out", str(out)]) == 0
     first, second = (choose(str(folder)).config for folder in (finished, out))
     assert (first.seed, second.seed, first.controls, second.controls) == (0, 3, 4, 4)
 
@@ -150,7 +150,15 @@ def test_a_plan_counts_without_reading_weights(tiny, files, tmp_path, capsys):
         (model / name).write_bytes((files / "model" / name).read_bytes())
     assert cli.main(["plan", "kiya/mask", *tiny, "--model", str(model)]) == 0
     shown = capsys.readouterr().out
-    for words in ("kiya/mask: sweep", "kiya/mask: controls", "kiya/mask: maps", "compilations", "FLOPs", "memory: peak", "time"):
+    for words in (
+        "kiya/mask: masks",
+        "kiya/mask: masks-controls",
+        "kiya/mask: maps",
+        "compilations",
+        "FLOPs",
+        "memory: peak",
+        "time",
+    ):
         assert words in shown
 
 
@@ -166,7 +174,13 @@ def test_a_plan_of_calculations_says_what_they_compute_and_load(tiny, files, cap
     model = ["--model", str(files / "model"), "--text", str(files / "text.txt")]
     assert cli.main(["plan", "kiya/embedding", *model]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for words in ("kiya/embedding: embeddings", "Norms and cosines of BOS", "1 of up to 64 tokens", "in float32", "not a sweep"):
+    for words in (
+        "kiya/embedding: keys",
+        "Norms and cosines of the first-block keys",
+        "1 of up to 64 tokens",
+        "in float32",
+        "not a sweep",
+    ):
         assert words in shown
     assert cli.main(["plan", "kiya/mask", *tiny]) == 0
     assert "kiya/mask: continuations" in capsys.readouterr().out
@@ -210,7 +224,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["run", "kiya/mask", "--promts", "3"], "unknown option '--promts' (did you mean '--prompts'?)"),
         (["run", "kiya/mask", "--prompts", "many"], "--prompts must be a whole number, not 'many'"),
         (["run", "kiya/mask", "--prompts", "1", "2"], "--prompts takes one value, not 2: 1 2"),
-        (["run", "kiya/mask", "--loss", "3"], "--loss is a switch and takes no value, not '3'"),
+        (["run", "kiya/mask", "--twin", "3"], "--twin is a switch and takes no value, not '3'"),
         (["run", "kiya/mask", "--head-shares", "0.1", "x"], "--head-shares takes a list, each entry a number, not 'x'"),
         (["run", "kiya/mask", "--prompts", "0"], "prompts must be at least 1, not 0"),
         (["run", "kiya/mask", "--prompts"], "--prompts needs a value: a whole number"),
@@ -246,7 +260,7 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
         (["sites", "--length", "5", "nowhere", "x"], "unexpected 'x': options are written --NAME VALUE"),
         (["sites", "--length", "5", "nowhere"], "unknown model 'nowhere'"),
         (["run", "pretrain/gu-weight-decay", "--mesh", "2"], "--mesh takes 2 values, not 1: 2"),
-        (["run", "kiya/mask", "--no-loss", "3"], "--no-loss is a switch and takes no value, not '3'"),
+        (["run", "kiya/mask", "--no-twin", "3"], "--no-twin is a switch and takes no value, not '3'"),
         (["train", "trigger/softmax-1l1h", "--residual", "maybe"], "--residual must be true or false, not 'maybe'"),
         (["sites", "nowhere"], "unknown model 'nowhere'"),
         (["sites", "--length", "0"], "needs at least 1 prompt of 1 to 8192 tokens"),

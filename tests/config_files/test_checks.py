@@ -7,8 +7,10 @@ import pytest
 from sinkjax.config_files.checks import LARGEST, MOST
 from sinkjax.data.config import Corpus
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.papers.kiya.mask import Mask
+from sinkjax.studies.registry import find
 from sinkjax.tasks.trigger.config import TriggerTraining
+
+Mask = find("kiya/mask").config
 
 
 def test_the_bounds_themselves_are_allowed():

@@ -29,6 +29,7 @@ LAYERS = (
     ("tasks",),
     ("report",),
     ("studies",),
+    ("papers",),
     ("explorer",),
     ("cli", "__main__"),
 )

@@ -115,7 +115,7 @@ def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
     ):
         assert words in text
     assert '<td class="inconclusive">inconclusive</td>' in text
-    assert verdicts(section.claims) == "1 supported, 1 inconclusive, 1 not applicable"
+    assert verdicts(section) == "1 supported, 1 inconclusive, 1 not applicable"
     assert "<h2>Claims" not in page([dataclasses.replace(section, claims=())], "All")
 
 
@@ -125,8 +125,8 @@ def test_checks_of_the_code_stand_apart_from_claims(section):
     before, after = text.split("<h2>Checks</h2>")
     assert "All weights are equal." in after
     assert "All weights are equal." not in before
-    assert verdicts((*section.claims, identity)) == verdicts(section.claims)
-    assert verdicts([identity]) == "no claims to judge"
+    assert verdicts(dataclasses.replace(section, claims=(*section.claims, identity))) == verdicts(section)
+    assert verdicts(dataclasses.replace(section, claims=(identity,))) == "no claims to judge"
 
 
 def test_texts_stand_under_their_prompt(section):

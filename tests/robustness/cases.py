@@ -107,7 +107,7 @@ def names(home: Path) -> dict[str, Any]:
     from sinkjax.model import params
     from sinkjax.model.config import Config, RMSNorm
     from sinkjax.model.rotary import Rope
-    from sinkjax.studies.papers.kiya.mask import Mask
+    from sinkjax.studies.registry import find
     from sinkjax.studies.run import run
     from sinkjax.tasks import load_runs, train
     from sinkjax.tasks.language_model.config import Pretrain
@@ -117,9 +117,10 @@ def names(home: Path) -> dict[str, Any]:
     tokens = np.arange(24, dtype=np.int32).reshape(2, 12)
     sizes = {"layers": 3, "width": 32, "heads": 6, "kv_heads": 2, "head_dim": 8, "mlp_width": 48, "vocab_size": 61, "context": 64}
     rest = {"norm": RMSNorm(1e-5), "position": Rope(1e4), "activation": "silu", "tied": False}
-    library = (params, metrics, intervals, Rope, RMSNorm, Mask, Pretrain, TriggerTraining, run, train, load_runs, passages)
+    library = (params, metrics, intervals, Rope, RMSNorm, Pretrain, TriggerTraining, run, train, load_runs, passages)
     return {
         **{entry.__name__.rpartition(".")[2]: entry for entry in library},
+        "Mask": find("kiya/mask").config,
         "sinkjax": sinkjax,
         "np": np,
         "jnp": jnp,

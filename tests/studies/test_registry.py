@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -16,11 +15,14 @@ from sinkjax.config_files.files import shipped
 from sinkjax.errors import SinkjaxError
 from sinkjax.resources import config_path
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.papers.kiya.mask import Mask
+from sinkjax.studies.declaration import Study as Value
 from sinkjax.studies.papers.sweep import Sweep
-from sinkjax.studies.registry import Chosen, choose, config_type, find, studies, trains
+from sinkjax.studies.registry import Chosen, as_value, choose, config_type, find, studies, trains
 from sinkjax.studies.study import Study
 
+Mask = find("kiya/mask").config
+
+VALUES = [name for name in studies() if isinstance(as_value(name), Value)]
 TRAINING = {name: chosen for name in shipped() if trains((chosen := choose(name)).experiment) and not chosen.suite}
 
 
@@ -54,13 +56,22 @@ def test_a_shipped_config_reads_and_says_what_it_claims(name):
     chosen = choose(name)
     text = config_path(name).read_text(encoding="utf-8")
     assert chosen.folder is None
+    if chosen.experiment in VALUES:
+        value = as_value(chosen.experiment)
+        assert value.title
+        assert value.question
+        assert all(claim.statement for _, claim in value.claims)
+        return
     assert {"# Claim", "# Command"} <= {line[:9].strip() for line in text.splitlines()}
     assert f"sinkjax {'sweep' if chosen.experiment == 'sweep' else 'run'} {name}" in text
 
 
-def test_the_main_job_states_every_field_of_its_config():
-    stated = yaml.safe_load(config_path("kiya/mask").read_text(encoding="utf-8"))
-    assert set(stated) == {"experiment"} | {field.name for field in dataclasses.fields(Mask)}
+@pytest.mark.parametrize("name", VALUES)
+def test_the_config_of_a_value_states_only_what_differs_from_the_defaults(name):
+    stated = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
+    defaults = documents.plain(documents.fields(find(name).config()))
+    settings = {key: value for key, value in stated.items() if key not in ("experiment", "prose")}
+    assert all(defaults[key] != value for key, value in settings.items())
 
 
 def test_a_run_is_chosen_by_its_folder_its_config_or_its_store(tmp_path: Path):

@@ -33,7 +33,7 @@ STUDY = Study(
         "masks": draws(mask_key(random_position(but=(F.key, F.key + 1)))),
         "heads": draws(mask_key(F.key), heads="random"),
     },
-    measures=(SINK, NEXT, SIZE, SIZE_NEXT, SEEN, SEEN_NEXT, loss()),
+    measures=(SINK, NEXT, SIZE, SIZE_NEXT, SEEN, SEEN_NEXT),
     claims={
         "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
         "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b"),
