@@ -14,6 +14,7 @@ from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"
 OPTIONS = ["--prompts", "3", "--length", "12", "--controls", "3", "--control-prompts", "2"]
+READS_B = "claims: {a: {contrast: {effect: {measure: loss, where: {at: b}}}}}\n"
 WORDS = {"replicates", "replicates (untrained too)", "weaker", "shown", "differs", "undecided", "untested"}
 
 
