@@ -24,7 +24,8 @@ FEWEST_BOUNDED = (
 )
 BETS = 0.5 ** np.arange(8)  # shares of the largest bet that cannot lose more than everything
 STAKES = np.append(BETS[1:], BETS[-1])  # what each bet starts with: 1/2, 1/4, ..., 1 in all
-DOUBLINGS = 100
+PRECISION = 1e-6  # what is computed in float32 has no spread below this part of its size
+STEPS, HALVINGS = 50, 36
 
 
 def log_capital(values: Array, loss: Any) -> Array:
@@ -42,7 +43,7 @@ def log_capital(values: Array, loss: Any) -> Array:
     """
     gains = values / np.maximum(loss, 1e-290)[..., None]
     with np.errstate(divide="ignore", over="ignore"):
-        made = np.stack([np.log1p(np.maximum(bet * gains, -1.0)).sum(-1) for bet in BETS], -1)
+        made = np.log1p(np.maximum(BETS[:, None] * gains[..., None, :], -1.0)).sum(-1)
         return np.asarray(np.logaddexp.reduce(made + np.log(STAKES), axis=-1))
 
 
@@ -101,7 +102,7 @@ def crossed_side(values: Array) -> Array:
 
 
 def constant(d: Array, w: Array) -> Array:
-    """Whether D, or D - (mean D / mean W) W, has no spread; a single sample has none.
+    """Whether D, or D - (mean D / mean W) W, has no spread beside the size of D and W; a single sample has none.
 
     Args:
         d, w: float[..., n], finite samples of D and W.
@@ -113,7 +114,7 @@ def constant(d: Array, w: Array) -> Array:
         return np.ones(d.shape[:-1], bool)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = d.mean(-1) / w.mean(-1)
-        tolerance = 1e-12 * (np.abs(d).max(-1) + np.abs(w).max(-1) * np.abs(ratio))
+        tolerance = PRECISION * (np.abs(d).max(-1) + np.abs(w).max(-1) * np.maximum(np.abs(ratio), 1.0))
         spread = np.stack([np.ptp(d, axis=-1), np.ptp(d - ratio[..., None] * w, axis=-1)])
     return np.asarray((spread <= tolerance).any(0) | (spread[0] == 0))
 
@@ -179,14 +180,14 @@ class Ratio:
         if not math.isfinite(inner) or self.method == "none":
             return direction * math.inf
         step = max(abs(inner), float(np.nanstd(self.d)) / float(np.nanmean(self.w)), 1e-12) * 2.0**-20
-        for doubling in range(DOUBLINGS):
-            outer = self.value + direction * step * 2.0**doubling
+        for number in range(STEPS):
+            outer = self.value + direction * step * 4.0**number
             if self.side(outer) == -direction:
                 break
             inner = outer
         else:
             return direction * math.inf
-        for _ in range(50):
+        for _ in range(HALVINGS):
             middle = (inner + outer) / 2
             inner, outer = (inner, middle) if self.side(middle) == -direction else (middle, outer)
         return inner
