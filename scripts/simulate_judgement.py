@@ -335,11 +335,11 @@ def tables(lines: Iterable[Mapping[str, Any]]) -> str:
     right = [(*key, *(_cell(row.get(n)) for n in counts)) for key, row in power.items()]
     return "\n\n".join(
         (
-            f"False words at the least favourable edge, in {draws:,} draws of n documents; t: Student's t judged, else bets.",
+            f"False words at the least favourable edge, in {draws:,} draws of n documents (t: by Student's t; else by bets):",
             markdown(("samples of D", *(f"{measure}, n = {n}" for measure, n in columns)), false),
-            f"5% is promised in {len(promised)} of {len(edges)} lines (bets; normal samples). {beyond} of these exceed "
-            f"5% plus two standard errors of the simulation, and no single false word is said in over {single:.1%} of draws.",
-            "Right words away from the edges, for normal samples.",
+            f"At most 5% is promised in {len(promised)} of {len(edges)} lines: for bets, and for normal samples. {beyond} of these are "
+            f"above 5% plus two standard errors of the simulation; alone, no false word reaches more than {single:.1%}.",
+            "Right words away from the edges, for normal samples:",
             markdown(("measure", "claim, truth", "right word", *(f"n = {n}" for n in counts)), right),
         )
     )
