@@ -25,6 +25,7 @@ from sinkjax.analysis.judgement import (
     Rank,
     identity,
     judge,
+    supports,
     t_error,
     untested,
     with_twin,
@@ -355,6 +356,22 @@ def test_an_effect_on_the_whole_itself_has_a_shorter_interval():
     )
     assert plain.S.low < relative.S.low
     assert (plain.word, relative.word) == ("shown", "replicates")
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("c", [-0.5, -0.1, 0.0, 0.1, 0.5, 2.0])
+def test_ranges_are_the_extremes_of_all_possible_values(relative, sign, c):
+    """Edited, unedited and whole at the ends of the range of a measure from 1 to 3."""
+    ends = (1.0, 3.0)
+    if relative:
+        possible = [(sign * (edited - unedited), unedited) for edited in ends for unedited in ends]
+    else:
+        possible = [(sign * (edited - unedited), whole) for edited in ends for unedited in ends for whole in ends]
+    d, w = np.array(possible).T
+    found = supports(Evidence(sign * d, range=ends, relative=relative), sign, d, w)
+    for values, span in zip((d - c, w - c, d - c * w), found, strict=True):
+        assert span(c) == pytest.approx((values.min(), values.max()))
 
 
 def test_a_twin_counts_where_the_claim_replicates():
