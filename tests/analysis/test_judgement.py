@@ -212,6 +212,8 @@ def test_samples_without_spread_prove_nothing_by_themselves():
     unbounded = judge(Evidence(np.full(8, 2.0), whole=whole))
     assert (unbounded.word, unbounded.reason) == ("undecided", "There is no interval: no spread.")
     assert unbounded.error is None
+    multiple = judge(Evidence(0.9 * whole, whole=whole, range=(0, 1)))
+    assert (multiple.word, multiple.method) == ("shown", "95% t and betting interval, 8 documents")
     rounding = 1e-9 * np.random.default_rng(1).standard_normal(8)
     assert judge(Evidence(rounding, whole=whole, range=(0, 1))).word == "undecided"
     assert judge(Evidence(0.3 * whole + rounding, whole=whole)).reason.startswith("D is above 0, but S")
@@ -483,6 +485,16 @@ def test_the_recorded_simulation_keeps_the_promise(script):
             assert word not in line["counted"].split() or float(line[word]) <= float(line["limit"]), line
     assert sum(float(line["rate"]) > float(line["limit"]) for line in promised) <= 0.03 * len(promised)
     assert {line["n"] for line in promised} >= {"8", "16", "24", "64"}
+
+
+def test_the_recorded_lines_are_those_of_the_code(script):
+    kept = {tuple(line[name] for name in script.CASE): line for line in lines_of("judgement_errors.csv")}
+    for case in list(script.cases())[::190]:
+        line = script.simulated(case, 1000)
+        same = kept[tuple(str(line[name]) for name in script.CASE)]
+        assert {word: float(same[word]) for word in script.WORDS} == pytest.approx(
+            {word: line[word] for word in script.WORDS}, abs=0.06
+        )
 
 
 def test_the_page_and_the_errors_of_t_are_made_from_the_recorded_simulation(script, tmp_path):
