@@ -426,7 +426,7 @@ def test_the_simulation_says_the_words_of_judge(script):
     """All draws at once, by the sides at 1/10 and 1/2, as `judge` does one by one by intervals."""
     chosen = [case for case in script.cases((8, 16), (), (64,)) if case.n != 64 or case.shape in script.GAUSSIAN]
     said = set()
-    for case in chosen[:: len(chosen) // 60]:
+    for case in chosen[:: len(chosen) // 40]:
         samples = script.drawn(case, 4, np.random.default_rng(case.n))
         found = script.words(case, samples)
         one_by_one = [
@@ -457,7 +457,7 @@ def test_false_words_are_as_rare_as_promised(script):
         if case.kind == "edge"
         and (case.shape in ("normal", "lognormal", "4% far below", "zero but for 4%", script.CLUSTERED, "crossed, normal"))
     ]
-    lines = [script.simulated(case, 400, seed=1) for case in chosen]
+    lines = [script.simulated(case, 300, seed=1) for case in chosen]
     promised = [line for line in lines if line["promised"] == "yes"]
     assert len(promised) > 100
     for line in promised:
