@@ -93,15 +93,12 @@ class Verdict:
 
     @property
     def method(self) -> str:
-        """The intervals, and their simulated error where the promise of 5% does not hold."""
+        """The intervals, and the simulated error of those that promise 5% of false words only for normal samples."""
         found = self.judgement
-        error = "" if found.error is None else f"; simulated rate of false words {_percent(found.error)}"
-        return f"{found.method}{error}"
-
-
-def _percent(error: tuple[float, float]) -> str:
-    low, high = (f"{100 * one:.1f}" for one in error)
-    return f"{low} to {high}%"
+        if found.error is None:
+            return found.method
+        normal, worst = found.error
+        return f"{found.method}; simulated rate of false words {normal:.1%}, on the least favourable shape of data {worst:.0%}"
 
 
 def said(value: Interval | None, unit: str) -> str:
