@@ -70,7 +70,7 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
         ("mine.py", "import nothing_of_that_name\n", "cannot be imported: No module named 'nothing_of_that_name'"),
         ("mine.py", "def broken(:\n", "cannot be imported: "),
         ("mine.yaml", "study: mine\ngrid: {}\n", "unknown key 'grid' (did you mean 'grids'?)"),
-        ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_keys: 0}}}\n", "unknown edit 'mask_keys' (did you mean 'mask_key'?)"),
+        ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_keys: 0}}}\n", "unknown edit 'mask_keys' (did you mean 'mask_key'?"),
         ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_key: $kay}}}\n", "unknown field 'kay'"),
         ("mine.yaml", "study: mine\nmeasures: [{mask_key: 0}]\n", "unknown measure 'mask_key'"),
         ("mine.yaml", "study: mine\nmeasures: [{sink_rate: {kei: 0}}]\n", "unknown argument 'kei' (did you mean 'key'?)"),
