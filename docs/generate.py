@@ -220,14 +220,14 @@ def _study(name: str, shown: set[type]) -> list[str]:
 
 
 GALLERY = """One card a study: a figure where there is one, what was found so far on each model, and the command.
-[Findings](../findings.md) tells the verdicts, and [how they are made](../verdicts.md) how they came about.
+[Findings](../findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.
 `python scripts/gallery.py` draws the figures of finished runs."""
 
 
 def gallery() -> str:
     """A card for each study, with its figure, its verdicts by model and its command."""
     drawn = json.loads((DOCS / "gallery.json").read_text(encoding="utf-8"))
-    with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
+    with (DOCS / "data" / "claims.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     parts = ["# Gallery", GALLERY]
     for paper, heading in PAPERS.items():
@@ -242,7 +242,7 @@ def _card(name: str, drawn: dict[str, str] | None, found: Sequence[dict[str, str
     question = " ".join(find(name).question.split()) if name in declared() else ""
     verdicts: dict[str, Counter[str]] = {}
     for row in found:
-        verdicts.setdefault(row["model"], Counter())[row["verdict"]] += 1
+        verdicts.setdefault(row["model"], Counter())[row["word"]] += 1
     said = [
         f"{model}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}" for model, counts in verdicts.items()
     ]

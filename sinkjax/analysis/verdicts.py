@@ -16,6 +16,7 @@ COLUMNS = (
     "study",
     "model",
     "claim",
+    "kind",
     "statement",
     "source",
     "paper",
@@ -144,7 +145,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         found = one.judgement
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
         twin = None if one.twin is None or one.twin.S is None else one.twin.S.mean
-        cells = (study, model, one.name, one.statement, one.source, one.paper, one.word, one.label, one.unit)
+        cells = (study, model, one.name, one.kind, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
         last = (found.n, count, below, found.method, "" if twin is None else twin, found.reason)
         table.writerow((*cells, *numbers, *last))

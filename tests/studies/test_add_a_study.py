@@ -76,7 +76,8 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
         ("mine.yaml", "study: mine\nmeasures: [{sink_rate: {kei: 0}}]\n", "unknown argument 'kei' (did you mean 'key'?)"),
         (
             "mine.yaml",
-            "study: mine\ngrids: {a: {grid: {mask_key: 0}}}\nclaims: {a: {contrast: {effect: {measure: loss, where: {at: b}}}}}\n",
+            "study: mine\ngrids: {a: {grid: {mask_key: 0}}}\n"
+            "claims: {a: {contrast: {effect: {measure: loss, where: {at: b}}}}}\n",
             "unknown grid 'b'",
         ),
         ("mine.yaml", "study: mine\nmeasures: [loss]\n", "a study needs a grid or a computation"),
