@@ -52,7 +52,7 @@ LIMITS = """## Limits
 - An interval by Student's t promises its level only for normal samples; its simulated error is in the page of each study.
 - The trigger and pretraining studies train their own models, have [pages](trigger.md) of [their own](pretraining.md), and are
   judged by rules that are older than the one rule.
-- A claim that repeats what a paper shows need not share its cause: an untrained twin that does the same is named with the word."""
+- A claim that repeats a paper need not share its cause: an untrained twin that does the same is named with the word."""
 
 
 def main() -> None:
