@@ -244,7 +244,7 @@ class SweepSpec:
     probe: Probe
     prompts: int
     inputs: Inputs = TEXT
-    prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None
+    prepare: Callable[..., tuple[Condition, ...]] | None = None
     twin: bool = False
 
     @property
@@ -349,7 +349,9 @@ class Study:
     claims: Callable[[Any, Config], Iterable[Claim]] = lambda config, architecture: ()
     findings: Callable[[Any, Config], Iterable[Quantity]] = lambda config, architecture: ()
     featured: Callable[[Results], Sequence[str]] | None = None
-    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = lambda config, architecture: ()
+    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = (
+        lambda config, architecture: ()
+    )
     noop: Callable[..., Mapping[str, Edit]] | None = None
     noop_values: Values | None = None
     shown: Callable[[Any, Config], Shown] | None = None
