@@ -11,6 +11,9 @@ from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.declaration import Claim, Described, Identity, filled
+from sinkjax.studies.grids import At
+
+LISTED = 8  # rows of described numbers that a table of claims shows
 
 
 def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, Any]) -> Verdict:
@@ -56,6 +59,8 @@ def _listed(claim: Claim, read: Readings) -> str:
         rows = rows_of(claim, read)
     except Absent as error:
         return str(error)
+    if len(rows) > LISTED:
+        return f"{len(rows)} numbers in the summary"
     lines = []
     for row in rows:
         rank = "" if row.rank is None else f" (percentile {row.rank.percentile:.1f} of {row.rank.controls:,} random ones)"
@@ -110,5 +115,8 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
         parts: Parts = contrast.meaning.of(read, **contrast.given)
         found = judge(evidence(parts, read), sign=1)
         if found.D is not None:
-            lines.append(f"{parts.label}: {said(found.D, parts.unit)}")
+            where = contrast.given.get("where")
+            elsewhere = isinstance(where, At) and where != claim.contrast.given.get("where")
+            at = f", {read.where(where)}" if elsewhere else ""
+            lines.append(f"{parts.label}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)
