@@ -16,14 +16,15 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.figures import POSITIONS, TOKENS
 from sinkjax.studies.grids import At, Point, matching
+from sinkjax.studies.readouts import label_of
 from sinkjax.studies.scope import FigureWord, Measure
 from sinkjax.studies.specs import map_name
-from sinkjax.studies.words import F
+from sinkjax.studies.words import F, Field
 
 if TYPE_CHECKING:
     from sinkjax.report.figures.layers import Line
 
-__all__ = ["activations", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
+__all__ = ["activations", "along", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
 FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
 
@@ -215,11 +216,44 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
     return read.drawing(f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
 
 
+@FigureWord.define()
+def along(read: Readings, measure: Measure, argument: str, values: Any, conditions: At) -> Drawing:
+    """A measure against one of its own arguments, such as a key or a threshold: a line for each choice of conditions.
+
+    Args:
+        read: The stores.
+        measure: The measure.
+        argument: The name of its argument.
+        values: What the argument takes.
+        conditions: One line each.
+    """
+    from sinkjax.report.figures import layers as picture
+
+    chosen, xs = _tuple(conditions), read.scope.get(values)
+    grids = [read.scope.get(one)[0] for one in chosen]
+    other, free = {name: entry for name, entry in measure.arguments if name != argument}, Field(argument)
+
+    def given(value: Any) -> Measure:
+        return type(measure)(measure.word, tuple({**other, argument: value}.items()))
+
+    found = []
+    for one, grid in zip(chosen, grids, strict=True):
+        matched = matching(read.points(read.store(grid)), one, read.scope)
+        means = np.stack([np.mean([read.value(given(x), grid, row) for row in matched], axis=0) for x in xs])
+        found.append(picture.Line(_of(read, one), list(xs), [*_interval(read, grid, means)]))
+    name = label_of(given(free), read.scope.at({argument: f"[{argument}]"}))
+    figure = picture.lines([[picture.Panel("", _wrapped(name), found)]], argument, legend_above=True)
+    caption = f"{name[0].upper()}{name[1:]}, against {argument}."
+    return read.drawing(f"{grids[0]}-along-{argument}", figure, caption, *map(read.store, grids))
+
+
 def _of(read: Readings, chosen: At) -> str:
     """A choice of conditions in words."""
     grid, place, fixed = read.scope.get(chosen)
     points = read.points(read.store(grid))
     rows = matching(points, chosen, read.scope)
+    if len(points) == 1:
+        return str(read.results.sweeps[grid].prefix) or grid
     if len(rows) == 1:
         return points[rows[0]].label
     where = "" if place is None else _place_label(read, points, place)
