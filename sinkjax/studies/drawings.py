@@ -57,11 +57,21 @@ def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
     names = [read.name(measure) for measure in measures]
     if len(names) == 1:
         return names[0]
+    unit = names[0][names[0].rindex("(") :] if names[0].endswith(")") else ""
+    return f"{_shared(names).rstrip(', ')} {unit}".strip() or names[0]
+
+
+def _shared(names: Sequence[str]) -> str:
+    """The words with which all names begin."""
     head = names[0].split()
     while head and not all(name.startswith(" ".join(head)) for name in names):
         head.pop()
-    unit = names[0][names[0].rindex("(") :] if names[0].endswith(")") else ""
-    return f"{' '.join(head)} {unit}".strip() or names[0]
+    return " ".join(head)
+
+
+def _hyphens(measure: Measure) -> str:
+    """A measure's name in the name of a file."""
+    return measure.word.replace("_", "-")
 
 
 def _wrapped(text: str, width: int = 30) -> str:
@@ -207,13 +217,15 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
                         [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
                     )
                     title = _of(read, one) if edited else "no edit"
-                    name = f"{read.name(measure)}, {title}" if len(row) > 1 else title
-                    found.append(picture.Line(name, range(len(each)), [*_interval(read, grid, values)]))
+                    if len(row) > 1:
+                        own = read.name(measure).removeprefix(_shared(list(map(read.name, row)))).strip(", ")
+                        title = own if len(chosen) == 1 and not unedited else f"{own}, {title}"
+                    found.append(picture.Line(title, range(len(each)), [*_interval(read, grid, values)]))
         panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, bool(row[0].meaning.facts.get("log")))])
     figure = picture.lines(panels, "layer (0-based)", legend_above=True)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, in each layer."
-    return read.drawing(f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
+    return read.drawing(f"{grids[0]}-by-layer-{_hyphens(rows[0][0])}", figure, caption, *map(read.store, grids))
 
 
 @FigureWord.define()
@@ -244,7 +256,7 @@ def along(read: Readings, measure: Measure, argument: str, values: Any, conditio
     name = label_of(given(free), read.scope.at({argument: f"[{argument}]"}))
     figure = picture.lines([[picture.Panel("", _wrapped(name), found)]], argument, legend_above=True)
     caption = f"{name[0].upper()}{name[1:]}, against {argument}."
-    return read.drawing(f"{grids[0]}-along-{argument}", figure, caption, *map(read.store, grids))
+    return read.drawing(f"{grids[0]}-along-{argument}-{_hyphens(measure)}", figure, caption, *map(read.store, grids))
 
 
 def _of(read: Readings, chosen: At) -> str:
