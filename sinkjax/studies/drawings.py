@@ -221,7 +221,9 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
                         own = read.name(measure).removeprefix(_shared(list(map(read.name, row)))).strip(", ")
                         title = own if len(chosen) == 1 and not unedited else f"{own}, {title}"
                     found.append(picture.Line(title, range(len(each)), [*_interval(read, grid, values)]))
-        panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, bool(row[0].meaning.facts.get("log")))])
+        signed = any(interval.mean is not None and interval.mean < 0 for line in found for interval in line.values)
+        log = bool(row[0].meaning.facts.get("log"))
+        panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, log, signed=signed)])
     figure = picture.lines(panels, "layer (0-based)", legend_above=True)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, in each layer."
