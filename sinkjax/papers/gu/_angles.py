@@ -110,15 +110,12 @@ def keys_across_prompts(
 
 @Contrast.define()
 def shared_energy(read: Readings, computation: str) -> Parts:
-    """The energy that first keys share across prompts, minus what keys of the other positions share; means over heads, layers."""
-    shared = (
-        100 * read.results[read.store(computation)]["shared"].mean(("layer", "kv_head")).transpose("prompt", "position").values
-    )
+    """The energy that first keys share across prompts, minus the energy of the other positions' keys; means over layers."""
+    data = read.results[read.store(computation)]
+    shared = 100 * data["shared"].mean(("layer", "kv_head")).transpose("prompt", "position").values
     first, others = shared[:, 0], shared[:, 1:].mean(axis=1)
-    kind = "" if computation == "text-keys" else f", {computation}"
-    return Parts(
-        first - others, None, first, (0.0, 100.0), "percentage points", f"{ENERGY} minus the same of other positions{kind}"
-    )
+    label = f"{computation}: {ENERGY} minus the same of other positions"
+    return Parts(first - others, None, first, (0.0, 100.0), "percentage points", label)
 
 
 @FigureWord.define()
@@ -140,6 +137,7 @@ def key_directions(read: Readings, computations: Any) -> Drawing:
                 Line("other positions, mean", x, [constant(value) for value in values[:, 1:].mean(axis=1)]),
             ]
             row.append(Panel(name, label, found))
-    caption = """Keys of single positions across prompts, means over key-value heads. Top: energy in the leading directions of the
-        other half of the prompts. Bottom: effective rank, from 1 to the number of prompts or dimensions (Roy and Vetterli 2007)."""
+    caption = """Keys of single positions across prompts, means over key-value heads. Top: energy in the leading directions of
+        the other half of the prompts. Bottom: effective rank, from 1 to the number of prompts or dimensions (Roy and Vetterli
+        2007)."""
     return read.drawing("key-directions", lines(rows, "layer (0-based)", legend_above=True), caption, *computations, bands=False)
