@@ -160,6 +160,8 @@ class Readings:
         grid, place, fixed = self.scope.get(chosen)
         points = self.points(self.store(grid))
         rows = matching(points, chosen, self.scope)
+        if len(points) == 1:
+            return str(self.results.sweeps[grid].prefix) or grid
         if len(rows) == 1:
             return points[rows[0]].label
         where = "" if place is None else next((point.where for point in points if point.place == place), str(place))

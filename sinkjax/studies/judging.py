@@ -42,7 +42,8 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
     except Absent as error:
         return Verdict(name, *stated, untested(str(error)))
     judged = judge(evidence(parts, read), sign=claim.sign, stays=claim.stays)
-    return Verdict(name, *stated, judged, _twin(claim, twin), parts.label, parts.unit, _beside(claim, read))
+    label = parts.label if claim.sign > 0 else f"{'inverse of the' if parts.unit == 'log' else 'minus the'} {parts.label}"
+    return Verdict(name, *stated, judged, _twin(claim, twin), label, parts.unit, _beside(claim, read))
 
 
 def _identity(name: str, stated: tuple[str, str, str], claim: Claim, read: Readings) -> Verdict:
