@@ -16,10 +16,10 @@ import tyro
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, share
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, share
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.grids import Draws, Grid
+from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
 
@@ -235,16 +235,76 @@ def config_type(study: Study) -> type:
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool):
                 at_least(self, **{name: 1 if name in ("controls", "control_prompts") else 0})
-            for entry in value if isinstance(value, tuple) else ():
-                if isinstance(entry, int) and entry < 0:
-                    raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
+            if isinstance(value, tuple):
+                _check_list(name, value, filled=bool(found[name].value))
         if "eps" in own:
             share(self, "eps")
+        _check_positions(study, self)
+        _check_choices(study, self)
 
     namespace = {"__post_init__": check, "__doc__": f"{_sentence(study)}", "__module__": __name__}
     name = "".join(part.capitalize() for part in study.name.replace("/", "-").split("-"))
     made: type = dataclasses.make_dataclass(name, fields, bases=(StudyConfig,), namespace=namespace, frozen=True, kw_only=True)
     return made
+
+
+def _check_list(name: str, value: tuple[Any, ...], filled: bool) -> None:
+    """Refuse a list that is empty but must not be, or that has negative layers, positions or counts."""
+    if filled and not value:
+        raise SinkjaxError(f"{name} is empty")
+    for entry in value:
+        if isinstance(entry, int) and entry < 0:
+            raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
+
+
+def _check_positions(study: Study, config: Any) -> None:
+    """Refuse a position that prompts of the config's length do not have, or a key that too few of their queries see."""
+    length = config.length
+    for measure in study.words:
+        if not isinstance(measure, Measure):
+            continue
+        seen = measure.meaning.facts.get("seen", ())
+        for argument in ("key", "position"):
+            for name, place in _integers(study, config, measure.given.get(argument)):
+                if place >= length:
+                    raise SinkjaxError(f"{name}: position {place} of {measure} is beyond prompts of {length} tokens")
+                if argument in seen and place + MIN_QUERIES > length:
+                    raise SinkjaxError(
+                        f"{name}: key {place} of {measure} is seen by fewer than {MIN_QUERIES} of {length} queries"
+                    )
+
+
+def _check_choices(study: Study, config: Any) -> None:
+    """Refuse a value that is fixed along an axis of a grid and is not one of its values."""
+    grids = dict(study.grids)
+    for chosen in study.words:
+        fixed = (chosen.given["fixed"] or ()) if isinstance(chosen, At) else ()
+        for axis, value in fixed:
+            along = dict(grids[chosen.given["grid"]].given["over"] or ())
+            allowed = _value(config, along.get(axis))
+            if isinstance(value, Field) and isinstance(allowed, tuple) and _value(config, value) not in allowed:
+                listed = ", ".join(map(str, allowed))
+                raise SinkjaxError(f"{value.name} is {_value(config, value)}, but must be one of {along[axis]}: {listed}")
+
+
+def _integers(study: Study, config: Any, entry: Any) -> list[tuple[str, int]]:
+    """The whole numbers that an argument of a measure takes, each with the name of its setting."""
+    plus = entry.plus if isinstance(entry, Field) else 0
+    if isinstance(entry, Field):
+        over = [dict(grid.given["over"] or ()) for _, grid in study.grids]
+        entry = next((axes_of[entry.name] for axes_of in over if entry.name in axes_of), Field(entry.name))
+    name = entry.name if isinstance(entry, Field) else "position"
+    found = _value(config, entry)
+    several = found if isinstance(found, tuple) else (found,)
+    return [(name, one + plus) for one in several if isinstance(one, int) and not isinstance(one, bool)]
+
+
+def _value(config: Any, entry: Any) -> Any:
+    """A plain value, or the setting that a field names; None for what is found later."""
+    if isinstance(entry, Field):
+        found = getattr(config, entry.name, None)
+        return found + entry.plus if isinstance(found, int) else found
+    return None if isinstance(entry, Word) else entry
 
 
 def _hint(name: str) -> Any:
