@@ -4,10 +4,10 @@ Two further edits cut the token off from its context: it sees one other key alon
 most. Controls cut as many links at random in the same layers.
 """
 
-from sinkjax.papers.li._scores import later_received
+from sinkjax.papers.li._scores import later_sink_score
 from sinkjax.studies.vocabulary import *
 
-SCORE, SCORE_0 = later_received(F.position), later_received(0)
+SCORE, SCORE_0 = later_sink_score(F.position), later_sink_score(0)
 SINK, SINK_0 = sink_rate(F.position), sink_rate(0)
 SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
 FORMS, LATER = upto(F.forms), after(F.forms)
