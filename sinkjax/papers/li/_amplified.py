@@ -25,7 +25,7 @@ def outputs(run: Unedited) -> tuple[NDArray, NDArray]:
     """
     assert run.model is not None
     assert run.batch is not None
-    probe, (tokens, lengths) = sinkjax.Probe(capture=(sinkjax.Capture("head_out"),)), (run.batch.tokens, run.batch.lengths)
+    probe, (tokens, lengths) = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),)), (run.batch.tokens, run.batch.lengths)
     found = []
     for start in range(0, len(lengths), BLOCK):
         few = slice(start, start + BLOCK)
