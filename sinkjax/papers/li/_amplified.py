@@ -25,7 +25,8 @@ def outputs(run: Unedited) -> tuple[NDArray, NDArray]:
     """
     assert run.model is not None
     assert run.batch is not None
-    probe, (tokens, lengths) = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),)), (run.batch.tokens, run.batch.lengths)
+    tokens, lengths = run.batch.tokens, run.batch.lengths
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.HEAD_OUT),))
     found = []
     for start in range(0, len(lengths), BLOCK):
         few = slice(start, start + BLOCK)
