@@ -28,8 +28,7 @@ VARIABLES = (
 )  # fmt: skip
 BEFORE, AFTER = "dominance ratio at position 0, before the norm", "dominance ratio at position 0, after the norm"
 ALIGNED, POSITIVE = "cos(u_1, k_0), mean over heads", "queries with a positive score of key 0 (%)"
-ROW = "|cos| of k_0 and the dominant dim's row of W_K"
-POSITIONS = 24  # drawn of each prompt, so that a column is visible
+ROW = "|cos| of k_0 and its dominant dim's row of W_K"
 
 
 @Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs())
@@ -154,24 +153,6 @@ def of_layers(read: Readings, computation: str) -> list[Row]:
 def _state(data: xarray.Dataset, depth: int) -> str:
     """The name of the state at a depth: the layer that reads it."""
     return f"layer {depth}" if depth < data.sizes["layer"] else "final norm"
-
-
-@FigureWord.define()
-def dominance_by_position(read: Readings, computation: str) -> Drawing:
-    """Dominance ratios by depth and position, before and after the norm."""
-    from sinkjax.report.figures import grid
-
-    data = read.results[computation]
-    both = [data[name].mean("prompt").values[:, :POSITIONS] for name in ("before", "after")]
-    places, depths = ([str(place) for place in range(size)] for size in reversed(both[0].shape))
-    columns = [grid.Column(title, places, "position") for title in ("hidden state", "after the norm that reads it")]
-    limits = float(np.nanmin(both)), float(np.nanmax(both))
-    row = grid.Row([values.T for values in both], "max |x| / mean |x| (log scale)", limits, log=True)
-    figure = grid.grids(columns, [row], depths, "depth (0: embedding, l + 1: after layer l)", height=3.6)
-    caption = f"""Dominance ratio, the largest |x| over the mean |x|, by depth and position, of the hidden state (left) and
-        after the norm that reads it (right), mean over prompts, at most the first {POSITIONS} positions, on one
-        logarithmic colour scale. The ratio is at most {read.scope.architecture.width}, the width."""
-    return read.drawing("dominance-by-position", figure, caption, computation, bands=False)
 
 
 @FigureWord.define()

@@ -143,8 +143,6 @@ def gate_cosine(read: Readings, computation: str, on: str = "difference") -> Par
     """Cosine of gate vectors with the normalised state of the first token minus that with other tokens' states.
 
     Args:
-        read: The stores.
-        computation: `neurons_at_work`.
         on: "difference", or "first" or "others" for one of both.
     """
     data = read.results[read.store(computation)]

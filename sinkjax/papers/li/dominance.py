@@ -5,7 +5,6 @@ Nothing is edited. The first token is compared with ordinary tokens.
 
 from sinkjax.papers.li._dominance import (
     dominance_and_lock_in,
-    dominance_by_position,
     dominates,
     key_is_row,
     largest_state,
@@ -41,5 +40,5 @@ STUDY = Study(
         "positive": Claim(contrast=scores_are_positive("dominance"), source=LOCK_IN),
         "layers": Claim(contrast=of_layers("dominance"), source=SOURCE),
     },
-    figures=(dominance_by_position("dominance"), lock_in_by_layer("dominance"), lock_in_by_head("dominance")),
+    figures=(lock_in_by_layer("dominance"), lock_in_by_head("dominance")),
 )
