@@ -234,7 +234,7 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
         return list(range(1, len(points)))
     for claim in _claims_on(study, name):
         for contrast in (claim.contrast, *claim.beside):
-            facts = contrast.meaning.facts
+            facts = contrast.meaning.facts if contrast.given.get("controls", True) else {}
             for argument, entry in contrast.given.items():
                 chosen = isinstance(entry, At) and entry.given["grid"] == name
                 if chosen and (not controlled or argument in facts.get("controlled", ())):

@@ -37,7 +37,8 @@ WITHOUT_NOOP = {
     *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "li/dominance", "sweep"),
     *("gu/rope-positions", "li/amplify", "li/isolate", "li/super-neurons"),
 }
-WITHOUT_MAPS = {"kiya/embedding", "kiya/rope", "sweep"}  # no text is read, or nothing is said of what is shown
+# No text is read, or nothing is said of what is shown.
+WITHOUT_MAPS = {"kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"}
 
 
 @pytest.fixture(scope="module")

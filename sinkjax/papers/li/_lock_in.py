@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sinkjax.studies.study import Batch
 
 BLOCK = 4  # prompts of one forward: their hidden states exist at one time
-HEADS = ("prompt", "layer", "head")
+HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")
 
 
 def _queries(view: PairView, dtype: Any) -> jax.Array:
@@ -72,8 +73,8 @@ STATISTICS = (
 def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.Array]:
     """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with gains [depth, d].
 
-    before, after: [B, depth, T]. top, mean, dim, held: of the first token after the norm, the largest and the mean |x|, the dim
-    of the largest, and its share of the squared norm, [B, depth].
+    before, after: [B, depth, T]. top, mean, dim: of the first token after the norm, the largest and the mean |x|, and the dim of
+    the largest, [B, depth].
     """
     sizes, normed = jnp.abs(states), jnp.abs(rms_norm(states, gains[:, None, :], eps))
     size = normed[:, :, 0]
@@ -83,18 +84,23 @@ def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.
         "top": size.max(axis=-1),
         "mean": size.mean(axis=-1),
         "dim": size.argmax(axis=-1),
-        "held": jnp.square(size.max(axis=-1)) / jnp.square(size).sum(axis=-1),
     }
 
 
-def measure(model: Model, batch: Batch) -> xarray.Dataset:
-    """Dominance by depth and position, and the lock-in of each head.
+def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Dataset:
+    """Measure dominance by depth and position, and the lock-in of each head.
 
-    before, after (prompt, depth, position), top, mean, dim, held (prompt, depth): see `ratios`; NaN beyond a prompt.
-    alignment (prompt, layer, head): cos(u_1, k_0). key_alignment (layer, head, key): mean over prompts of cos(u_1, k_j).
-    positive (prompt, layer, head, key): share of later queries with a positive score. received (prompt, layer, head): attention
-    to key 0. row_cosine (layer, kv_head, dim): |cosine| of the mean direction of k_0 with each row of W_K. own_row (prompt,
-    layer, kv_head): of a prompt's k_0 with the row of the dim that dominates there.
+    Args:
+        model: The model.
+        batch: Prompts.
+        controls: Dims whose rows of W_K take the place of the dominant dim's.
+
+    Returns:
+        before, after [prompt, depth, position] and top, mean, dim [prompt, depth], as `ratios`; NaN beyond a prompt. alignment
+        and other_alignment [prompt, layer, head]: cos(u_1, k_0), and the mean of cos(u_1, k_j) over later keys of the first half
+        of a prompt. key_alignment [layer, head, key]: mean over prompts of cos(u_1, k_j). positive [prompt, layer, head, key]:
+        share of later queries with a positive score. own_row [prompt, layer, kv_head]: |cosine| of k_0 with the row of W_K of
+        the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same with the rows of the controls.
     """
     import xarray
 
@@ -106,16 +112,22 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
     of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
     rows = unit(np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3))
     chosen = np.stack([matrix[:, dims] for matrix, dims in zip(rows, joined["dim"].T[:-1], strict=True)])  # [L, K, N, D]
+    aligned = {
+        name: np.einsum("NLHD,LHD->NLH", np.repeat(joined[key], group, axis=2), first)
+        for name, key in (("alignment", "key_0"), ("other_alignment", "key_others"))
+    }
     return xarray.Dataset(
         {name: (("prompt", "depth", "position"), joined[name]) for name in ("before", "after")}
-        | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim", "held")}
+        | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim")}
+        | {name: (HEADS, values) for name, values in aligned.items()}
         | {
-            "alignment": (HEADS, np.einsum("NLHD,LHD->NLH", np.repeat(joined["key_0"], group, axis=2), first)),
             "key_alignment": (("layer", "head", "key"), np.einsum("LHSD,LHD->LHS", of_heads, first)),
             "positive": ((*HEADS, "key"), joined["positive"]),
-            "received": (HEADS, joined["received"]),
-            "own_row": (("prompt", "layer", "kv_head"), np.abs(np.einsum("NLKD,LKND->NLK", joined["key_0"], chosen))),
-            "row_cosine": (("layer", "kv_head", "dim"), np.abs(np.einsum("LKdD,LKD->LKd", rows, unit(keys[:, :, 0])))),
+            "own_row": (KV_HEADS, np.abs(np.einsum("NLKD,LKND->NLK", joined["key_0"], chosen))),
+            "other_rows": (
+                ("control", *KV_HEADS),
+                np.abs(np.einsum("NLKD,LKCD->CNLK", joined["key_0"], rows[:, :, list(controls)])),
+            ),
         }
     )
 
@@ -123,7 +135,7 @@ def measure(model: Model, batch: Batch) -> xarray.Dataset:
 def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
     """What `measure` needs of a few prompts; the sums over them (gram, queries, keys, count) have a first axis of length 1."""
     sites = (Capture(Site.EMBED), Capture(Site.RESID))
-    probe = Probe(attention_received=True, capture=sites, extra=STATISTICS)
+    probe = Probe(capture=sites, extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
     gains = jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]])
@@ -134,8 +146,8 @@ def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray
     there = np.isfinite(keys).all(axis=-1, keepdims=True)
     return found | {
         "key_0": keys[:, :, :, 0],
+        "key_others": np.nanmean(keys[:, :, :, 1 : tokens.shape[1] // 2 + 1], axis=3),
         "positive": np.asarray(record["positive"], np.float32),
-        "received": np.asarray(record["attention_received"][..., 0], np.float32),
         "gram": np.asarray(record["query_gram"], np.float64).sum(0, keepdims=True),
         "queries": np.asarray(record["query_sum"], np.float64).sum(0, keepdims=True),
         "keys": np.where(there, keys, 0).sum(0, keepdims=True),
