@@ -86,7 +86,7 @@ def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effec
 
     Args:
         read: The stores.
-        measures: One for each row of panels, or a tuple of measures that share a row.
+        measures: One for each row of panels, or a tuple of measures that share a row (along an axis, and in one place: a panel).
         over: The grid.
         x: "layers" (one column of panels for each series of layers) or an axis (one line for each place).
         effect: Whether differences from no edit are drawn.
@@ -111,15 +111,17 @@ def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effec
                 panels.append(picture.Panel(title, label, found, log, signed=effect))
         else:
             places = dict.fromkeys(point.place for point in points if point.place is not None)
+            shared = []
             for measure in row:
-                found = []
+                found = shared if len(places) == 1 else []
                 for place in places:
                     chosen = [number for number, point in enumerate(points) if point.place == place]
                     xs = [dict(points[number].bound)[x] for number in chosen]
                     order = np.argsort(xs, kind="stable").tolist()
                     name = _place_label(read, points, place) if len(places) > 1 else read.name(measure)
                     found.append(_line(read, measure, over, [chosen[n] for n in order], [xs[n] for n in order], effect, name))
-                panels.append(picture.Panel("", label, found, log, signed=effect))
+                if len(places) > 1 or measure == row[-1]:
+                    panels.append(picture.Panel("", label, found, log, signed=effect))
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
