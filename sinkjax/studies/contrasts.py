@@ -155,6 +155,16 @@ class Readings:
         reads = "edit" in first.dims
         return Drawing(name, figure, f"{' '.join(caption.split())} {source(first, bands and reads, others, text=reads)}")
 
+    def where(self, chosen: At) -> str:
+        """A choice of conditions in words."""
+        grid, place, fixed = self.scope.get(chosen)
+        points = self.points(self.store(grid))
+        rows = matching(points, chosen, self.scope)
+        if len(rows) == 1:
+            return points[rows[0]].label
+        where = "" if place is None else next((point.where for point in points if point.place == place), str(place))
+        return ", ".join(filter(None, (*(f"{name} {value}" for name, value in fixed.items()), where))) or grid
+
     def name(self, measure: Measure, chosen: At | None = None) -> str:
         """A measure and conditions in words."""
         grid = self.scope.get(chosen)[0] if chosen is not None else ""
@@ -273,17 +283,20 @@ def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     Args:
         read: The stores.
         measure: What rises.
-        where: The conditions, with every value of the axis.
+        where: The conditions, with every value of the axis; the values of other axes are samples.
         along: The name of the axis.
     """
-    grid = read.scope.get(where)[0]
-    points = read.points(read.store(grid))
-    values = [dict(points[row].bound)[along] for row in matching(points, where, read.scope)]
-    order = np.argsort(np.argsort(values)).astype(float)
-    if len(set(values)) < 2:
-        raise SinkjaxError(f"a slope needs two values of {along}, and {where} has {len(set(values))}")
-    centred = order - order.mean()
-    found = read.edited(measure, where) @ centred / (centred**2).sum() * np.ptp(order)
+    points = read.points(read.store(read.scope.get(where)[0]))
+    rows = [points[row] for row in matching(points, where, read.scope)]
+    values, order = np.unique([dict(point.bound)[along] for point in rows], return_inverse=True)
+    if len(values) < 2:
+        raise SinkjaxError(f"a slope needs two values of {along}, and {where} has {len(values)}")
+    kept = [(point.place, *(entry for entry in point.bound if entry[0] != along)) for point in rows]
+    lines = list(dict.fromkeys(kept))  # one for each value of the other axes
+    centred = np.arange(len(values)) - (len(values) - 1) / 2
+    weights = np.zeros((len(rows), len(lines)))
+    weights[np.arange(len(rows)), [lines.index(line) for line in kept]] = centred[order] * (len(values) - 1) / (centred**2).sum()
+    found = _joined(read.edited(measure, where) @ weights)
     return Parts(found, None, None, *_facts(measure), f"rise of {read.name(measure, where)} along {along}")
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
 from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.figures import POSITIONS, TOKENS
-from sinkjax.studies.grids import At, Point, matching
+from sinkjax.studies.grids import SERIES, At, Point, matching
 from sinkjax.studies.scope import FigureWord, Measure
 from sinkjax.studies.specs import map_name
 from sinkjax.studies.words import F
@@ -70,7 +71,15 @@ def _wrapped(text: str, width: int = 30) -> str:
 
 
 @FigureWord.define()
-def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effect: bool = False, log_x: bool = False) -> Drawing:
+def lines(
+    read: Readings,
+    measures: Measure,
+    over: str,
+    x: str = "layers",
+    effect: bool = False,
+    log_x: bool = False,
+    by: str = "",
+) -> Drawing:
     """Measures along the conditions of a grid, with bands for their intervals; dashed: no edit.
 
     Args:
@@ -80,13 +89,17 @@ def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effec
         x: "layers" (one column of panels for each series of layers) or an axis (one line for each place).
         effect: Whether differences from no edit are drawn.
         log_x: Whether the x axis is logarithmic.
+        by: Another axis, of which each value has a line; lines are means over all further axes.
     """
     from sinkjax.report.figures import layers as picture
 
     points = read.points(over)
     rows = [_tuple(row) for row in _tuple(measures)]
-    series = {name: found for name, found in _series(points).items() if len(found) >= FEWEST or x != "layers"}
-    single = {name: found for name, found in _series(points).items() if name not in series}
+    named = _series(points)
+    series = {name: found + named.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, found in named.items()}
+    series = {name: found for name, found in series.items() if len(found) >= FEWEST}
+    if x == "layers" and not series:
+        raise Absent(f"{over} has no {FEWEST} sets of layers that make a line")
     grid: list[list[Any]] = []
     for row in rows:
         panels = []
@@ -94,20 +107,24 @@ def lines(read: Readings, measures: Measure, over: str, x: str = "layers", effec
         label = _wrapped(("effect on " if effect else "") + _row_label(read, row))
         if x == "layers":
             for title, chosen in series.items():
-                whole = [number for name, one in single.items() if name == "all layers" for number in one]
-                chosen = chosen + (whole if title == "layers 0 to l" else [])
-                found = [_line(read, measure, over, chosen, [points[number].x for number in chosen], effect) for measure in row]
+                xs = [points[number].x for number in chosen]
+                found = [_line(read, measure, over, [[number] for number in chosen], xs, effect) for measure in row]
                 panels.append(picture.Panel(title, label, found, log, signed=effect))
         else:
-            places = dict.fromkeys(point.place for point in points if point.place is not None)
+            groups: dict[tuple[Any, Any], dict[Any, list[int]]] = {}
+            for number, point in enumerate(points):
+                if point.place is not None:
+                    bound = dict(point.bound)
+                    groups.setdefault((point.place, bound.get(by)), {}).setdefault(bound[x], []).append(number)
+            several = len({place for place, _ in groups}) > 1
             for measure in row:
                 found = []
-                for place in places:
-                    chosen = [number for number, point in enumerate(points) if point.place == place]
-                    xs = [dict(points[number].bound)[x] for number in chosen]
-                    order = np.argsort(xs, kind="stable").tolist()
-                    name = _place_label(read, points, place) if len(places) > 1 else read.name(measure)
-                    found.append(_line(read, measure, over, [chosen[n] for n in order], [xs[n] for n in order], effect, name))
+                for (place, value), chosen in groups.items():
+                    name = ", ".join(
+                        [*([f"{by} {value}"] if by else []), *([_place_label(read, points, place)] if several else [])]
+                    )
+                    xs = sorted(chosen)
+                    found.append(_line(read, measure, over, [chosen[one] for one in xs], xs, effect, name))
                 panels.append(picture.Panel("", label, found, log, signed=effect))
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
@@ -121,13 +138,16 @@ def _place_label(read: Readings, points: Sequence[Point], place: Any) -> str:
 
 
 def _line(
-    read: Readings, measure: Measure, grid: str, rows: Sequence[int], x: Sequence[Any], effect: bool, name: str = ""
+    read: Readings, measure: Measure, grid: str, rows: Sequence[Sequence[int]], x: Sequence[Any], effect: bool, name: str = ""
 ) -> Line:
-    """A measure along some conditions, with the value of no edit as a dashed line."""
+    """A measure along some conditions, at each x the mean of its rows, with the value of no edit as a dashed line."""
     from sinkjax.report.figures.layers import Line
 
-    plain = np.stack([read.value(measure, grid, row, edited=False) for row in rows])
-    values = np.stack([read.value(measure, grid, row) for row in rows]) - (plain if effect else 0)
+    def along(edited: bool) -> NDArray:
+        return np.stack([np.mean([read.value(measure, grid, row, edited) for row in there], axis=0) for there in rows])
+
+    plain = along(edited=False)
+    values = along(edited=True) - (plain if effect else 0)
     reference = None if effect else float(plain.mean())
     return Line(name or read.name(measure), list(x), [*_interval(read, grid, values)], reference)
 
@@ -163,8 +183,10 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
         for _, cells in columns:
             found = np.full((len(cells), len(ticks)), np.nan)
             for number, rows in enumerate(cells.values()):
-                for row in rows:
-                    found[number, ticks.index(dict(points[row].bound)[axis])] = read.value(measure, over, row).mean()
+                for place, tick in enumerate(ticks):
+                    chosen = [row for row in rows if dict(points[row].bound)[axis] == tick]
+                    if chosen:
+                        found[number, place] = np.mean([read.value(measure, over, row) for row in chosen])
             values.append(found)
         limits = None if log else (0.0, max(1.0, *(float(np.nanmax(part)) for part in values)))
         shown.append(picture.Row(values, _wrapped(read.name(measure)), limits, log))
@@ -205,7 +227,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
                     values = np.stack(
                         [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
                     )
-                    title = _of(read, one) if edited else "no edit"
+                    title = read.where(one) if edited else "no edit"
                     name = f"{read.name(measure)}, {title}" if len(row) > 1 else title
                     found.append(picture.Line(name, range(len(each)), [*_interval(read, grid, values)]))
         panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, bool(row[0].meaning.facts.get("log")))])
@@ -213,18 +235,6 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, in each layer."
     return read.drawing(f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
-
-
-def _of(read: Readings, chosen: At) -> str:
-    """A choice of conditions in words."""
-    grid, place, fixed = read.scope.get(chosen)
-    points = read.points(read.store(grid))
-    rows = matching(points, chosen, read.scope)
-    if len(rows) == 1:
-        return points[rows[0]].label
-    where = "" if place is None else _place_label(read, points, place)
-    axes = ", ".join(f"{name} {value}" for name, value in fixed.items())
-    return ", ".join(filter(None, (axes, where))) or grid
 
 
 @FigureWord.define()

@@ -94,18 +94,16 @@ def grid(
             bound = tuple(zip(axes, combination, strict=True))
             label = _label(place, bound, alone=len(origins) == 1 and place.place == ALL)
             made = placed(scope.at(dict(bound)).get(edit), place.cells, scope.architecture).named(label)
-            x = place.x if not bound else bound[-1][1]
-            found.append(
-                Point(
-                    made,
-                    SERIES.get(origin.word, place.label if not bound else str(origin)),
-                    x,
-                    place=place.place,
-                    bound=bound,
-                    where=place.label,
-                )
-            )
+            x, series = place.x if not bound else bound[-1][1], _series(origin, place, bound)
+            found.append(Point(made, series, x, place=place.place, bound=bound, where=place.label))
     return found
+
+
+def _series(origin: Place, place: Placed, bound: Sequence[tuple[str, Any]]) -> str:
+    """The conditions that one belongs with; `upto` several layers is a series, and `upto` one layer is not."""
+    if origin.word == "upto" and place.place != origin and not bound:
+        return SERIES["prefixes"]
+    return SERIES.get(origin.word, place.label if not bound else str(origin))
 
 
 def _label(place: Placed, bound: Sequence[tuple[str, Any]], alone: bool) -> str:

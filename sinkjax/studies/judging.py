@@ -11,6 +11,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict, said
 from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.declaration import Claim, Described, Identity, filled
+from sinkjax.studies.grids import At
 
 
 def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, Any]) -> Verdict:
@@ -110,5 +111,8 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
         parts: Parts = contrast.meaning.of(read, **contrast.given)
         found = judge(evidence(parts, read), sign=1)
         if found.D is not None:
-            lines.append(f"{parts.label}: {said(found.D, parts.unit)}")
+            where = contrast.given.get("where")
+            elsewhere = isinstance(where, At) and where != claim.contrast.given.get("where")
+            at = f", {read.where(where)}" if elsewhere else ""
+            lines.append(f"{parts.label}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)

@@ -79,10 +79,22 @@ def blank(known: Mapping[str, Known], scope: Scope, prompts: int) -> dict[str, A
     return {name: word.meaning.facts["blank"](scope, prompts) for name, word in known.items()}
 
 
-def measured(known: Mapping[str, Known], scope: Scope, run: Unedited) -> dict[str, Any]:
-    """Each known number, in the order in which they are declared; later ones may name earlier ones."""
+def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Unedited | None = None) -> dict[str, Any]:
+    """Each known number, in the order in which they are declared; later ones may name earlier ones.
+
+    Args:
+        known: Name -> word.
+        scope: Of the study.
+        run: The model of the study.
+        edited: The model whose activations are edited, such as the untrained twin, on which words that were defined with
+            `of_edited=True` are measured; None: `run`.
+
+    Returns:
+        Name -> number or array.
+    """
     found: dict[str, Any] = {}
     for name, word in known.items():
         scope = Scope(scope.config, scope.architecture, {**scope.known, **found})
-        found[name] = word.meaning.of(scope, run, **word.given)
+        own = edited is not None and word.meaning.facts.get("of_edited", False)
+        found[name] = word.meaning.of(scope, edited if own else run, **word.given)
     return found

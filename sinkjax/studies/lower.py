@@ -119,9 +119,9 @@ def _known(study: Study) -> Values:
     """The known numbers of a study, as values that are measured once the model is loaded."""
     known = dict(study.known)
 
-    def compute(config: Any, model: Model, batch: Batch) -> dict[str, Any]:
-        run = Unedited(model, batch, None, config.control_prompts)
-        return measured(known, Scope(config, model.config), run)
+    def compute(config: Any, model: Model, batch: Batch, edited: Model | None = None) -> dict[str, Any]:
+        runs = [Unedited(one, batch, None, config.control_prompts) for one in (model, edited or model)]
+        return measured(known, Scope(config, model.config), *runs)
 
     return Values(lambda config, architecture, prompts: blank(known, Scope(config, architecture), prompts), compute)
 

@@ -53,7 +53,9 @@ def between(scope: Scope, first: Any, last: Any) -> list[Placed]:
 def after(scope: Scope, number: Any) -> list[Placed]:
     """The layers after one; in a model that has none, its last layer."""
     L, first = scope.architecture.layers, scope.get(number) + 1
-    return [Placed(after(number), f"layers from {first} on", _whole(range(min(first, L - 1), L)), first)]
+    known = isinstance(number, Field) and number.name in scope.known
+    name = f"layers after the one in which it {number.name}" if known else f"layers from {first} on"
+    return [Placed(after(number), name, _whole(range(min(first, L - 1), L)), None if known else first)]
 
 
 @Place.define("each")

@@ -207,7 +207,7 @@ def store_spec(
     attributes = {"study": dict(batch.study)}
     if spec.prepare and finished(store, swept, batch.tokens, spec.edits, spec.probe, batch.lengths, attributes):
         return
-    conditions = spec.prepare(model, batch) if spec.prepare else spec.conditions
+    conditions = spec.prepare(model, batch, *([swept] if twin else [])) if spec.prepare else spec.conditions
     sinkjax.sweep(
         swept,
         batch.tokens,

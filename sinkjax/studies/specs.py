@@ -152,11 +152,11 @@ def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Sweep
     assert probe is not None, f"{study.name}: {sweep.name} has no probe"
     count, values = sweep.prompts(config), sweep.values
     build = partial(conditions_of, sweep, config, architecture)
-    prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None
+    prepare: Callable[..., tuple[Condition, ...]] | None = None
     if values is not None:
 
-        def prepare(model: Model, batch: Batch) -> tuple[Condition, ...]:
-            return build(values.compute(config, model, batch))
+        def prepare(model: Model, batch: Batch, *edited: Model) -> tuple[Condition, ...]:
+            return build(values.compute(config, model, batch, *edited))
 
     stand_ins = build(values.blank(config, architecture, count) if values else None)
     inputs = (sweep.inputs or study.inputs)(config)

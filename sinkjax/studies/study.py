@@ -245,7 +245,7 @@ class SweepSpec:
     probe: Probe
     prompts: int
     inputs: Inputs = TEXT
-    prepare: Callable[[Model, Batch], tuple[Condition, ...]] | None = None
+    prepare: Callable[..., tuple[Condition, ...]] | None = None
     twin: bool = False
 
     @property
