@@ -160,10 +160,11 @@ class Readings:
         grid, place, fixed = self.scope.get(chosen)
         points = self.points(self.store(grid))
         rows = matching(points, chosen, self.scope)
+        prefix = self.results.sweeps[grid].prefix
         if len(rows) == 1:
-            return points[rows[0]].label
+            return f"{prefix}: {points[rows[0]].label}" if prefix else points[rows[0]].label
         where = "" if place is None else next((point.where for point in points if point.place == place), str(place))
-        return ", ".join(filter(None, (*(f"{name} {value}" for name, value in fixed.items()), where))) or grid
+        return ", ".join(filter(None, (prefix, *(f"{name} {value}" for name, value in fixed.items()), where))) or grid
 
     def name(self, measure: Measure, chosen: At | None = None) -> str:
         """A measure and conditions in words."""

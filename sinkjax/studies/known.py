@@ -67,6 +67,20 @@ def onset(scope: Scope, run: Unedited, measure: Measure) -> int:
     return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
 
 
+@Known.define(blank=lambda scope, prompts: 0)
+def steepest(scope: Scope, run: Unedited, statistic: str, position: Any) -> int:
+    """The layer in which a statistic of the residual stream grows most at a position, by its mean over the prompts that count.
+
+    Args:
+        scope: Of the study.
+        run: The unedited model.
+        statistic: With the axes prompt, depth and position, such as "resid_max" or "resid_norm".
+        position: The position.
+    """
+    values = run.data(sinkjax.Probe.of(statistic))[statistic].isel(edit=0, position=scope.get(position))
+    return int(np.diff(values.mean("prompt").values).argmax())
+
+
 @Known.define(blank=lambda scope, prompts: np.zeros(scope.architecture.layers * scope.architecture.heads))
 def attention_by_head(scope: Scope, run: Unedited, key: Any) -> NDArray:
     """Attention that a key receives from each head, mean over prompts: float[layer * head]."""

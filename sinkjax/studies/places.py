@@ -25,7 +25,8 @@ def layer(scope: Scope, number: Any) -> list[Placed]:
     """One layer, or each of several."""
     found = scope.get(number)
     if not isinstance(found, tuple):
-        name = f"layer {number.name}" if isinstance(number, Field) and number.name in scope.known else f"layer {found}"
+        known = isinstance(number, Field) and number.name in scope.known
+        name = f"the layer in which it {number.name}" if known else f"layer {found}"
         return [Placed(layer(number), name, _whole(range(found, found + 1)), found)]
     return [Placed(layer(one), f"layer {one}", ((one, None),), one) for one in found if one < scope.architecture.layers]
 
