@@ -81,9 +81,8 @@ coverage: $(DONE)/test $(DONE)/model  ## the lines of sinkjax/ that make test ru
 mesh: $(DONE)/test  ## what needs several devices: eight of one CPU, in processes of their own
 	JAX_NUM_CPU_DEVICES=8 $(call xla,$(BIN),1) $(PYTEST) -m mesh $$(grep --recursive --files-with-matches --include="*.py" mark.mesh tests)
 
-sizes:  ## lines of the library by folder, and of each study
-	@for folder in sinkjax sinkjax/*/; do printf '%7d  %s\n' "$$(find $$folder -name '*.py' -exec cat {} + | wc -l)" "$$folder"; done
-	@wc -l sinkjax/studies/papers/*.py sinkjax/studies/papers/*/*.py
+sizes: $(DONE)/run  ## lines of code, without blanks, comments, docstrings and imports: by folder, and of each study
+	@$(BIN)/python scripts/sizes.py
 
 check: lint types $(DONE)/test $(DONE)/model  ## what else must hold: format, lint, types, wheel, notebooks, pages, mutated files, rows
 	$(call xla,$(BIN),1) $(PYTEST) -m "($(CHECKS)) and not battery"

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import csv
 import dataclasses
+import functools
 import inspect
 import io
 import json
@@ -23,14 +24,18 @@ from pathlib import Path
 from typing import Any
 
 import sinkjax
-import sinkjax.studies
 from sinkjax.cli.verbs import VERBS, overview
 from sinkjax.config_files.files import shipped
 from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN
 from sinkjax.report.models import SEPARATORS, separators
 from sinkjax.studies import config as shared
+from sinkjax.studies import vocabulary
+from sinkjax.studies.declaration import Identity, Premise
+from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.registry import choose, declared, find
+from sinkjax.studies.scope import Contrast, EditWord, FigureWord, Known, Measure, Place
+from sinkjax.studies.words import Number
 
 DOCS = Path(__file__).parent
 NOTEBOOKS = DOCS.parent / "colab"
@@ -94,7 +99,7 @@ def kept_tables() -> dict[Path, str]:
         "reference/sites": sites,
         "reference/statistics": statistics,
         "reference/architectures": documents,
-        "add-a-study": parts,
+        "add-a-study": words,
     }
     pages = {DOCS / f"{name}.md": table() for name, table in made.items()}
     marked = re.compile(r"(?<=<!-- made by docs/generate.py -->\n\n).*?(?=\n\n<!-- end -->)", re.DOTALL)
@@ -151,21 +156,23 @@ def documents() -> str:
     )
 
 
-def parts() -> str:
-    """The table of what studies are made of."""
+def words() -> str:
+    """The vocabulary of studies: every word that sinkjax.studies.vocabulary exports, by its kind."""
+    made = {name: value for name, value in vars(vocabulary).items() if not name.startswith("_")}
     found = []
-    for line in inspect.getsource(sinkjax.studies).splitlines():
-        if match := re.fullmatch(r"from sinkjax\.[\w.]+ import (\w+) as \1", line):
-            found.append((f"`{match[1]}`", _says(getattr(sinkjax.studies, match[1]))))
-    return _table(("name", "what it is"), found)
+    for kind in (Place, Number, Known, EditWord, Grid, Draws, At, Measure, Contrast, Premise, Identity, FigureWord):
+        for name, meaning in sorted(kind.vocabulary.items()):
+            if any(name in (other, other.lower()) for other in made):
+                arguments = ", ".join(map(str, meaning.signature.parameters))
+                found.append((f"`{name}`", kind.noun, f"`{arguments}`" if arguments else "", _first(meaning.of)))
+    return _table(("word", "kind", "arguments", "meaning"), found)
 
 
-def _says(value: Any) -> str:
-    """The first sentence of a docstring; of a constant, its value."""
-    if isinstance(value, str):
-        return f"`{value!r}`"
-    first = (inspect.getdoc(value) or "").split("\n\n")[0] if inspect.isfunction(value) or inspect.isclass(value) else ""
-    return " ".join(first.split()) or "A function of the results that gives a drawing"
+def _first(function: Any) -> str:
+    """The first paragraph of a docstring; of one of sinkjax's edits, of its constructor."""
+    if isinstance(function, functools.partial):
+        function = getattr(sinkjax, function.args[0])
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
 def _attributes(cls: type) -> dict[str, str]:
@@ -195,7 +202,7 @@ def studies() -> str:
     return _page(*parts)
 
 
-STUDIES = """Each study is one file, `sinkjax/studies/papers/<paper>/<study>.py`, and each field of its config is an option of its
+STUDIES = """Each study is one file, `sinkjax/papers/<paper>/<study>.py`, and each field of its config is an option of its
 command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a study has beside the
 [shared ones](#fields-that-studies-share). `sinkjax run NAME --help` prints all of them with their defaults."""
 
@@ -213,14 +220,14 @@ def _study(name: str, shown: set[type]) -> list[str]:
 
 
 GALLERY = """One card a study: a figure where there is one, what was found so far on each model, and the command.
-[Findings](../findings.md) tells the verdicts, and [how they are made](../verdicts.md) how they came about.
+[Findings](../findings.md) has the verdicts, and [how claims are judged](../judgements.md) the rule behind them.
 `python scripts/gallery.py` draws the figures of finished runs."""
 
 
 def gallery() -> str:
     """A card for each study, with its figure, its verdicts by model and its command."""
     drawn = json.loads((DOCS / "gallery.json").read_text(encoding="utf-8"))
-    with (DOCS / "findings.csv").open(encoding="utf-8", newline="") as file:
+    with (DOCS / "data" / "claims.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     parts = ["# Gallery", GALLERY]
     for paper, heading in PAPERS.items():
@@ -235,7 +242,7 @@ def _card(name: str, drawn: dict[str, str] | None, found: Sequence[dict[str, str
     question = " ".join(find(name).question.split()) if name in declared() else ""
     verdicts: dict[str, Counter[str]] = {}
     for row in found:
-        verdicts.setdefault(row["model"], Counter())[row["verdict"]] += 1
+        verdicts.setdefault(row["model"], Counter())[row["word"]] += 1
     said = [
         f"{model}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}" for model, counts in verdicts.items()
     ]

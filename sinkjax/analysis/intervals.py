@@ -31,7 +31,7 @@ class Interval:
         n: Finite samples, the ones that count.
         excluded: The others (NaN: undefined; inf: never reached).
         level: Coverage, between 0 and 1.
-        method: "BCa", "percentile", "t", "clustered t" or "none".
+        method: "BCa", "percentile", "t", "clustered t" or "none"; in judgements "betting", "t", "two-way t" or "none".
         note: Why there is no proper interval ("no finite samples", "one sample", "no spread"), or "".
         samples: float[sample], NaN where undefined; None for a number that is no mean over samples.
         clusters: int[sample], the document that each is from, where several are from one; else None.

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis.intervals import Interval
-from sinkjax.analysis.mean_bounds import FEWEST_BOUNDED, LEVEL, Ratio
+from sinkjax.analysis.mean_bounds import LEVEL, Ratio
 from sinkjax.errors import SinkjaxError
 
 Array = NDArray[Any]
 Word = Literal["replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails"]
 
 LARGE, SMALL = 1 / 2, 1 / 10  # shares of the whole: the only constants of the rule
-FEWEST_CONTROLS, RANK = 20, 0.95  # what "above the controls" means
-
-# Simulated rate of false words at each n: the lowest and the highest over the shapes of data (scripts/simulate_judgement.py).
-T_ERRORS: dict[str, dict[int, tuple[float, float]]] = {}
+FEWEST_CONTROLS, RANK = 20, 0.95  # the meaning of "above the controls"
+T_ERRORS = Path(__file__).with_name("t_errors.csv")  # written by scripts/simulate_judgement.py
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,13 @@ class Rank:
 
     @property
     def above(self) -> bool:
-        """Whether the contrast lies above 95% of the controls."""
-        return self.below >= RANK * self.of - 1e-9
+        """Whether the contrast lies above the controls."""
+        return self.below >= self.needed
+
+    @property
+    def needed(self) -> int:
+        """How many controls must lie below: 95% of controls and contrast, so that 5% of further controls pass; at most all."""
+        return min(self.of, math.ceil(RANK * (self.of + 1) - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,8 @@ class Judgement:
         n: Independent samples: documents, seeds or clusters; if crossed, the fewer of documents and positions.
         method: How the intervals were computed, as text.
         reason: Why the word is "untested", "undecided" or "shown", in one sentence; else "".
-        error: Lowest and highest simulated rate of false words over the shapes of data, if t judged fewer than 16 samples; else None.
+        error: Simulated rates of false words on normal samples and on the least favourable shape of data, if Student's t judged;
+            else None.
         untrained: Whether the untrained twin shows the same.
         stays: Whether the claim says that something stays as it is.
     """
@@ -128,8 +135,8 @@ def untested(reason: str) -> Judgement:
 
 
 def with_twin(judgement: Judgement, twin: Judgement) -> Judgement:
-    """Set `untrained` if the claim replicates, and in the untrained twin too: S above 1/2; for a claim without S, or on what stays,
-    the same word."""
+    """Set `untrained` if the claim replicates, and in the untrained twin too: S above 1/2; without S, or on what stays, the
+    same word."""
     same = twin.S.low is not None and twin.S.low > LARGE if twin.S and not judgement.stays else twin.word == "replicates"
     return dataclasses.replace(judgement, untrained=judgement.word == "replicates" and same)
 
@@ -174,8 +181,8 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False, premise: Pr
         The word and the numbers behind it.
 
     Raises:
-        SinkjaxError: Shapes do not fit, a number lies outside its range, the sign is neither 1 nor -1, or a claim on what stays has no
-            whole.
+        SinkjaxError: Shapes do not fit, a number is outside its range, the sign is neither 1 nor -1, or a claim that something
+            stays has no whole.
     """
     if sign not in (1, -1):
         raise SinkjaxError(f"sign must be 1 or -1, not {sign}")
@@ -185,16 +192,16 @@ def judge(evidence: Evidence, *, sign: int = 1, stays: bool = False, premise: Pr
         return dataclasses.replace(untested(f"The paper's premise does not hold here: {premise.estimate}."), stays=stays)
     contrast, controls, whole = _arrays(evidence)
     d = sign * (contrast if controls is None else contrast - controls.mean(0))
-    rank = None if controls is None else _rank(sign * contrast, sign * controls)
-    d_support, w_support, s_support = _supports(evidence, sign, d, whole)
+    rank = None if controls is None else _rank([_by_cluster(sign * one, evidence.clusters) for one in (contrast, *controls)])
+    d_support, w_support, s_support = supports(evidence, sign, d, whole)
     total, one = int(np.asarray(evidence.contrast).size), np.where(np.isfinite(d), 1.0, np.nan)
     grouped = [_by_cluster(found, evidence.clusters) for found in (d, one if whole is None else whole, one)]
     ratios = {"D": Ratio(grouped[0], grouped[2], d_support)}
     if whole is not None:
         ratios |= {"W": Ratio(grouped[1], grouped[2], w_support), "S": Ratio(grouped[0], grouped[1], s_support)}
-    found = {"D": _interval(ratios["D"], d, total)}
+    found: dict[str, Any] = {"D": _interval(ratios["D"], d, total)}
     n = min(grouped[0].shape)
-    said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios["D"], evidence, d.shape, n))
+    said = Judgement("undecided", rank=rank, n=n, stays=stays, **_described(ratios, evidence, d.shape, n))
     if whole is not None:
         found["W"] = _interval(ratios["W"], whole, total)
         if found["W"].low is None or found["W"].low <= 0:
@@ -217,15 +224,15 @@ def _side(found: Interval, c: float) -> int:
 
 def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
     """Contrast, controls and whole in the documents that count, with NaN in all of them where one is not finite."""
-    contrast = np.asarray(evidence.contrast, np.float64)
+    contrast: Any = np.asarray(evidence.contrast, np.float64)
     if contrast.ndim not in (1, 2):
         raise SinkjaxError(f"a contrast is float[n] or float[n, p], not an array of shape {contrast.shape}")
-    whole = None if evidence.whole is None else np.asarray(evidence.whole, np.float64)
+    whole: Any = None if evidence.whole is None else np.asarray(evidence.whole, np.float64)
     if whole is not None and whole.shape != contrast.shape:
         raise SinkjaxError(f"the whole has shape {whole.shape}, the contrast {contrast.shape}")
     if evidence.clusters is not None and np.shape(evidence.clusters) != contrast.shape[:1]:
         raise SinkjaxError(f"{len(contrast)} {evidence.samples} need as many clusters, not shape {np.shape(evidence.clusters)}")
-    controls = None if evidence.controls is None else np.asarray(evidence.controls, np.float64)
+    controls: Any = None if evidence.controls is None else np.asarray(evidence.controls, np.float64)
     if controls is not None:
         if controls.ndim != contrast.ndim + 1 or controls.shape[2:] != contrast.shape[1:] or controls.shape[1] > len(contrast):
             raise SinkjaxError(f"controls of shape {controls.shape} do not fit a contrast of shape {contrast.shape}")
@@ -240,22 +247,35 @@ def _arrays(evidence: Evidence) -> tuple[Array, Array | None, Array | None]:
     return contrast, controls, whole
 
 
-def _rank(contrast: Array, controls: Array) -> Rank:
-    finite = np.isfinite(contrast)
-    mean, means = contrast[finite].mean() if finite.any() else math.nan, controls[:, finite].mean(1)
-    tied = np.isclose(means, mean, rtol=1e-12, atol=0.0)
-    return Rank(int(((means < mean) & ~tied).sum()), int(tied.sum()), len(means))
+def _rank(samples: list[Array]) -> Rank:
+    """The rank of the first mean among the others."""
+    mean, *rest = (found.mean(where=np.isfinite(found)) if found.size else math.nan for found in samples)
+    others = np.array(rest)
+    tied = np.isclose(others, mean, rtol=1e-12, atol=0.0)
+    return Rank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others))
 
 
 def _lacking(rank: Rank, all_controls: bool) -> str:
     """What the controls leave open; "" if the contrast lies above them."""
     if rank.of < FEWEST_CONTROLS and not all_controls:
         return f"there are {rank.of} controls, and fewer than {FEWEST_CONTROLS} show nothing"
-    return "" if rank.above else f"the contrast lies above {rank.below} of {rank.of} controls, and {RANK:.0%} are needed"
+    return "" if rank.above else f"the contrast lies above {rank.below} of {rank.of} controls, and {rank.needed} are needed"
 
 
-def _supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> list[Any]:
-    """For D, W and S: c -> the lowest and highest possible D - c, W - c and D - c W; None without a range."""
+def supports(evidence: Evidence, sign: int, d: Array, whole: Array | None) -> list[Callable[[float], tuple[float, float]] | None]:
+    """The ranges of D - c, W - c and D - c W.
+
+    Args:
+        evidence: The range of the measure, of the whole and of the contrast.
+        sign: 1 or -1, the sign that the paper gives to the contrast.
+        d, whole: Samples of D and W, of any one shape.
+
+    Returns:
+        For each of the three: c -> the lowest and the highest possible value; None without a range.
+
+    Raises:
+        SinkjaxError: A sample is outside its range.
+    """
     if evidence.range is None:
         return [None, None, None]
     low, high = evidence.range
@@ -306,18 +326,38 @@ def _interval(ratio: Ratio, samples: Array, total: int) -> Interval:
     return Interval(mean, low, high, n, total - n, LEVEL, method, note, samples.ravel())
 
 
-def _described(ratio: Ratio, evidence: Evidence, shape: tuple[int, ...], n: int) -> dict[str, Any]:
-    """The method as text, and its simulated error rates."""
+def _described(ratios: dict[str, Ratio], evidence: Evidence, shape: tuple[int, ...], n: int) -> dict[str, Any]:
+    """The methods as text, and the simulated error of t."""
     noun = evidence.samples if evidence.clusters is None else f"clusters of {shape[0]} {evidence.samples}"
-    counted = f"{ratio.d.shape[0]} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
-    if ratio.method == "none":
+    counted = f"{ratios['D'].d.shape[0]} {noun}" + (f" x {shape[1]} positions" if len(shape) == 2 else "")
+    decisive = dict.fromkeys(ratio.method for name, ratio in ratios.items() if name != "W")
+    methods = [one for one in decisive if one != "none"]
+    if not methods:
         return {"method": f"no interval from {counted}"}
-    error = None
-    if ratio.method != "betting" and n < FEWEST_BOUNDED:
-        kind = "crossed" if len(shape) == 2 else "unbounded" if evidence.range is None else "bounded"
-        known = T_ERRORS.get(kind, {})
-        error = known.get(max((size for size in known if size <= n), default=n))
-    return {"method": f"{LEVEL:.0%} {ratio.method} interval, {counted}", "error": error}
+    measure = "unbounded" if evidence.range is None else "bounded"
+    error = next((t_error(method, measure, n) for method in methods if method != "betting"), None)
+    return {"method": f"{LEVEL:.0%} {' and '.join(methods)} interval, {counted}", "error": error}
+
+
+@cache
+def t_error(method: str, measure: str, n: int) -> tuple[float, float] | None:
+    """Simulated rate of false words, if Student's t judges.
+
+    Args:
+        method: "t" or "two-way t".
+        measure: "bounded" or "unbounded".
+        n: Independent samples.
+
+    Returns:
+        The rates on normal samples and on the least favourable shape, each at its least favourable edge, for the largest
+        simulated number of samples up to n; None below the smallest.
+    """
+    with T_ERRORS.open(encoding="utf-8") as file:
+        rows = [
+            row for row in csv.DictReader(file) if (row["method"], row["measure"]) == (method, measure) and int(row["n"]) <= n
+        ]
+    row = max(rows, key=lambda row: int(row["n"]), default=None)
+    return None if row is None else (float(row["normal"]), float(row["worst"]))
 
 
 def _reason(word: Word, D: Interval, S: Interval | None, lacking: str, stays: bool) -> str:

@@ -16,6 +16,7 @@ COLUMNS = (
     "study",
     "model",
     "claim",
+    "kind",
     "statement",
     "source",
     "paper",
@@ -93,15 +94,12 @@ class Verdict:
 
     @property
     def method(self) -> str:
-        """The intervals, and their simulated error where the promise of 5% does not hold."""
+        """The intervals, and the simulated error of those that promise 5% of false words only for normal samples."""
         found = self.judgement
-        error = "" if found.error is None else f"; simulated rate of false words {_percent(found.error)}"
-        return f"{found.method}{error}"
-
-
-def _percent(error: tuple[float, float]) -> str:
-    low, high = (f"{100 * one:.1f}" for one in error)
-    return f"{low} to {high}%"
+        if found.error is None:
+            return found.method
+        normal, worst = found.error
+        return f"{found.method}; simulated rate of false words {normal:.1%}, on the least favourable shape of data {worst:.0%}"
 
 
 def said(value: Interval | None, unit: str) -> str:
@@ -147,7 +145,7 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         found = one.judgement
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
         twin = None if one.twin is None or one.twin.S is None else one.twin.S.mean
-        cells = (study, model, one.name, one.statement, one.source, one.paper, one.word, one.label, one.unit)
+        cells = (study, model, one.name, one.kind, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
         last = (found.n, count, below, found.method, "" if twin is None else twin, found.reason)
         table.writerow((*cells, *numbers, *last))

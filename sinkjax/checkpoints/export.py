@@ -61,7 +61,9 @@ def as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> n
     for slot in filled:
         block, seen = host[slot.leaf][slot.place], stored if slot.view is None else stored.reshape(slot.view)
         shape = seen[slot.index].shape
-        seen[slot.index] = block.reshape(shape[-1], -1).T.reshape(shape) if slot.transposed else block.reshape(shape)
+        if slot.transposed:  # experts, if they are stored together, lie along a first axis of both
+            block = block.reshape(*slot.stored[:-2], shape[-1], -1).swapaxes(-1, -2)
+        seen[slot.index] = block.reshape(shape)
     return stored
 
 

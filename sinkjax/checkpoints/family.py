@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import KINDS, read_rope
 from sinkjax.checkpoints.names import Table
 from sinkjax.errors import SinkjaxError
@@ -96,6 +97,7 @@ class Family:
         buffers: Patterns of tensors that follow from the config.
         separator: Of documents in pretraining; None where it is not public or not known here.
         published: Short name -> released model.
+        gguf: How llama.cpp writes it; None: it does not.
     """
 
     model_type: str
@@ -110,6 +112,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     separator: Separator | None = None
     published: Mapping[str, Published] = field(default_factory=dict)
+    gguf: Gguf | None = None
 
     def names(self, config: Config) -> Table:
         """The table of tensors of a model."""

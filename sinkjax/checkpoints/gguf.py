@@ -1,31 +1,37 @@
-"""A GGUF file as a checkpoint: its metadata in the words of a Hugging Face config, its tensors in Hugging Face layout."""
+"""A GGUF file as a checkpoint: its metadata as a Hugging Face config, its tensors in Hugging Face layout.
+
+Each family has a table of how llama.cpp writes it (`Family.gguf`); this module reads a file by it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from sinkjax.checkpoints import names
+from sinkjax.checkpoints.family import Family, families
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
 from sinkjax.checkpoints.hf_config import read_config
 from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.names import Table
+from sinkjax.checkpoints.presets import PLAIN
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
 from sinkjax.model.rope import frequencies
-from sinkjax.model.rotary import Llama3Scaling, Rope
+from sinkjax.model.rotary import Rope
 
-ARCHITECTURES = ("llama", "qwen2")
-
-# Metadata key below the architecture's own name -> config.json key.
-KEYS = {
+# Metadata key below the architecture's own name -> config.json key, unless a family's table says otherwise.
+KEYS: dict[str, str | None] = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -47,51 +53,181 @@ SCALING_KEYS = {
 INERT = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 OTHER_NAMESPACES = ("general.", "tokenizer.", "quantize.", "split.")
 ROPE_FREQS = "rope_freqs.weight"
+LONG_FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 PRE_TOKENIZER = "tokenizer.ggml.pre"
 
 
-def read_gguf_checkpoint(path: Path, ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None) -> Checkpoint:
-    """A `.gguf` file of architecture llama (Mistral included) or qwen2.
+def read_gguf_checkpoint(
+    path: Path | Sequence[Path], ignore_keys: Collection[str] = (), assume: Mapping[str, Any] | None = None
+) -> Checkpoint:
+    """Read a GGUF file of a family that llama.cpp writes, its weights still unread.
 
-    ignore_keys, assume: as in `load.load`; `assume` speaks of config.json keys, and ignoring `tokenizer.ggml.pre` loads the model
-    without a tokenizer. Errors: an architecture, key, scaling kind or tensor that is not understood, each by name.
+    Args:
+        path: The file, or the pieces of one in their order.
+        ignore_keys: As in `load.load`; ignoring `tokenizer.ggml.pre` loads the model without a tokenizer.
+        assume: As in `load.load`, with config.json keys; it also replaces settings that the architecture only implies, such as an
+            activation.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        SinkjaxError: An architecture, key, scaling kind or tensor that is not understood, each by name.
     """
-    where = str(path)
-    metadata, tensors = read_gguf(path)
-    architecture = str(metadata.get("general.architecture"))
-    one_of(f"GGUF architecture in {path}:", architecture, ARCHITECTURES)
+    paths = [path] if isinstance(path, Path) else list(path)
+    where = str(paths[0])
+    metadata, tensors = read_gguf(*paths)
     if metadata.get("split.count", 1) not in (0, 1):
-        raise SinkjaxError(f"{path} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
-    prefix = architecture + "."
+        raise SinkjaxError(f"{where} is one part of {metadata['split.count']}; join them first with gguf-split --merge")
+    architecture = str(metadata.get("general.architecture"))
+    known = {family.gguf.architecture for family in families().values() if family.gguf}
+    one_of(f"GGUF architecture in {where}:", architecture, known)
+    prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     rest = {key: value for key, value in metadata.items() if not key.startswith(prefix)}
-    vocabulary = rest.get("tokenizer.ggml.tokens")
-    values = {
-        "vocab_size": len(vocabulary) if isinstance(vocabulary, list) and vocabulary else None,
-        **_hf_values(own, where),
-        **_implied(architecture, own, tensors),
-    }
-    config, assumed = read_config(values, where, assume=assume)
-    _check_keys(own, rest, config.head_dim, where, {key.removeprefix(prefix) for key in ignore_keys})
+    file = GgufFile(own, tensors)
+    family, layout = _family(file, architecture)
+    ignored = {key.removeprefix(prefix) for key in ignore_keys}
+    values = _hf_values(file, layout, rest.get("tokenizer.ggml.tokens"), where, ignored, assume or {})
+    Fields({key: value for key, value in rest.items() if not key.startswith(OTHER_NAMESPACES)}, where).finish(ignored)
+    config, assumed = read_config({**values, "model_type": family.model_type}, where, assume=assume)
     if ROPE_FREQS in tensors:
-        config = dataclasses.replace(config, position=_llama3(config, np.asarray(tensors.pop(ROPE_FREQS).array()), where))
-    if architecture == "llama":
-        heads = {names.GGUF[leaf]: config.heads for leaf in ("q", "q_bias")}
-        heads |= {names.GGUF[leaf]: config.kv_heads for leaf in ("k", "k_bias")}
-        for pattern, count in heads.items():
-            for name in {pattern.format(layer) for layer in range(config.layers)} & tensors.keys():
-                tensors[name] = half_split(tensors[name], count)
+        _check_divisors(config, np.asarray(tensors[ROPE_FREQS].array()), where)
+    table = layout.names(file)
+    left = {name: tensor for name, tensor in tensors.items() if name not in (ROPE_FREQS, *LONG_FACTORS.values())}
     tokenizer = None if PRE_TOKENIZER in ignore_keys else read_tokenizer(metadata, where)
-    source = {"kind": "gguf", "name": where, "model_type": values["model_type"], "assumed": assumed}
-    source |= {"stored": stored_as(tensors)}
-    return Checkpoint(where, config, names.GGUF, tensors, tuple(ignore_keys), tokenizer, source)
+    source: dict[str, Any] = {"kind": "gguf", "name": where, "model_type": family.model_type}
+    source |= {"assumed": assumed, "stored": _stored(metadata, left)}
+    return Checkpoint(where, config, table, _hf_tensors(left, layout, table, config), tuple(ignore_keys), tokenizer, source)
+
+
+def _family(file: GgufFile, architecture: str) -> tuple[Family, Gguf]:
+    """The family of a file, and its table: several share the architecture llama."""
+    found = [family for family in families().values() if family.gguf and family.gguf.architecture == architecture]
+    family = next(family for family in found if family.gguf and family.gguf.suits(file))
+    assert family.gguf is not None
+    return family, family.gguf
+
+
+def _hf_values(
+    file: GgufFile, layout: Gguf, vocabulary: Any, where: str, ignored: Collection[str], assume: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a file under the keys of a config.json. Errors: metadata that is not understood, by its key."""
+    own, keys = file.own, {**KEYS, **layout.keys}
+    fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS})
+    stated = {to: own[key] for key, to in keys.items() if to is not None and key in own}
+    if "vocab_size" not in stated and isinstance(vocabulary, list) and vocabulary:
+        stated["vocab_size"] = len(vocabulary)
+    head_dim = _head_dim(fields, file, keys, stated)
+    for key, only in {"expert_count": 0, "attention.causal": True, **layout.fixed}.items():
+        if key not in keys:
+            fields.fixed(key, _as_float32(only))
+    stated |= _rotation(fields, file, layout, head_dim)
+    fields.finish(INERT | set(ignored))
+    implied = {key: value(file) if callable(value) else value for key, value in layout.implied.items() if key not in assume}
+    return {**implied, "tie_word_embeddings": not file.has("unembed"), **stated}
+
+
+def _head_dim(fields: Fields, file: GgufFile, keys: Mapping[str, str | None], stated: dict[str, Any]) -> int | None:
+    """The width of a head, put into `stated` if the family's config has it; None where the heads are no number. Errors: values of
+    another width, or, in a family without key-value heads of their own, another number of these than of heads."""
+    heads, width, given = (file.own.get(key) for key in ("attention.head_count", "embedding_length", "attention.key_length"))
+    fields.read |= {"attention.value_length", "rope.dimension_count"}
+    if type(heads) is not int or type(width) is not int or heads < 1:
+        return None
+    even = width // heads if width % heads == 0 else None
+    if keys["attention.key_length"] is None:
+        fields.fixed("attention.key_length", even)
+    elif given is None and even:
+        stated["head_dim"] = even
+    if keys["attention.head_count_kv"] is None:
+        fields.fixed("attention.head_count_kv", heads)
+    head_dim = even if given is None else given
+    fields.fixed("attention.value_length", head_dim)
+    return head_dim
+
+
+def _as_float32(value: Any) -> Any:
+    """A number as a file holds it."""
+    return float(np.float32(value)) if isinstance(value, float) else value
+
+
+def _rotation(fields: Fields, file: GgufFile, layout: Gguf, head_dim: int | None) -> dict[str, Any]:
+    """The keys of a config.json that state the rotation: what part of a head it covers, and how it is scaled.
+
+    llama.cpp's kinds of scaling are none, linear, yarn and longrope; old files have only `rope.scale_linear`, and Llama 3's and
+    LongRoPE's divisors are tensors.
+    """
+    own, where, tensors = file.own, fields.where, file.tensors
+    found: dict[str, Any] = {}
+    if layout.partial and head_dim and fields.stated("rope.dimension_count"):
+        factor = fields.integer("rope.dimension_count", high=head_dim) / head_dim
+        found["partial_rotary_factor"] = math.nextafter(factor, 1.0)  # so that its product is not rounded down
+    elif head_dim:
+        fields.fixed("rope.dimension_count", head_dim)
+    linear = {"factor": own["rope.scale_linear"]} if "rope.scale_linear" in own else {}
+    long = {key: name for key, name in LONG_FACTORS.items() if name in tensors}
+    kind = "longrope" if long else own.get("rope.scaling.type", "linear" if linear else "none")
+    one_of(f"rope.scaling.type in {where}:", kind, ("none", "linear", "yarn", "longrope"))
+    table = linear | {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
+    if kind == "longrope":
+        fields.read.add("rope.scaling.attn_factor")
+        table |= {key: np.asarray(tensors[name].array(), float).tolist() for key, name in long.items()}
+        table |= {"attention_factor": own["rope.scaling.attn_factor"]} if "rope.scaling.attn_factor" in own else {}
+    else:
+        fields.fixed("rope.scaling.attn_factor", 1.0)
+    if kind == "linear":
+        table.pop("original_max_position_embeddings", None)  # stated by converters, without a part in the formula
+    if ROPE_FREQS in tensors:
+        if kind != "none":
+            raise SinkjaxError(f"{where} scales its rotation twice: by {ROPE_FREQS}, and by rope.scaling.type {kind}")
+        return found | {"rope_scaling": {**LLAMA3, "factor": float(np.max(tensors[ROPE_FREQS].array(), initial=1.0))}}
+    return found | ({} if kind == "none" else {"rope_scaling": {"rope_type": kind, **layout.rope, **table}})
+
+
+def _check_divisors(config: Config, divisors: np.ndarray, where: str) -> None:
+    """Raise unless the divisors of rotary frequencies in `rope_freqs.weight` (float32 [head_dim / 2]) are the config's scaling.
+
+    The file does not say how they were computed. Every released Llama 3.1 to 3.3 has the same constants except the factor, the
+    largest divisor.
+    """
+    lengths, dtype = jnp.ones(1), jnp.dtype("float32")
+    for scaled in config.ropes:
+        plain = Rope(scaled.theta, dims=scaled.dims)
+        before, after = (np.asarray(frequencies(rope, config.head_dim, lengths, dtype)[0][0]) for rope in (plain, scaled))
+        if divisors.shape != before.shape or not np.allclose(divisors, before / after, rtol=1e-5, atol=0):
+            raise SinkjaxError(
+                f"{ROPE_FREQS} of {where} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported"
+            )
+
+
+def _hf_tensors(tensors: Mapping[str, Tensor], layout: Gguf, table: Table, config: Config) -> dict[str, Tensor]:
+    """The tensors of a file with their values and their order of rows as Hugging Face files have them."""
+    found = dict(tensors)
+    if layout.interleaved:
+        heads = {"q": config.heads, "q_bias": config.heads, "k": config.kv_heads, "k_bias": config.kv_heads}
+        for leaf, count in heads.items():
+            for name in {str(table[leaf]).format(layer) for layer in range(config.layers)} & found.keys():
+                found[name] = half_split(found[name], count)
+    for name, tensor in found.items():
+        if layout.offset_norms and name.endswith("norm.weight"):
+            found[name] = dataclasses.replace(tensor, decode=partial(_without_offset, decode=tensor.decode))
+        elif name.endswith(("_q_norm.weight", "_k_norm.weight")):  # a norm for each head, as rows: here one after the other
+            found[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),))
+    return found
+
+
+def _without_offset(raw: np.ndarray, decode: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Gains whose 1 was added before they were stored; float64, so that they are rounded once, to the parameters' dtype."""
+    return decode(raw).astype(np.float64) - 1
 
 
 def half_split(tensor: Tensor, heads: int) -> Tensor:
     """A query or key projection whose rows are in interleaved rotary order, (2i, 2i + 1) a pair, in half-split order.
 
-    llama.cpp's converter reorders the rows of each head of a llama model (no other architecture's), pairing i with i + D / 2 by
-    2i, 2i + 1; this undoes it on the stored rows, before they are de-quantised. heads: query heads, or key-value heads for a key.
+    llama.cpp's converter reorders the rows of each head in some families, pairing i with i + D / 2 by 2i, 2i + 1; this undoes it
+    on the stored rows, before they are de-quantised. heads: query heads, or key-value heads for a key.
     """
 
     def decode(raw: np.ndarray) -> np.ndarray:
@@ -101,60 +237,12 @@ def half_split(tensor: Tensor, heads: int) -> Tensor:
     return dataclasses.replace(tensor, decode=decode)
 
 
-def _hf_values(own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The metadata below the architecture's name as a config.json would say it."""
-    values = {to: own[key] for key, to in KEYS.items() if key in own}
-    if "rope.dimension_count" in own:
-        values.setdefault("head_dim", own["rope.dimension_count"])  # rotary positions cover whole heads here
-    return values | {"rope_scaling": _rope_scaling(own, where)}
+def _stored(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str | None:
+    """The type that a file of mixed quantisation names as its own ("Q4_K_M"), else the type of most of its numbers."""
+    from gguf import LlamaFileType
 
-
-def _implied(architecture: str, own: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What a GGUF says by its architecture, and by the tensors that it holds."""
-    values = {"hidden_act": "silu", "tie_word_embeddings": names.GGUF["unembed"] not in tensors}
-    if architecture == "qwen2":
-        return values | {"model_type": "qwen2"}
-    if "attention.sliding_window" in own:
-        return values | {"model_type": "mistral"}
-    attention_bias, mlp_bias = (names.GGUF[leaf].format(0) in tensors for leaf in ("q_bias", "up_bias"))
-    return values | {"model_type": "llama", "attention_bias": attention_bias, "mlp_bias": mlp_bias}
-
-
-def _rope_scaling(own: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The `rope_scaling` table; llama.cpp's kinds are none, linear and yarn, and old files have only `rope.scale_linear`."""
-    linear = {"factor": own["rope.scale_linear"]} if "rope.scale_linear" in own else {}
-    kind = own.get("rope.scaling.type", "linear" if linear else "none")
-    one_of(f"rope.scaling.type in {where}:", kind, ("none", "linear", "yarn"))
-    table = linear | {to: own[key] for key, to in SCALING_KEYS.items() if key in own}
-    if kind == "linear":
-        table.pop("original_max_position_embeddings", None)  # stated by converters, without a part in the formula
-    return {} if kind == "none" else {"rope_type": kind, **table}
-
-
-def _check_keys(own: Mapping[str, Any], rest: Mapping[str, Any], head_dim: int, where: str, ignored: Collection[str]) -> None:
-    """Refuse metadata that is not understood, heads of two widths, rotary positions on a part of a head, YaRN's own factor.
-
-    own, rest: metadata below the architecture's name (taken off) and beside it. ignored: keys as they stand in either.
-    """
-    fields = Fields(own, where, read={"rope.scaling.type", "rope.scale_linear", *KEYS, *SCALING_KEYS})
-    for key in ("attention.value_length", "rope.dimension_count"):
-        fields.fixed(key, head_dim)
-    fields.fixed("rope.scaling.attn_factor", 1.0)
-    fields.finish(INERT | set(ignored))
-    Fields({key: value for key, value in rest.items() if not key.startswith(OTHER_NAMESPACES)}, where).finish(ignored)
-
-
-def _llama3(config: Config, divisors: np.ndarray, where: str) -> Rope:
-    """The position record behind a `rope_freqs.weight`: what each rotary frequency is divided by (float32 [head_dim / 2]).
-
-    The file does not say how they were computed. Every released Llama 3.1 to 3.3 has the same constants but for the factor, the
-    largest divisor; the result is checked against the whole tensor, and refused if any divisor differs.
-    """
-    plain = config.rope
-    scaled = Rope(plain.theta, Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192))
-    lengths, dtype = jnp.ones(1), jnp.dtype("float32")
-    before, after = (np.asarray(frequencies(rope, config.head_dim, lengths, dtype)[0][0]) for rope in (plain, scaled))
-    same = divisors.shape == before.shape and np.allclose(divisors, before / after, rtol=1e-5, atol=0)
-    if plain.scaling is not None or not same:
-        raise SinkjaxError(f"{ROPE_FREQS} of {where} is not a Llama 3 scaling (any factor, 1, 4, 8192), the only one supported")
-    return scaled
+    most, stated = stored_as(tensors), metadata.get("general.file_type")
+    names = {kind.value: kind.name for kind in LlamaFileType}
+    if most is None or most.lower() in PLAIN or stated not in names:
+        return most
+    return names[stated].removeprefix("MOSTLY_")

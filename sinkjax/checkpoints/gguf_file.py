@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sinkjax.checkpoints.tensors import OpenFile, Tensor
+from sinkjax.checkpoints.tensors import JoinedFile, OpenFile, Tensor
 from sinkjax.errors import LONGEST, SinkjaxError, one_of, unknown
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class _Cursor:
         raise SinkjaxError(f"{self.path} is corrupt: its header has a value of the unknown type {kind}")
 
 
-def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_gguf(path: Path, *pieces: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Metadata key -> value, and tensor name -> tensor (shape outermost first), of a little-endian GGUF of version 2 or 3.
 
+    pieces: the files that continue `path`, where a file was cut; the header must lie in the first.
     Errors: a file that is missing, truncated, corrupt or of another version; a type that cannot be de-quantised.
     """
-    file = OpenFile(path)
-    mapped = file.map()
-    cursor = _Cursor(mapped.data, path)
+    file = JoinedFile([path, *pieces]) if pieces else OpenFile(path)
+    cursor = _Cursor(file.head().data, path)
     if bytes(cursor.take(4)) != MAGIC:
         raise SinkjaxError(f"{path} is not a GGUF file: it does not begin with GGUF")
     one_of(f"GGUF version of {path}:", cursor.scalar("<I"), VERSIONS)
@@ -92,14 +92,14 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if type(alignment) is not int or alignment < 1:
         raise SinkjaxError(f"{path} is corrupt: its alignment is {str(alignment)[:LONGEST]}")
     first = -(-cursor.at // alignment) * alignment
-    return metadata, {name: _tensor(name, *info, first, len(mapped), file) for name, info in infos.items()}
+    return metadata, {name: _tensor(name, *info, first, file) for name, info in infos.items()}
 
 
-def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, length: int, file: OpenFile) -> Tensor:
-    """A tensor of a file of `length` bytes, whose data begin at byte `first`."""
+def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: int, file: OpenFile | JoinedFile) -> Tensor:
+    """A tensor of a file whose data begin at byte `first`."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    path, types = file.path, {member.value: member for member in GGMLQuantizationType}
+    path, length, types = file.path, file.size, {member.value: member for member in GGMLQuantizationType}
     if not _readable(types.get(kind)):
         allowed = [member.name for member in types.values() if _readable(member)]
         raise unknown(f"stored type of {name} in {path}:", types[kind].name if kind in types else kind, allowed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.checkpoints.tokenizer import Tokenizer, refusing
@@ -11,22 +11,54 @@ from sinkjax.errors import SinkjaxError, one_of
 if TYPE_CHECKING:
     import tokenizers
 
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 LONGEST_TOKEN = 512  # characters; every cut of a token may be a merge, so that longer ones would take quadratic time
 
-# How byte-level vocabularies cut text into words: contractions, words, up to `digits` digits, punctuation, space.
+# How byte-level vocabularies cut text into words: each pattern cuts the pieces that the ones before it left.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
     r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-PRE_TOKENIZERS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
+LLAMA3, QWEN2 = WORDS.format(digits="{1,3}"), WORDS.format(digits="")
+CASED = (
+    r"[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]*[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]+{ends}"
+    r"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{ends}"
+    r"|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN, GPT4O = CASED.format(ends="", digits=""), CASED.format(ends="(?i:'s|'t|'re|'ve|'m|'ll|'d)?", digits="{1,3}")
+FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]")
+BLOOM = (r" ?[^(\s|.,!?…。，、।۔،)]+",)
+# `tokenizer.ggml.pre` -> its patterns.
+PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo"), (GPT2,)),
+    **dict.fromkeys(("smollm", "starcoder", "refact"), (r"\p{N}", GPT2)),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx", "smaug-bpe"), (LLAMA3,)),
+    **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen"), (QWEN2,)),
+    **dict.fromkeys(("gpt-4o", "llama4"), (GPT4O,)),
+    "tekken": (TEKKEN,),
+    "falcon": FALCON,
+    "bloom": BLOOM,
+}
+# A word that is a token is that token, whatever the merges make of it.
+WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
+NORMALISED = frozenset({"qwen2", "stablelm2", "deepseek-r1-qwen"})  # to NFC, as their tokenizer.json states
 
 
 def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
-    """The tokenizer of a GGUF, or None if the file holds no vocabulary.
+    """Build the tokenizer of a GGUF, or return None if the file has no vocabulary.
 
-    Its BOS and EOS are the ids that the metadata names; whether llama.cpp would add them by itself (`add_bos_token`) is no matter
-    here. Errors: a kind of vocabulary or of pre-tokenizer that is not known by name.
+    BOS and EOS are the ids that the metadata names; whether llama.cpp would add them by itself (`add_bos_token`) plays no part.
+
+    Args:
+        metadata: The metadata of the file, with whole keys.
+        where: The file, for messages.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        SinkjaxError: A kind of vocabulary or a pre-tokenizer that is not known by name; columns that do not fit together.
     """
     kind = metadata.get("tokenizer.ggml.model", "none")
     if kind in ("none", "no_vocab"):
@@ -69,35 +101,36 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int]
     one_of(f"tokenizer.ggml.pre in {where}:", pre, PRE_TOKENIZERS)
     merges = [tuple(merge.split(" ")) for merge in _column(metadata, "merges", str, None, where)]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre == "llama-bpe"))
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in WHOLE_WORDS))
     backend.decoder = decoders.ByteLevel()
-    if pre == "qwen2":
+    if pre in NORMALISED:
         backend.normalizer = normalizers.NFC()
-    if pre in ("llama-bpe", "qwen2"):
-        words = Regex(WORDS.format(digits="{1,3}" if pre == "llama-bpe" else ""))
-        splits = [
-            pre_tokenizers.Split(words, behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    else:
-        splits = [pre_tokenizers.Digits(individual_digits=True)] if pre == "smollm" else []
-        splits += [pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PRE_TOKENIZERS[str(pre)]]
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     return backend
 
 
 def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], where: str) -> tokenizers.Tokenizer:
-    """SentencePiece BPE (`llama`): spaces are U+2581, unknown characters fall back to byte tokens."""
+    """SentencePiece BPE (`llama`): spaces are U+2581, unknown characters fall back to byte tokens.
+
+    Gemma's tokens are in the order of its merges, and its runs of spaces, which the files write as such, are merged like words.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     scores = _column(metadata, "scores", float, len(tokens), where)
+    gemma = str(metadata.get("general.architecture")).startswith("gemma")
+    if gemma:
+        tokens = [token.replace(" ", "▁") if token.isspace() else token for token in tokens]
+        scores = list(range(0, -len(tokens), -1))
+        merged: Collection[str] = tokens
+    else:
+        merged = [token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = _token_id(metadata, "unknown_token_id", tokens, where)
-    prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
-    normal = {token for token, kind in zip(tokens, kinds, strict=True) if kind == NORMAL}
-    merges = _merges(normal, dict(zip(tokens, scores, strict=True)))
     unk_token = None if unknown is None else tokens[unknown]
+    merges = _merges(merged, dict(zip(tokens, scores, strict=True)))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=unk_token, fuse_unk=True, byte_fallback=True))
+    prefix = metadata.get("tokenizer.ggml.add_space_prefix", not gemma)
     steps = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if prefix else []
@@ -105,22 +138,55 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], kinds: list[i
     return backend
 
 
-def _merges(normal: set[str], scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """The merges that a scored vocabulary implies: every pair of tokens that makes a third, the best-scored product first."""
+def _merges(merged: Collection[str], scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the merges that a scored vocabulary implies: every pair of tokens that makes a third.
+
+    The product with the best score comes first; of two pairs with the same score, the one with the longer first part, as in
+    transformers.
+    """
     pairs = []
-    for token in sorted(normal, key=lambda token: (-scores[token], token)):
-        cuts = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
-        pairs += [(left, right) for left, right in cuts if left in normal and right in normal]
-    return pairs
+    known = set(merged)
+    for token in merged:
+        score = scores[token]
+        for cut in range(1, len(token)):
+            left = token[:cut]
+            if left in known:
+                right = token[cut:]
+                if right in known:
+                    pairs.append((score, cut, len(right), left, right))
+    pairs.sort(key=lambda pair: pair[:3], reverse=True)
+    return [(left, right) for *_, left, right in pairs]
+
+
+def _unigram(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int], where: str) -> tokenizers.Tokenizer:
+    """SentencePiece Unigram (`t5`): the cut of a text with the largest sum of scores."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    scores = _column(metadata, "scores", float, len(tokens), where)
+    unknown = _token_id(metadata, "unknown_token_id", tokens, where)
+    fallback = BYTE in kinds
+    backend = Tokenizer(models.Unigram(list(zip(tokens, scores, strict=True)), unk_id=unknown, byte_fallback=fallback))
+    steps: list[Any] = []
+    if "tokenizer.ggml.precompiled_charsmap" in metadata:
+        charsmap = _column(metadata, "precompiled_charsmap", int, None, where)
+        steps.append(normalizers.Precompiled(bytes(byte % 256 for byte in charsmap)))
+    if metadata.get("tokenizer.ggml.remove_extra_whitespaces", False):
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    backend.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if metadata.get("tokenizer.ggml.add_space_prefix", True) else "never"
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme, split=False)])
+    return backend
 
 
 def _add_whole_tokens(backend: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
-    """Control and user-defined tokens are found whole in a text, never cut up."""
+    """Control and user-defined tokens are found whole in a text, never cut up; no new id is given away for another spelling."""
     from tokenizers import AddedToken
 
+    known = backend.get_vocab()
     for kind, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
-        special = kind == CONTROL
-        add([AddedToken(token, special=special, normalized=False) for token, k in zip(tokens, kinds, strict=True) if k == kind])
+        whole = [token for token, its in zip(tokens, kinds, strict=True) if its == kind and token in known]
+        add([AddedToken(token, special=kind == CONTROL, normalized=False) for token in whole])
 
 
-_BUILDERS: dict[str, Callable[..., tokenizers.Tokenizer]] = {"gpt2": _byte_level, "llama": _sentencepiece}
+_BUILDERS: dict[str, Callable[..., tokenizers.Tokenizer]] = {"gpt2": _byte_level, "llama": _sentencepiece, "t5": _unigram}

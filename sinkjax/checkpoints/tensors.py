@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,13 +79,22 @@ class OpenFile:
             raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
         weakref.finalize(self, self.file.close)
 
+    @property
+    def size(self) -> int:
+        """Its bytes now."""
+        return os.fstat(self.file.fileno()).st_size
+
+    def head(self) -> np.ndarray:
+        """A mapping that begins with the first byte, uint8, and holds at least the header."""
+        return self.map()
+
     def map(self, begin: int = 0, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Bytes as uint8, mapped and read-only: `shape` from byte `begin` on, by default all.
 
         Errors: it cannot be read, or became shorter after its header was read.
         """
         try:
-            if 0 in (os.fstat(self.file.fileno()).st_size, *(shape or ())):
+            if 0 in (self.size, *(shape or ())):
                 return np.zeros(shape or 0, np.uint8)
             mapped = np.memmap(self.file, np.uint8, "r", begin, shape)
             return np.asarray(mapped)  # a plain array: np.memmap's views are slow to make
@@ -92,3 +102,33 @@ class OpenFile:
             raise SinkjaxError(f"cannot read {self.path}: {error.strerror}") from None
         except ValueError:
             raise SinkjaxError(f"{self.path} is shorter than when its header was read") from None
+
+
+class JoinedFile:
+    """Files that are the pieces of one, read in their order without a copy on disk. Errors: as for `OpenFile`.
+
+    A range of bytes within a piece is mapped; one that crosses from a piece to the next is copied.
+    """
+
+    def __init__(self, paths: Sequence[Path]):
+        self.path = paths[0]
+        self.pieces = [OpenFile(path) for path in paths]
+        self.starts = [0, *itertools.accumulate(piece.size for piece in self.pieces)]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all pieces."""
+        return self.starts[-1]
+
+    def head(self) -> np.ndarray:
+        """The first piece, uint8."""
+        return self.pieces[0].map()
+
+    def map(self, begin: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Bytes as uint8, read-only: `shape` from byte `begin` on. Errors: as for `OpenFile.map`."""
+        end, found = begin + math.prod(shape), []
+        for piece, start, stop in zip(self.pieces, self.starts[:-1], self.starts[1:], strict=True):
+            first, last = max(begin, start), min(end, stop)
+            if first < last:
+                found.append(piece.map(first - start, (last - first,)))
+        return (found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.uint8), *found])).reshape(shape)

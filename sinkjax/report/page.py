@@ -92,17 +92,21 @@ def _verdicts(found: Sequence[Verdict]) -> str:
     if not found:
         return ""
     parts = []
-    for kind, title in (("claim", "Claims"), ("identity", "Checks")):
+    for kind, (title, about) in VERDICTS.items():
         lines = "\n".join(_verdict(one) for one in found if one.kind == kind)
         if lines:
-            note = "" if kind == "claim" else f"<p>{IDENTITIES}</p>"
+            note = f"<p>{about}</p>" * bool(about)
             head = "<tr><th>the paper says</th><th>here</th><th>evidence</th></tr>"
             table = f'<table class="claims"><thead>{head}</thead><tbody>\n{lines}\n</tbody></table>'
             parts.append(f'<h2>{title}</h2>{note}<div class="wide">{table}</div>')
     return "".join(parts)
 
 
-IDENTITIES = "These hold for every model if the code is correct. They check the code and are not findings."
+VERDICTS = {  # kind -> its heading, and a line about it
+    "claim": ("Claims", ""),
+    "described": ("Numbers of the weights", "These are exact and have no test."),
+    "identity": ("Checks", "These hold for every model if the code is correct. They check the code and are not findings."),
+}
 
 
 def _verdict(one: Verdict) -> str:
@@ -111,7 +115,7 @@ def _verdict(one: Verdict) -> str:
     more = [one.method, *one.beside]
     folded = "".join(f"<small>{escape(text)}</small>" for text in more if text)
     details = f"<details><summary>method and other readouts</summary>{folded}</details>" if folded else ""
-    word = f'<td class="{one.judgement.word}">{escape(one.word)}</td>'
+    word = f'<td class="{one.word.split()[0]}">{escape(one.word)}</td>'
     evidence = f"<td><span>{escape(one.numbers)}</span>{reason}{details}</td>"
     return f"<tr><td>{escape(one.statement)}<small>{escape(source)}</small></td>{word}{evidence}</tr>"
 

@@ -161,6 +161,8 @@ class Readings:
         points = self.points(self.store(grid))
         rows = matching(points, chosen, self.scope)
         prefix = self.results.sweeps[grid].prefix
+        if len(points) == 1:
+            return prefix or grid
         if len(rows) == 1:
             return f"{prefix}: {points[rows[0]].label}" if prefix else points[rows[0]].label
         where = "" if place is None else next((point.where for point in points if point.place == place), str(place))

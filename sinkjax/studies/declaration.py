@@ -154,6 +154,8 @@ class Study:
             for entry in [value for _, value in entries] if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
+        if not self.grids and not self.computations:
+            raise SinkjaxError(f"{self.name}: a study needs a grid or a computation")
         grids = self.grids.names()
         for name in self.controls.names():
             if name not in grids:

@@ -17,14 +17,15 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.figures import POSITIONS, TOKENS
 from sinkjax.studies.grids import SERIES, At, Point, matching
+from sinkjax.studies.readouts import label_of
 from sinkjax.studies.scope import FigureWord, Measure
 from sinkjax.studies.specs import map_name
-from sinkjax.studies.words import F
+from sinkjax.studies.words import F, Field
 
 if TYPE_CHECKING:
     from sinkjax.report.figures.layers import Line
 
-__all__ = ["activations", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
+__all__ = ["activations", "along", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
 FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
 
@@ -57,11 +58,21 @@ def _row_label(read: Readings, measures: Sequence[Measure]) -> str:
     names = [read.name(measure) for measure in measures]
     if len(names) == 1:
         return names[0]
+    unit = names[0][names[0].rindex("(") :] if names[0].endswith(")") else ""
+    return f"{_shared(names).rstrip(', ')} {unit}".strip() or names[0]
+
+
+def _shared(names: Sequence[str]) -> str:
+    """The words with which all names begin."""
     head = names[0].split()
     while head and not all(name.startswith(" ".join(head)) for name in names):
         head.pop()
-    unit = names[0][names[0].rindex("(") :] if names[0].endswith(")") else ""
-    return f"{' '.join(head)} {unit}".strip() or names[0]
+    return " ".join(head)
+
+
+def _hyphens(measure: Measure) -> str:
+    """A measure's name in the name of a file."""
+    return measure.word.replace("_", "-")
 
 
 def _wrapped(text: str, width: int = 30) -> str:
@@ -228,13 +239,48 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
                         [np.mean([read.value(part, grid, row, edited) for row in matched], axis=0) for part in each]
                     )
                     title = read.where(one) if edited else "no edit"
-                    name = f"{read.name(measure)}, {title}" if len(row) > 1 else title
-                    found.append(picture.Line(name, range(len(each)), [*_interval(read, grid, values)]))
-        panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, bool(row[0].meaning.facts.get("log")))])
+                    if len(row) > 1:
+                        own = read.name(measure).removeprefix(_shared(list(map(read.name, row)))).strip(", ")
+                        title = own if len(chosen) == 1 and not unedited else f"{own}, {title}"
+                    found.append(picture.Line(title, range(len(each)), [*_interval(read, grid, values)]))
+        signed = any(interval.mean is not None and interval.mean < 0 for line in found for interval in line.values)
+        log = bool(row[0].meaning.facts.get("log"))
+        panels.append([picture.Panel("", _wrapped(_row_label(read, row)), found, log, signed=signed)])
     figure = picture.lines(panels, "layer (0-based)", legend_above=True)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, in each layer."
-    return read.drawing(f"{grids[0]}-by-layer", figure, caption, *map(read.store, grids))
+    return read.drawing(f"{grids[0]}-by-layer-{_hyphens(rows[0][0])}", figure, caption, *map(read.store, grids))
+
+
+@FigureWord.define()
+def along(read: Readings, measure: Measure, argument: str, values: Any, conditions: At) -> Drawing:
+    """A measure against one of its own arguments, such as a key or a threshold: a line for each choice of conditions.
+
+    Args:
+        read: The stores.
+        measure: The measure.
+        argument: The name of its argument.
+        values: What the argument takes.
+        conditions: One line each.
+    """
+    from sinkjax.report.figures import layers as picture
+
+    chosen, xs = _tuple(conditions), read.scope.get(values)
+    grids = [read.scope.get(one)[0] for one in chosen]
+    other, free = {name: entry for name, entry in measure.arguments if name != argument}, Field(argument)
+
+    def given(value: Any) -> Measure:
+        return type(measure)(measure.word, tuple({**other, argument: value}.items()))
+
+    found = []
+    for one, grid in zip(chosen, grids, strict=True):
+        matched = matching(read.points(read.store(grid)), one, read.scope)
+        means = np.stack([np.mean([read.value(given(x), grid, row) for row in matched], axis=0) for x in xs])
+        found.append(picture.Line(read.where(one), list(xs), [*_interval(read, grid, means)]))
+    name = label_of(given(free), read.scope.at({argument: f"[{argument}]"}))
+    figure = picture.lines([[picture.Panel("", _wrapped(name), found)]], argument, legend_above=True)
+    caption = f"{name[0].upper()}{name[1:]}, against {argument}."
+    return read.drawing(f"{grids[0]}-along-{argument}-{_hyphens(measure)}", figure, caption, *map(read.store, grids))
 
 
 @FigureWord.define()

@@ -13,6 +13,8 @@ from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.declaration import Claim, Described, Identity, filled
 from sinkjax.studies.grids import At
 
+LISTED = 8  # rows of described numbers that a table of claims shows
+
 
 def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, Any]) -> Verdict:
     """Judge a claim.
@@ -40,7 +42,8 @@ def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: M
     except Absent as error:
         return Verdict(name, *stated, untested(str(error)))
     judged = judge(evidence(parts, read), sign=claim.sign, stays=claim.stays)
-    return Verdict(name, *stated, judged, _twin(claim, twin), parts.label, parts.unit, _beside(claim, read))
+    label = parts.label if claim.sign > 0 else f"{'inverse of the' if parts.unit == 'log' else 'minus the'} {parts.label}"
+    return Verdict(name, *stated, judged, _twin(claim, twin), label, parts.unit, _beside(claim, read))
 
 
 def _identity(name: str, stated: tuple[str, str, str], claim: Claim, read: Readings) -> Verdict:
@@ -57,6 +60,8 @@ def _listed(claim: Claim, read: Readings) -> str:
         rows = rows_of(claim, read)
     except Absent as error:
         return str(error)
+    if len(rows) > LISTED:
+        return f"{len(rows)} numbers in the summary"
     lines = []
     for row in rows:
         rank = "" if row.rank is None else f" (percentile {row.rank.percentile:.1f} of {row.rank.controls:,} random ones)"

@@ -154,7 +154,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
 
     def claimed(scope: Scope) -> list[Point]:
         points = conditions(scope)
-        return [points[row] for row in (0, *_rows(study, name, points, scope))]
+        return [points[row] for row in sorted({0, *_rows(study, name, points, scope)})]
 
     def inputs(config: Any) -> Any:
         return settings_of(grid, Scope(config, architecture))[0]
@@ -329,6 +329,8 @@ def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calc
         compute.__doc__ = word.meaning.of.__doc__
         prompts, variables = int(scope.get(facts.get("prompts", 1))), tuple(facts["variables"])
         inputs = facts.get("inputs", framework.Inputs(bos="none"))
+        if "inputs" in word.given:
+            inputs = framework.Inputs(scope.get(word.given["inputs"]))
         yield Calculation(name, compute, variables, prompts, inputs)
         if _judged_on(study, name) and _has_twin(config, architecture):
             yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)

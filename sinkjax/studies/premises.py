@@ -11,8 +11,23 @@ from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
 from sinkjax.studies.scope import Measure
 
-__all__ = ["all_of", "below", "reaches", "same", "separates_documents"]
+__all__ = ["all_of", "below", "positions_are", "reaches", "same", "separates_documents", "without_bos"]
 CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
+POSITIONS = {"Rope": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}  # the others are added to scores
+
+
+def kind_of_positions(architecture: Any) -> str:
+    """How a model knows positions: "rotary", "added" (to the embedding), "scores" (added to these) or "none".
+
+    Args:
+        architecture: The model's config, or its plain fields as a store has them.
+
+    Returns:
+        The kind.
+    """
+    position = architecture.position
+    name = "Rope" if isinstance(position, dict) else str(position).partition("(")[0]
+    return POSITIONS.get(name, "scores")
 
 
 @Premise.define()
@@ -39,6 +54,20 @@ def separates_documents(read: Readings, grid: str) -> tuple[bool, str]:
     number, text = read.results[read.store(grid)].attrs["study"]["first_tokens"][0]
     named = isinstance(read.scope.config.bos, int)
     return named or text not in CHAT, f"BOS is {text!r} (token {number}), which must have separated documents in pretraining"
+
+
+@Premise.define()
+def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
+    """No BOS stands before the prompts of a grid, so that their first tokens differ."""
+    bos = read.results[read.store(grid)].attrs["study"]["bos"]
+    return bos == "none", f"the first token of each prompt must be its own, and bos is {bos}"
+
+
+@Premise.define()
+def positions_are(read: Readings, kinds: Any) -> tuple[bool, str]:
+    """Positions are of some kinds: "rotary", "added" (to the embedding), "scores" (added to these) or "none"."""
+    found, allowed = kind_of_positions(read.scope.architecture), read.scope.get(kinds)
+    return found in allowed, f"positions are {found}, and must be {' or '.join(allowed)}"
 
 
 @Premise.define()

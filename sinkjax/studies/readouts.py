@@ -239,7 +239,8 @@ def label_of(measure: Measure, scope: Scope) -> str:
             shown[name] = scope.get(value) if scope.knows(value) else f"[{value}]"
     text = AXIS.sub(r"the \1", str(measure.meaning.facts["label"]).format(**shown))
     start = f" from position {shown['start']}" if shown.get("start") else ""
-    return f"{text}{start}{place}"
+    eps = f", eps {shown['eps']:g}" if isinstance(dict(measure.arguments).get("eps"), float) else ""
+    return f"{text}{start}{eps}{place}"
 
 
 def probe_of(measures: Iterable[Measure], scope: Scope) -> sinkjax.Probe:

@@ -149,6 +149,12 @@ def last_layer(scope: Scope) -> int:
 
 
 @Number.define()
+def first_half(scope: Scope) -> tuple[int, ...]:
+    """The positions that at least half of the queries see."""
+    return tuple(range(scope.config.length // 2 + 1))
+
+
+@Number.define()
 def percent(scope: Scope, share: Any) -> float:
     """A share in per cent."""
     return float(100 * scope.get(share))

@@ -21,6 +21,7 @@ from sinkjax.studies.declaration import Premise as Premise
 from sinkjax.studies.declaration import Study as Study
 from sinkjax.studies.declaration import setting as setting
 from sinkjax.studies.drawings import activations as activations
+from sinkjax.studies.drawings import along as along
 from sinkjax.studies.drawings import by_layer as by_layer
 from sinkjax.studies.drawings import dots as dots
 from sinkjax.studies.drawings import heatmap as heatmap
@@ -62,9 +63,11 @@ from sinkjax.studies.places import top as top
 from sinkjax.studies.places import upto as upto
 from sinkjax.studies.premises import all_of as all_of
 from sinkjax.studies.premises import below as below
+from sinkjax.studies.premises import positions_are as positions_are
 from sinkjax.studies.premises import reaches as reaches
 from sinkjax.studies.premises import same as same
 from sinkjax.studies.premises import separates_documents as separates_documents
+from sinkjax.studies.premises import without_bos as without_bos
 from sinkjax.studies.readouts import attention_to as attention_to
 from sinkjax.studies.readouts import largest_activation as largest_activation
 from sinkjax.studies.readouts import largest_elsewhere as largest_elsewhere
@@ -83,6 +86,7 @@ from sinkjax.studies.scope import FigureWord as FigureWord
 from sinkjax.studies.scope import Known as Known
 from sinkjax.studies.scope import Measure as Measure
 from sinkjax.studies.scope import Place as Place
+from sinkjax.studies.scope import first_half as first_half
 from sinkjax.studies.scope import half_depth as half_depth
 from sinkjax.studies.scope import last_layer as last_layer
 from sinkjax.studies.scope import percent as percent

@@ -294,8 +294,16 @@ def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
     ((name, given),) = node.items()
     meaning = kind.vocabulary.get(name)
     if meaning is not None and not (isinstance(given, dict) and set(given) <= {*meaning.signature.parameters}):
+        if isinstance(given, dict) and not _may_be_word(given, meaning.kinds.get(meaning.first)):
+            odd = next(key for key in given if key not in meaning.signature.parameters)
+            raise SinkjaxError(f"{where}: {name}: {unknown('argument', odd, meaning.signature.parameters)}")
         given = {meaning.first: given}
     return _word(kind, name, given, where)
+
+
+def _may_be_word(node: Mapping[str, Any], kind: type[Word] | None) -> bool:
+    """Whether a mapping reads as a word of a kind, or as a number that is found later."""
+    return len(node) == 1 and (kind is not None or next(iter(node)) in Number.vocabulary)
 
 
 def _word(kind: type[Kind], name: str, given: Mapping[str, Any], where: str) -> Kind:

@@ -202,8 +202,11 @@ def test_llama_3_frequencies_are_recognised(tmp_path, factor):
     [
         ({"rope.dimension_count": 2, "attention.key_length": 4}, "'rope.dimension_count' .* must be 4, the only value supported"),
         ({"attention.value_length": 8}, "'attention.value_length' .* must be 4"),
-        ({"expert_count": 8}, r"unknown config key 'expert_count'.*ignore_keys=\('expert_count',\)"),
-        ({"rope.scaling.type": "longrope"}, "unknown rope.scaling.type .*'longrope'"),
+        ({"expert_count": 8}, "does not state 'num_experts_per_tok'"),
+        ({"expert_group_count": 8}, r"unknown config key 'expert_group_count'.*ignore_keys=\('expert_group_count',\)"),
+        ({"rope.scaling.type": "su"}, "unknown rope.scaling.type .*'su'"),
+        ({"rope.scaling.type": "longrope"}, "unknown rope_type in rope_scaling .*'longrope'"),
+        ({"attention.causal": False}, "'attention.causal' .* must be True"),
         ({"rope.scaling.attn_factor": 1.5}, "'rope.scaling.attn_factor'"),
         ({"split.count": 3}, "is one part of 3"),
         ({"attention.head_count": [4, 4]}, "'num_attention_heads' .* must be a whole number"),
@@ -217,8 +220,9 @@ def test_metadata_that_is_not_understood_is_refused(tmp_path, weights, metadata,
 
 
 def test_a_key_without_effect_is_accepted_deliberately(tmp_path, weights):
-    assert load_with(tmp_path, weights, {"expert_count": 0}, ignore_keys=("expert_count",)).config.layers == 2
-    assert load_with(tmp_path, weights, {"expert_count": 0}, ignore_keys=("llama.expert_count",)).config.layers == 2
+    assert load_with(tmp_path, weights, {"expert_count": 0}).config.layers == 2
+    assert load_with(tmp_path, weights, {"pooling_type": 0}, ignore_keys=("pooling_type",)).config.layers == 2
+    assert load_with(tmp_path, weights, {"pooling_type": 0}, ignore_keys=("llama.pooling_type",)).config.layers == 2
 
 
 def test_what_the_metadata_lacks_is_named_or_assumed(tmp_path, weights):
@@ -229,7 +233,7 @@ def test_what_the_metadata_lacks_is_named_or_assumed(tmp_path, weights):
 
 
 def test_other_architectures_and_files_are_refused(tmp_path, weights):
-    refused(write_gguf(tmp_path / "m.gguf", {}, {}, architecture="gemma2"), "unknown GGUF architecture .*'gemma2'.*llama, qwen2")
+    refused(write_gguf(tmp_path / "m.gguf", {}, {}, architecture="mamba"), "unknown GGUF architecture .*'mamba'.*gemma3.*llama")
     (tmp_path / "x.gguf").write_bytes(b"GGML" + bytes(100))
     refused(tmp_path / "x.gguf", "is not a GGUF file")
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + (1).to_bytes(4, "little") + bytes(100))

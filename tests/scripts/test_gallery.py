@@ -49,10 +49,10 @@ def test_the_figures_that_are_listed_are_there_and_small(generate):
 
 def test_a_card_counts_the_verdicts_of_each_model_and_holds_no_markup_of_a_text(generate):
     found = [
-        {"model": model, "verdict": verdict} for model, verdict in (("a_b", "supported"), ("a_b", "supported"), ("c", "holds"))
+        {"model": model, "word": verdict} for model, verdict in (("a_b", "replicates"), ("a_b", "replicates"), ("c", "holds"))
     ]
     card = generate._card("kiya/mask", {"image": "images/x.png", "on": "a_b", "caption": "|h| of <b> [x](y)\n*z*"}, found)
-    assert "- a\\_b: 2 supported\n- c: 1 holds\n" in card
+    assert "- a\\_b: 2 replicates\n- c: 1 holds\n" in card
     assert ":alt: \\|h\\| of \\<b> \\[x\\](y) \\*z\\*\n" in card
 
 

@@ -1,4 +1,4 @@
-"""docs/add-a-study.md: its example runs from a file outside the package and is rebuilt; a file that is no study is refused."""
+"""docs/add-a-study.md: its two forms are one value, run, and are rebuilt; a file that is not a study is refused."""
 
 from __future__ import annotations
 
@@ -9,42 +9,52 @@ from pathlib import Path
 import pytest
 
 from sinkjax.cli import main as cli
+from sinkjax.studies.registry import as_value
 from tests.studies.tiny import write_both
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-study.md"
 OPTIONS = ["--prompts", "3", "--length", "12", "--controls", "3", "--control-prompts", "2"]
+READS_B = "claims: {a: {contrast: {effect: {measure: loss, where: {at: b}}}}}\n"
+WORDS = {"replicates", "replicates (untrained too)", "weaker", "shown", "differs", "undecided", "untested"}
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example of the page, in a file beside a tiny model and a text."""
+    """The two forms of the page, in files beside a tiny model and a text."""
     folder = write_both(tmp_path_factory.mktemp("mine"))
-    found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    (folder / "my_study.py").write_text(found.group(1), encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    for language, suffix in (("python", "py"), ("yaml", "yaml")):
+        found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        assert found is not None
+        (folder / f"my_study.{suffix}").write_text(found.group(1), encoding="utf-8")
     return folder
 
 
 def arguments(folder: Path) -> list[str]:
-    return [str(folder / "my_study.py"), "--model", str(folder / "model"), "--text", str(folder / "text.txt"), *OPTIONS]
+    return [str(folder / "my_study.yaml"), "--model", str(folder / "model"), "--text", str(folder / "text.txt"), *OPTIONS]
 
 
-def test_the_example_is_short(example):
-    lines = (example / "my_study.py").read_text(encoding="utf-8").splitlines()
-    assert sum(bool(line.strip()) for line in lines) <= 40
+@pytest.mark.parametrize("name", ["my_study.py", "my_study.yaml"])
+def test_the_example_is_short(example, name):
+    lines = (example / name).read_text(encoding="utf-8").splitlines()
+    assert sum(bool(line.strip()) for line in lines) <= 25
+
+
+def test_both_forms_are_one_value(example):
+    assert as_value(str(example / "my_study.py")) == as_value(str(example / "my_study.yaml"))
 
 
 def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, capsys):
     out = tmp_path / "out"
     assert cli.main(["plan", *arguments(example)]) == 0
     assert cli.main(["run", *arguments(example), "--out", str(out)]) == 0
-    verdicts = {line["claim"]: line["verdict"] for line in csv.DictReader((out / "claims.csv").open())}
-    assert len(verdicts) == 3
-    assert set(verdicts.values()) <= {"supported", "contradicted", "inconclusive"}
+    claims = {line["claim"]: line["word"] for line in csv.DictReader((out / "claims.csv").open())}
+    assert {*claims} == {"gone", "next"}
+    assert set(claims.values()) <= WORDS
     summary = [*csv.DictReader((out / "summary.csv").open())]
-    assert {line["edit"] for line in summary} == {"no edit", *(f"key 0 by {strength}" for strength in (1, 2, 4, 8))}
-    assert {line["controls"] for line in summary} == {"0", "3"}
-    assert (out / "figures" / "sink-by-strength.png").is_file()
+    assert {line["edit"] for line in summary} == {"no edit", *(f"strength -{strength}" for strength in (1, 2, 4, 8))}
+    assert {line["controls"] for line in summary if line["edit"] == "strength -8"} == {"3"}
+    assert (out / "figures" / "lowered-strength.png").is_file()
     (out / "report.html").unlink()
     assert cli.main(["report", str(out)]) == 0
     assert (out / "report.html").is_file()
@@ -53,18 +63,31 @@ def test_the_example_runs_and_is_rebuilt_from_its_folder(example, tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("name", "content", "sentence"),
     [
-        (None, "there is no study file"),
-        ("x = 1\n", "defines no STUDY"),
-        ("import nothing_of_that_name\n", "cannot be imported: No module named 'nothing_of_that_name'"),
-        ("def broken(:\n", "cannot be imported: "),
+        ("mine.py", None, "there is no study file"),
+        ("mine.py", "x = 1\n", "defines no STUDY"),
+        ("mine.py", "import nothing_of_that_name\n", "cannot be imported: No module named 'nothing_of_that_name'"),
+        ("mine.py", "def broken(:\n", "cannot be imported: "),
+        ("mine.yaml", "study: mine\ngrid: {}\n", "unknown key 'grid' (did you mean 'grids'?)"),
+        ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_keys: 0}}}\n", "unknown edit 'mask_keys' (did you mean 'mask_key'?"),
+        ("mine.yaml", "study: mine\ngrids: {a: {grid: {mask_key: $kay}}}\n", "unknown field 'kay'"),
+        ("mine.yaml", "study: mine\nmeasures: [{mask_key: 0}]\n", "unknown measure 'mask_key'"),
+        ("mine.yaml", "study: mine\nmeasures: [{sink_rate: {kei: 0}}]\n", "unknown argument 'kei' (did you mean 'key'?)"),
+        (
+            "mine.yaml",
+            "study: mine\ngrids: {a: {grid: {mask_key: 0}}}\n"
+            "claims: {a: {contrast: {effect: {measure: loss, where: {at: b}}}}}\n",
+            "unknown grid 'b'",
+        ),
+        ("mine.yaml", "study: mine\nmeasures: [loss]\n", "a study needs a grid or a computation"),
+        ("mine.yaml", "study: mine\nclaims: {a: {sign: 1}}\n", "takes one of contrast, identity, described"),
     ],
 )
-def test_a_file_that_is_no_study_is_refused_in_one_sentence(tmp_path, capsys, content, sentence):
+def test_a_file_that_is_not_a_study_is_refused_in_one_sentence(tmp_path, capsys, name, content, sentence):
     if content is not None:
-        (tmp_path / "mine.py").write_text(content)
-    assert cli.main(["run", str(tmp_path / "mine.py")]) == 2
+        (tmp_path / name).write_text(content)
+    assert cli.main(["run", str(tmp_path / name)]) == 2
     said = capsys.readouterr().err.strip()
     assert sentence in said
     assert "\n" not in said

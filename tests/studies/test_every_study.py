@@ -19,20 +19,22 @@ from sinkjax.studies.specs import MAPS, NOOP, TEXTS
 from tests.studies.tiny import study, write_both, write_model
 
 T = 24
+WORDS = {"replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails", "described"}
 SMALL = {  # what makes each study fit the tiny model
     "background/elsewhere": {"delimiters": [".", ","], "words": ["a"]},
     "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
     "gu/repeat-bound": {"longest": T},
     "gu/rope-positions": {"places": [4, 9]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
-    "kiya/self": {"positions": [8], "shown": 8},
+    "kiya/rope": {"positions": [1, 8]},
+    "kiya/self": {"positions": [4, 8], "shown": 8},
     "li/amplify": {"layers": [1]},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
 NAMES = [name for name in studies() if not trains(name)]
 # Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
 WITHOUT_NOOP = {
-    *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "kiya/rope", "li/dominance", "sweep"),
+    *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "li/dominance", "sweep"),
     *("gu/rope-positions", "li/amplify", "li/isolate", "li/super-neurons"),
 }
 WITHOUT_MAPS = {"kiya/embedding", "kiya/rope", "sweep"}  # no text is read, or nothing is said of what is shown
@@ -57,6 +59,8 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
     assert {claim.verdict for claim in section.claims} <= {*JUDGED, "not applicable", "holds", "fails"}
+    assert {one.word.removesuffix(" (untrained too)") for one in section.verdicts} <= WORDS
+    assert all(one.statement and (one.numbers or one.judgement.reason) for one in section.verdicts)
     assert all(claim.evidence and claim.rule for claim in section.claims)
     assert any(row.value.mean is not None for row in section.rows)
     assert fields.get("headline_controls", 0) in {0, *(row.rank.controls for row in section.rows if row.rank)}

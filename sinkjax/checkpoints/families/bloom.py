@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {
@@ -69,4 +70,16 @@ FAMILY = Family(
         "bloom-7b1": published("7b1", 4096, 30, 32),
         "bloom": published("", 14336, 70, 112),
     },
+    gguf=Gguf(
+        "bloom",
+        keys={
+            "block_count": "n_layer",
+            "context_length": "seq_length",
+            "feed_forward_length": None,
+            "attention.head_count": "n_head",
+            "attention.head_count_kv": None,
+            "attention.key_length": None,
+            "attention.layer_norm_epsilon": "layer_norm_epsilon",
+        },
+    ),
 )

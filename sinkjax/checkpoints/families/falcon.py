@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, even_head_dim, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.positions import PowerAlibi
@@ -25,6 +26,9 @@ TENSORS = {
     **names.fused("transformer.h.{}.self_attention.query_key_value", names.grouped),
 }
 TWO_NORMS = names.modules(attn_norm="transformer.h.{}.ln_attn", mlp_norm="transformer.h.{}.ln_mlp")
+
+GGUF_TWO_NORMS = names.modules(attn_norm="blk.{}.attn_norm_2", mlp_norm="blk.{}.attn_norm")
+SECOND = "blk.0.attn_norm_2.weight"
 
 
 def tensors(config: Config) -> names.Table:
@@ -94,4 +98,23 @@ FAMILY = Family(
             | {"new_decoder_architecture": True, "multi_query": True},
         ),
     },
+    gguf=Gguf(
+        "falcon",
+        keys={
+            "attention.head_count_kv": "num_kv_heads",
+            "attention.key_length": None,
+            "attention.layer_norm_epsilon": "layer_norm_epsilon",
+            "feed_forward_length": "ffn_hidden_size",
+        },
+        implied={
+            "activation": "gelu",
+            "alibi": False,
+            "bias": has("q_bias"),
+            "multi_query": True,
+            "parallel_attn": True,
+            "new_decoder_architecture": lambda file: file.number("attention.head_count_kv") != 1,
+            "num_ln_in_parallel_attn": lambda file: 2 if SECOND in file.tensors else 1,
+        },
+        tensors=lambda file: GGUF_TWO_NORMS if SECOND in file.tensors else {},
+    ),
 )

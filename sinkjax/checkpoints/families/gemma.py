@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import ACTIVATIONS, Family, Published, Separator, biases, decoder, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
 from sinkjax.model.norms import OffsetRMSNorm
 
@@ -47,4 +48,5 @@ FAMILY = Family(
             "google/gemma-7b", VALUES | decoder(3072, 24576, 28, 16, 16, 256000, 8192, head_dim=256, hidden_act="gelu")
         ),
     },
+    gguf=Gguf("gemma", implied={"hidden_act": "gelu_pytorch_tanh", "attention_bias": has("q_bias")}, offset_norms=True),
 )

@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES, common
 from sinkjax.checkpoints.family import Family, Published, Separator, decoder, rotary, window, windows
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile, has
 from sinkjax.model.config import Caps
 
 TENSORS = names.LLAMA | names.modules(
@@ -34,6 +35,19 @@ def read(fields: Fields) -> dict[str, Any]:
 FIXED = {"use_bidirectional_attention": False, "hidden_act": "gelu_pytorch_tanh"}
 
 
+def query_scalar(file: GgufFile) -> float:
+    """Return the number whose root divides the scores, for which a GGUF has no key.
+
+    As in llama.cpp it is the width over the heads in the two 27B models, known by their number of layers, else a head's width.
+    """
+    if file.number("block_count") in (46, 62):
+        return file.number("embedding_length") / file.number("attention.head_count")
+    return file.number("attention.key_length")
+
+
+IMPLIED = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": query_scalar, "attention_bias": has("q_bias")}
+
+
 def published(size: str, *shape: int, head_dim: int, scalar: int) -> Published:
     """A released size."""
     more: dict[str, Any] = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": head_dim, "query_pre_attn_scalar": scalar}
@@ -54,4 +68,13 @@ FAMILY = Family(
         "gemma2-9b": published("9b", 3584, 14336, 42, 16, 8, head_dim=256, scalar=256),
         "gemma2-27b": published("27b", 4608, 36864, 46, 32, 16, head_dim=128, scalar=144),
     },
+    gguf=Gguf(
+        "gemma2",
+        keys={
+            "attn_logit_softcapping": "attn_logit_softcapping",
+            "final_logit_softcapping": "final_logit_softcapping",
+        },
+        implied=IMPLIED,
+        offset_norms=True,
+    ),
 )

@@ -9,6 +9,7 @@ from sinkjax.checkpoints.families import gemma2
 from sinkjax.checkpoints.families.gemma import DEFAULTS, VALUES
 from sinkjax.checkpoints.family import Family, Published, Separator, decoder, window, windows
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.checkpoints.hf_rope import rope_of
 from sinkjax.model.rotary import LayerRopes
 
@@ -58,5 +59,11 @@ FAMILY = Family(
     inert=frozenset({"cache_implementation", "_sliding_window_pattern"}),
     fixed=gemma2.FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
-    published={"gemma3-270m": published("270m", 640, 2048, 18, 4, 1), "gemma3-1b": published("1b", 1152, 6912, 26, 4, 1)},
+    published={"gemma3-1b": published("1b", 1152, 6912, 26, 4, 1)},
+    gguf=Gguf(
+        "gemma3",
+        keys={"final_logit_softcapping": "final_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"},
+        implied=gemma2.IMPLIED | {"sliding_window": None},
+        offset_norms=True,
+    ),
 )

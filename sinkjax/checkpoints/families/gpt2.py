@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.positions import Learned
 
 TENSORS = {
@@ -78,4 +79,18 @@ FAMILY = Family(
         "gpt2-large": published("openai-community/gpt2-large", 36, 20, 1280),
         "gpt2-xl": published("openai-community/gpt2-xl", 48, 25, 1600),
     },
+    gguf=Gguf(
+        "gpt2",
+        keys={
+            "block_count": "n_layer",
+            "context_length": "n_positions",
+            "embedding_length": "n_embd",
+            "feed_forward_length": "n_inner",
+            "attention.head_count": "n_head",
+            "attention.head_count_kv": None,
+            "attention.key_length": None,
+            "attention.layer_norm_epsilon": "layer_norm_epsilon",
+        },
+        implied={"activation_function": "gelu_new"},
+    ),
 )

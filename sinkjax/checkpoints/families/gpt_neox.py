@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = {
     **names.modules(
@@ -78,4 +79,15 @@ FAMILY = Family(
         "pythia-12b": published("EleutherAI/pythia-12b", 5120, 20480, 36, 40, 50688),
         "gpt-neox-20b": published("EleutherAI/gpt-neox-20b", 6144, 24576, 44, 64, 50432, hidden_act="gelu_fast"),
     },
+    gguf=Gguf(
+        "gptneox",
+        keys={
+            "attention.head_count_kv": None,
+            "attention.key_length": None,
+            "attention.layer_norm_epsilon": "layer_norm_eps",
+            "use_parallel_residual": "use_parallel_residual",
+        },
+        partial=True,
+        implied={"hidden_act": "gelu", "attention_bias": has("q_bias")},
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, biases, decoder, rms_norm, rotary, sizes, window, windows
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.checkpoints.names import Part
 from sinkjax.model.experts import ClampedSwiGLU, Experts
 from sinkjax.model.normalisers import SinkLogit
@@ -58,4 +59,16 @@ FAMILY = Family(
     spelled={"experts_per_token": "num_experts_per_tok"},
     inert=frozenset({"initial_context_length", "output_router_logits", "router_aux_loss_coef"}),
     published={"gpt-oss-20b": published("20b", 24, 32), "gpt-oss-120b": published("120b", 36, 128)},
+    gguf=Gguf(
+        "gpt-oss",
+        keys={
+            "expert_count": "num_local_experts",
+            "expert_used_count": "num_experts_per_tok",
+            "expert_feed_forward_length": "intermediate_size",
+            "feed_forward_length": None,
+        },
+        implied={"attention_bias": has("q_bias")},
+        rope={"truncate": False},
+        tensors=names.modules(mlp_norm="blk.{}.post_attention_norm"),
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.config import Multipliers
 
 
@@ -44,4 +45,16 @@ FAMILY = Family(
         "granite-3.0-2b": published("2b", 2048, 8192, 40, 32, 8, attention=0.015625, logits=8.0),
         "granite-3.0-8b": published("8b", 4096, 12800, 40, 32, 8, attention=0.0078125, logits=16.0),
     },
+    gguf=Gguf(
+        "granite",
+        keys={
+            "attention.key_length": None,
+            "attention.scale": "attention_multiplier",
+            "embedding_scale": "embedding_multiplier",
+            "logit_scale": "logits_scaling",
+            "residual_scale": "residual_multiplier",
+        },
+        implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
+        interleaved=True,
+    ),
 )

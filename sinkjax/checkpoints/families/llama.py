@@ -18,6 +18,7 @@ from sinkjax.checkpoints.family import (
     sizes,
 )
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -64,4 +65,10 @@ FAMILY = Family(
             VALUES | decoder(2048, 5632, 22, 32, 4, 32000, 2048, rope_theta=10000.0),
         ),
     },
+    gguf=Gguf(
+        "llama",
+        implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
+        interleaved=True,
+        suits=lambda file: not file.own.get("expert_count") and "attention.sliding_window" not in file.own,
+    ),
 )

@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.llama import VALUES
 from sinkjax.checkpoints.family import Family, Published, Separator, decoder, even_head_dim, rms_norm, rotary, sizes, window
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def read(fields: Fields) -> dict[str, Any]:
@@ -28,4 +29,10 @@ FAMILY = Family(
             VALUES | decoder(4096, 14336, 32, 32, 8, 32000, 32768, rope_theta=10000.0, sliding_window=4096),
         )
     },
+    gguf=Gguf(
+        "llama",
+        implied={"hidden_act": "silu"},
+        interleaved=True,
+        suits=lambda file: "attention.sliding_window" in file.own and not file.own.get("expert_count"),
+    ),
 )

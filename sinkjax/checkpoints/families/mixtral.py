@@ -18,6 +18,7 @@ from sinkjax.checkpoints.family import (
     sizes,
 )
 from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.gguf_family import Gguf
 from sinkjax.model.experts import Experts
 
 TENSORS = names.LLAMA | names.modules(
@@ -52,4 +53,11 @@ FAMILY = Family(
         "mixtral-8x7b": published("8x7B", 4096, 14336, 32, 32, 8, 32000, 32768),
         "mixtral-8x22b": published("8x22B", 6144, 16384, 56, 48, 8, 32000, 65536),
     },
+    gguf=Gguf(
+        "llama",
+        keys={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+        implied={"hidden_act": "silu"},
+        interleaved=True,
+        suits=lambda file: bool(file.own.get("expert_count")),
+    ),
 )

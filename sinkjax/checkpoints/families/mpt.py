@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import INERT, Family, Published, Separator, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {
@@ -47,6 +48,13 @@ def attention(fields: Fields) -> dict[str, Any]:
     return {"position": position, "qkv_clip": clip, "score_scale": scale}
 
 
+def gguf_attention(file: GgufFile) -> dict[str, Any]:
+    """Return the table `attn_config` of a GGUF, where a largest bias of 0 stands for no bias by distance."""
+    largest = file.number("attention.max_alibi_bias")
+    whole = int(largest) if largest == largest // 1 else largest
+    return {"alibi": largest > 0, "alibi_bias_max": whole or None, "clip_qkv": file.own.get("attention.clamp_kqv")}
+
+
 def published(size: str, width: int, heads: int, layers: int, context: int) -> Published:
     """A released size."""
     shape = {"d_model": width, "n_heads": heads, "n_layers": layers, "max_seq_len": context, "vocab_size": 50432}
@@ -66,4 +74,23 @@ FAMILY = Family(
     prefix="transformer.",
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),
     published={"mpt-7b": published("7b", 4096, 32, 32, 2048), "mpt-30b": published("30b", 7168, 64, 48, 8192)},
+    gguf=Gguf(
+        "mpt",
+        keys={
+            "block_count": "n_layers",
+            "context_length": "max_seq_len",
+            "embedding_length": "d_model",
+            "feed_forward_length": None,
+            "attention.clamp_kqv": None,
+            "attention.head_count": "n_heads",
+            "attention.head_count_kv": None,
+            "attention.key_length": None,
+            "attention.layer_norm_epsilon": "layer_norm_epsilon",
+            "attention.max_alibi_bias": None,
+        },
+        implied={
+            "expansion_ratio": lambda file: int(file.number("feed_forward_length") // file.number("embedding_length")),
+            "attn_config": gguf_attention,
+        },
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, biases, decoder, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import OffsetLayerNorm
 
 
@@ -34,4 +35,11 @@ FAMILY = Family(
         "minitron-4b": Published("nvidia/Minitron-4B-Base", VALUES | decoder(3072, 9216, 32, 24, 8, 256000, 4096)),
         "minitron-8b": Published("nvidia/Minitron-8B-Base", VALUES | decoder(4096, 16384, 32, 48, 8, 256000, 4096)),
     },
+    gguf=Gguf(
+        "nemotron",
+        keys={"attention.layer_norm_epsilon": "norm_eps"},
+        implied={"hidden_act": "relu2", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
+        partial=True,
+        offset_norms=True,
+    ),
 )

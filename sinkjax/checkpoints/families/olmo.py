@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import LayerNorm
 
 EPSILON = 1e-5  # in transformers' code, as no config states it
@@ -40,4 +41,11 @@ FAMILY = Family(
             "allenai/OLMo-7B-hf", VALUES | decoder(4096, 11008, 32, 32, 32, 50304, 2048, tie_word_embeddings=False)
         ),
     },
+    gguf=Gguf(
+        "olmo",
+        keys={"attention.key_length": None, "attention.clamp_kqv": "clip_qkv"},
+        implied={"hidden_act": "silu", "attention_bias": has("q_bias")},
+        fixed={"attention.layer_norm_epsilon": EPSILON},
+        interleaved=True,
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import AllHeads
 
 TENSORS = names.LLAMA | names.modules(
@@ -42,4 +43,5 @@ FAMILY = Family(
         "olmo2-7b": Published("allenai/OLMo-2-1124-7B", VALUES | decoder(4096, 11008, 32, 32, 32, 100352, 4096)),
         "olmo2-13b": Published("allenai/OLMo-2-1124-13B", VALUES | decoder(5120, 13824, 40, 40, 40, 100352, 4096)),
     },
+    gguf=Gguf("olmo2", keys={"attention.key_length": None}, implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

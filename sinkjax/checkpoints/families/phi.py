@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, as_many_as_heads, biases, decoder, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = names.LLAMA | names.modules(
     final_norm="model.final_layernorm",
@@ -47,4 +48,10 @@ FAMILY = Family(
         ),
         "phi-2": Published("microsoft/phi-2", VALUES | decoder(2560, 10240, 32, 32, 32, 51200, 2048, partial_rotary_factor=0.4)),
     },
+    gguf=Gguf(
+        "phi2",
+        keys={"attention.key_length": None, "attention.layer_norm_epsilon": "layer_norm_eps"},
+        partial=True,
+        implied={"hidden_act": "gelu_new", "qk_layernorm": has("q_norm")},
+    ),
 )

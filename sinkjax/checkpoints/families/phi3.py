@@ -17,6 +17,7 @@ from sinkjax.checkpoints.family import (
     sizes,
 )
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf
 
 TENSORS = (
     names.LLAMA
@@ -55,4 +56,11 @@ FAMILY = Family(
             VALUES | decoder(5120, 17920, 40, 40, 10, 32064, 4096, sliding_window=2047),
         ),
     },
+    gguf=Gguf(
+        "phi3",
+        keys={"attention.key_length": None},
+        partial=True,
+        implied={"hidden_act": "silu"},
+        tensors=names.fused("blk.{}.ffn_up", names.halves, leaves=("gate", "up")),
+    ),
 )

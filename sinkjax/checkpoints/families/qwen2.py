@@ -19,6 +19,7 @@ from sinkjax.checkpoints.family import (
     windows,
 )
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf
 
 
 def late_windows(fields: Fields, layers: int) -> dict[str, Any]:
@@ -51,4 +52,5 @@ FAMILY = Family(
             "Qwen/Qwen2.5-7B", VALUES | decoder(3584, 18944, 28, 28, 4, 152064, 131072, tie_word_embeddings=False)
         ),
     },
+    gguf=Gguf("qwen2", implied={"hidden_act": "silu"}),
 )

@@ -8,6 +8,7 @@ from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families.qwen2 import VALUES, late_windows
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, rms_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = names.LLAMA | names.modules(q_norm="model.layers.{}.self_attn.q_norm", k_norm="model.layers.{}.self_attn.k_norm")
 
@@ -44,4 +45,5 @@ FAMILY = Family(
         "qwen3-14b": published("14B", 5120, 17408, 40, 40, 8, tied=False),
         "qwen3-32b": published("32B", 5120, 25600, 64, 64, 8, tied=False),
     },
+    gguf=Gguf("qwen3", implied={"hidden_act": "silu", "attention_bias": has("q_bias")}),
 )

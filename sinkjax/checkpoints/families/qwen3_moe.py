@@ -9,6 +9,7 @@ from sinkjax.checkpoints.families import qwen3
 from sinkjax.checkpoints.families.qwen2 import VALUES
 from sinkjax.checkpoints.family import Family, Published, Separator, decoder, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.experts import Experts
 
 TENSORS = qwen3.TENSORS | names.modules(
@@ -50,4 +51,13 @@ FAMILY = Family(
         "qwen3-30b-a3b": published("30B-A3B", 2048, 6144, 48, 32, 4, width=768),
         "qwen3-235b-a22b": published("235B-A22B", 4096, 12288, 94, 64, 4, width=1536),
     },
+    gguf=Gguf(
+        "qwen3moe",
+        keys={
+            "expert_count": "num_experts",
+            "expert_used_count": "num_experts_per_tok",
+            "expert_feed_forward_length": "moe_intermediate_size",
+        },
+        implied={"hidden_act": "silu", "norm_topk_prob": True, "attention_bias": has("q_bias")},
+    ),
 )

@@ -18,6 +18,7 @@ from sinkjax.checkpoints.family import (
     windows,
 )
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.rotary import LayerRopes
 
 
@@ -62,4 +63,10 @@ FAMILY = Family(
             "HuggingFaceTB/SmolLM3-3B-Base", VALUES | decoder(2048, 11008, 36, 16, 4, 128256, 65536, rope_theta=5e6)
         )
     },
+    gguf=Gguf(
+        "smollm3",
+        keys={"attention.key_length": None},
+        implied={"hidden_act": "silu", "attention_bias": has("q_bias"), "mlp_bias": has("up_bias")},
+        interleaved=True,
+    ),
 )

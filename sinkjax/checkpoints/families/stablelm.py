@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, layer_norm, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import EachHead, LayerNorm
 
 TENSORS = names.LLAMA | names.modules(
@@ -47,4 +48,14 @@ FAMILY = Family(
             VALUES | decoder(5120, 13824, 40, 32, 8, 100352, 4096, qk_layernorm=True, use_parallel_residual=True),
         ),
     },
+    gguf=Gguf(
+        "stablelm",
+        keys={
+            "attention.key_length": None,
+            "attention.layer_norm_epsilon": "layer_norm_eps",
+            "use_parallel_residual": "use_parallel_residual",
+        },
+        partial=True,
+        implied={"hidden_act": "silu", "use_qkv_bias": has("q_bias"), "qk_layernorm": has("q_norm")},
+    ),
 )

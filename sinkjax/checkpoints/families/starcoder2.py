@@ -7,6 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import Family, Published, Separator, biases, decoder, layer_norm, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
+from sinkjax.checkpoints.gguf_family import Gguf, has
 
 TENSORS = names.LLAMA | names.modules(up="model.layers.{}.mlp.c_fc", down="model.layers.{}.mlp.c_proj")
 
@@ -41,4 +42,9 @@ FAMILY = Family(
         "starcoder2-7b": published("7b", 4608, 18432, 32, 36, 4, theta=1000000.0),
         "starcoder2-15b": published("15b", 6144, 24576, 40, 48, 4, theta=100000.0),
     },
+    gguf=Gguf(
+        "starcoder2",
+        keys={"attention.key_length": None, "attention.layer_norm_epsilon": "norm_epsilon"},
+        implied={"hidden_act": "gelu_pytorch_tanh", "use_bias": has("q_bias")},
+    ),
 )

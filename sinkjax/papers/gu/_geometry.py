@@ -9,25 +9,13 @@ keys p and j for one query splits exactly, and symmetrically, into
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-import sinkjax
-from sinkjax.checkpoints.model import Model
 from sinkjax.edits.site import Site
-from sinkjax.errors import SinkjaxError
-from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import KEYS, PairView, Statistic, norm
-
-if TYPE_CHECKING:
-    import xarray
-
-BLOCK = 16  # prompts whose keys are computed at a time
 
 
 def angle_sums(scores: jax.Array, view: PairView) -> jax.Array:
@@ -96,26 +84,3 @@ def shared_energy(vectors: NDArray, rank: int) -> NDArray:
         inside = np.square(own @ directions.swapaxes(-1, -2)).sum(axis=-1)
         shares[..., half::2] = inside / np.square(own).sum(axis=-1)
     return shares
-
-
-def keys_across_prompts(model: Model, tokens: NDArray, lengths: NDArray, positions: tuple[int, ...], rank: int) -> xarray.Dataset:
-    """Across prompts, of the keys of some positions, ascending: singular values, shared energy, how many tokens differ there.
-
-    Errors: a prompt too short to have the positions.
-    """
-    import xarray
-
-    if positions[-1] >= lengths.min():
-        raise SinkjaxError(f"a prompt has {lengths.min()} tokens, and position {positions[-1]} is asked for")
-    captured = Probe(capture=(Capture(Site.KEY, positions=positions),))
-    run = partial(sinkjax.forward, model.params, config=model.config, probe=captured, logits=False)
-    blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
-    parts = [np.asarray(run(tokens=tokens[block], lengths=lengths[block]).record["keys"]) for block in blocks]
-    vectors = np.concatenate(parts).transpose(1, 3, 2, 0, 4)  # layer, kv_head, position, prompt, dim
-    places = ("layer", "kv_head", "position")
-    arrays = {
-        "singular": ((*places, "component"), singular_values(vectors)),
-        "shared": ((*places, "prompt"), shared_energy(vectors, rank)),
-        "distinct": ("position", [len(np.unique(tokens[:, position])) for position in positions]),
-    }
-    return xarray.Dataset(arrays, {"position": list(positions)})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.studies.study import Batch
 
+MODEL, EVEN = "the model's attention", "even attention"  # names of the two in the store
 BLOCK = 32  # prompts of one forward
 
 
@@ -29,21 +30,26 @@ SQUARES = sinkjax.Statistic("squared_weights", sinkjax.Site.WEIGHTS, _squares, (
 PROBE = sinkjax.Probe(capture=tuple(sinkjax.Capture(site, layers=(0,)) for site in SITES), extra=(SQUARES,))
 
 
-def compute(model: Model, batch: Batch, own: str, even: str) -> xarray.Dataset:
-    """Measure the model's own attention and even attention, under these two names.
+def measure(model: Model, batch: Batch) -> xarray.Dataset:
+    """Measure the model's own attention and even attention, in which every score is 0.
 
-    deviation [attention, prompt, head, position]: squared, averaged over a head's dims, times N / (N - 1), so that its mean over
-    prompts is the variance. after: the same of the attention output, after W_O. squared_weights [attention, head, position]: mean
-    sum of squared weights of a query. std [attention, head, head_dim]: standard deviation of each dim, positions pooled. row_norm
-    [head, head_dim]: L2 norm of the row of W_O that reads the dim.
+    Args:
+        model: The model.
+        batch: Prompts of equal length.
+
+    Returns:
+        deviation [attention, prompt, head, position]: squared deviation, mean over a head's dims, times N / (N - 1), so that its
+        mean over prompts is the variance. after [attention, prompt, position]: the same of the attention output, after W_O.
+        by_dim [attention, prompt, head, head_dim]: the same of each dim, mean over positions. squared_weights [attention, head,
+        position]: mean sum of a query's squared weights. row_norm [head, head_dim]: L2 norm of the row of W_O that reads the dim.
     """
     import xarray
 
-    spread = sinkjax.edit("logits", "set", 0.0, label=even)
+    spread = sinkjax.edit("logits", "set", 0.0)
     both = [_measure(model, batch, edits) for edits in ((), (spread,))]
     stacked = {name: (("attention", *axes), np.stack([part[name][1] for part in both])) for name, (axes, _) in both[0].items()}
     rows = np.linalg.norm(np.asarray(model.params["layers"]["o"][0], np.float32), axis=-1)
-    return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [own, even]})
+    return xarray.Dataset(stacked | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
 
 
 def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[str, ...], NDArray]]:
@@ -61,8 +67,8 @@ def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[
     return {
         "deviation": (("prompt", "head", "position"), heads.mean(-1).swapaxes(1, 2)),
         "after": (("prompt", "position"), out.mean(-1)),
+        "by_dim": (("prompt", "head", "head_dim"), heads.mean(axis=1)),
         "squared_weights": (("head", "position"), weights.mean(0)),
-        "std": (("head", "head_dim"), np.sqrt(heads.mean(axis=(0, 1)))),
     }
 
 

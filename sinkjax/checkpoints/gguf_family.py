@@ -1,0 +1,86 @@
+"""How llama.cpp writes the models of one family: a table next to the family's Hugging Face names, as `Family.gguf`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinkjax.checkpoints import names
+from sinkjax.checkpoints.fields import GREATEST
+from sinkjax.checkpoints.names import Table
+from sinkjax.checkpoints.tensors import Tensor
+from sinkjax.errors import SinkjaxError, short
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """The parts of a GGUF file that tell its family and the settings that no key states.
+
+    Attributes:
+        own: Its metadata below the name of its architecture, without that name.
+        tensors: Its tensors by name.
+    """
+
+    own: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def number(self, key: str) -> float:
+        """Return a metadata value that must be a number above 0, or 0. Errors: it is missing, or another value."""
+        value: Any = self.own.get(key)
+        if type(value) not in (int, float) or not 0 <= value < GREATEST:
+            raise SinkjaxError(f"the metadata must state {key!r} as a number of at least 0, not {short(value)}")
+        return value
+
+    def names(self) -> Table:
+        """Return the table of names that every architecture shares, for the layout of this file."""
+        table = dict(names.GGUF)
+        if "blk.0.attn_qkv.weight" in self.tensors:
+            table |= names.GGUF_FUSED
+        if "blk.0.ffn_gate_inp.weight" in self.tensors:
+            table |= names.GGUF_EXPERTS
+        return table
+
+    def has(self, leaf: str) -> bool:
+        """Return whether layer 0, or the model, has a tensor for a leaf of the parameters."""
+        entry = self.names()[leaf]
+        return (entry if isinstance(entry, str) else entry.name).format(0) in self.tensors
+
+
+@dataclass(frozen=True)
+class Gguf:
+    """How llama.cpp writes the models of a family, beyond the names of `names.GGUF` and the keys of `gguf.KEYS`.
+
+    Attributes:
+        architecture: `general.architecture` of the files.
+        keys: Metadata key below the architecture -> config.json key. None: `implied` or nothing reads it.
+        implied: config.json key -> the value that the architecture or the file's tensors imply, which a stated or assumed one
+            replaces; or a function of the file.
+        fixed: Metadata key -> the only value that is supported.
+        rope: Keys of `rope_scaling` -> the values that the architecture implies of a scaled rotation.
+        tensors: Leaf -> tensor name where it differs from `names.GGUF`; or a function of the file.
+        partial: Whether only a part of each head may be rotated.
+        interleaved: Whether the rows of each head of queries and keys are stored as pairs (2i, 2i + 1) of a rotation.
+        offset_norms: Whether the gains of norms are stored with their 1 added.
+        suits: Which files of the architecture belong to this family.
+    """
+
+    architecture: str
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+    implied: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    rope: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Table | Callable[[GgufFile], Table] = field(default_factory=dict)
+    partial: bool = False
+    interleaved: bool = False
+    offset_norms: bool = False
+    suits: Callable[[GgufFile], bool] = lambda file: True
+
+    def names(self, file: GgufFile) -> Table:
+        """Return the table of tensors of a file."""
+        return {**file.names(), **(self.tensors(file) if callable(self.tensors) else self.tensors)}
+
+
+def has(leaf: str) -> Callable[[GgufFile], bool]:
+    """Return a function that says whether a GGUF has a tensor for a leaf, as an entry of `Gguf.implied`."""
+    return lambda file: file.has(leaf)

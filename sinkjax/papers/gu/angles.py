@@ -1,0 +1,32 @@
+"""gu/angles: is the first key's score high by its angle and not its norm, and do first keys share few directions?"""
+
+from sinkjax.papers.gu._angles import first_cosine, key_directions, keys_across_prompts, other_cosine, score_gap, shared_energy
+from sinkjax.studies.vocabulary import *
+
+SOURCE = "Gu et al. 2025, section on the sink token's keys"
+FIRST, OTHERS = first_cosine(), other_cosine()
+ANGLE, NORMS = score_gap("angle"), score_gap("norms")
+
+STUDY = Study(
+    name="gu/angles",
+    needs=("usual scale", "scores without positions", "scores without a kernel"),
+    settings={"rank": setting(1, "directions of the other half of the prompts into which keys are projected")},
+    grids={"text": grid()},
+    computations={
+        "text-keys": keys_across_prompts(F.rank, first_half()),
+        "random-keys": keys_across_prompts(F.rank, first_half(), "random"),
+    },
+    measures=(FIRST, OTHERS, ANGLE, NORMS),
+    claims={
+        "cosine": Claim(contrast=unedited(FIRST, "text", minus=OTHERS), source=SOURCE),
+        "angle": Claim(contrast=unedited(ANGLE, "text", minus=NORMS), source=SOURCE),
+        "low-rank": Claim(
+            contrast=shared_energy("text-keys"), given=without_bos("text"), source=SOURCE, beside=(shared_energy("random-keys"),)
+        ),
+    },
+    figures=(
+        by_layer(((FIRST, OTHERS),), at("text"), unedited=False),
+        by_layer(((ANGLE, NORMS),), at("text"), unedited=False),
+        key_directions(("text-keys", "random-keys")),
+    ),
+)

@@ -1,0 +1,35 @@
+"""The continuous sink score of a token: the attention that its key receives, mean over queries, heads and layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.studies.readouts import PERCENT, POINTS, mean_statistic
+from sinkjax.studies.vocabulary import Measure
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@Measure.define(
+    label="attention that key {key} receives (%)", unit=POINTS, range=PERCENT, asks=("attention_received",), seen=("key",)
+)
+def received(data: xarray.Dataset, key: int) -> NDArray:
+    """Attention to a key in per cent, mean over the queries that see it, heads and layers."""
+    return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
+
+
+@Measure.define(
+    label="attention that key {key} receives from later queries (%)",
+    unit=POINTS,
+    range=PERCENT,
+    asks=mean_statistic,
+    seen=("key",),
+    note="The query at the key itself, whose attention the edit decides, is left out.",
+)
+def later_received(data: xarray.Dataset, key: int) -> NDArray:
+    """Attention to a key in per cent, mean over the queries after it, heads and layers."""
+    return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))

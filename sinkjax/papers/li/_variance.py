@@ -1,0 +1,192 @@
+"""The variance of the first block's head outputs by position: what is computed, compared, listed and drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import constant
+from sinkjax.analysis.summary import Rank, Row
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing
+from sinkjax.studies.contrasts import Parts
+from sinkjax.studies.study import Inputs
+from sinkjax.studies.vocabulary import Computation, Contrast, Described, F, FigureWord, Readings
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.scope import Scope
+    from sinkjax.studies.study import Batch
+
+VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
+EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
+
+
+def _enough(config: Any) -> None:
+    if config.prompts < 3:
+        raise SinkjaxError(f"a variance over prompts needs at least 3, not {config.prompts}")
+
+
+@Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs("random", "none"), check=_enough)
+def first_outputs(scope: Scope, model: Model, batch: Batch) -> xarray.Dataset:
+    """Deviations of the first block's head outputs from their mean over sequences of random tokens."""
+    from sinkjax.papers.li._first_block import measure
+
+    return measure(model, batch)
+
+
+def relative(data: xarray.Dataset, name: str) -> NDArray:
+    """Deviations as shares of the variance at position 0, where both attentions are one: float[attention, prompt, position]."""
+    values = data[name].mean("head").values if name == "deviation" else data[name].values
+    return values / values[0, :, 0].mean()
+
+
+def exponents(values: NDArray) -> NDArray:
+    """Slope of the log variance over log (i + 1), of deviations float[prompt, position]: its pseudo-values, float[prompt]."""
+    places = np.log(np.arange(1, values.shape[1] + 1))
+    places -= places.mean()
+    return intervals.pseudo_values(values, lambda means: np.log(means) @ places / np.square(places).sum())
+
+
+@Contrast.define()
+def first_varies_most(read: Readings, computation: str, name: str = "deviation") -> Parts:
+    """The variance at position 0 over that at the other positions, in logarithms, mean over these.
+
+    Args:
+        read: The stores.
+        computation: `first_outputs`.
+        name: "deviation" of head outputs, or "after" of the attention output, after W_O.
+    """
+    values = relative(read.results[read.store(computation)], name)[0]
+    found = intervals.pseudo_values(values, lambda means: np.log(means[..., 0]) - np.log(means[..., 1:]).mean(axis=-1))
+    where = "head outputs" if name == "deviation" else "the attention output"
+    return Parts(found, None, None, None, "log", f"variance of {where} at position 0 over that at other positions")
+
+
+@Contrast.define()
+def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
+    """The power of 1 / (i + 1) with which the variance falls: 1 for an average of independent values.
+
+    Args:
+        read: The stores.
+        computation: `first_outputs`.
+        attention: 0 for the model's attention, 1 for even attention.
+    """
+    data = read.results[read.store(computation)]
+    label = f"power of 1 / (i + 1) with which the variance falls, {data['attention'].values[attention]}"
+    return Parts(-exponents(relative(data, "deviation")[attention]), None, None, None, "", label)
+
+
+@Contrast.define()
+def output_structure(read: Readings, computation: str, permutations: Any = F.permutations) -> Parts:
+    """Kendall's tau of a dim's standard deviation and the norm of its row of W_O: in each sequence, mean over heads.
+
+    Controls pair the dims with rows at random.
+
+    Args:
+        read: The stores.
+        computation: `first_outputs`.
+        permutations: How many controls.
+    """
+    data = read.results[read.store(computation)]
+    rows, random = _rows_of_o(read, data, permutations)
+    std = np.sqrt(data["by_dim"].values[0])  # [prompt, head, dim]
+    found, drawn = taus(std, rows[None])[0], taus(std, random)
+    return Parts(found, drawn, None, (-1.0, 1.0), "", f"{TAU}, mean over heads")
+
+
+def _rows_of_o(read: Readings, data: xarray.Dataset, permutations: Any) -> tuple[NDArray, NDArray]:
+    """Norms of the rows of W_O, float[head, dim], and the same with dims paired at random, float[permutation, head, dim].
+
+    Heads that share a key-value head take one permutation: the same value dims make their outputs, and their rows are alike.
+    """
+    rows, groups = data["row_norm"].values, read.scope.architecture.kv_heads
+    rng = intervals.generator(read.scope.config.seed, "li/variance permutations")
+    by_group = rows.reshape(groups, -1, rows.shape[1])
+    dims = np.broadcast_to(np.arange(rows.shape[1]), (groups, rows.shape[1]))
+    orders = [rng.permuted(dims, axis=1)[:, None] for _ in range(read.scope.get(permutations))]
+    return rows, np.stack([np.take_along_axis(by_group, order, axis=2).reshape(rows.shape) for order in orders])
+
+
+def taus(std: NDArray, rows: NDArray) -> NDArray:
+    """Kendall's tau-b over dims of float[prompt, head, dim] and float[m, head, dim], mean over heads: float[m, prompt]."""
+    first, second = np.triu_indices(std.shape[-1], 1)
+
+    def of_head(x: NDArray, y: NDArray) -> NDArray:
+        one, other = (np.sign(values[:, first] - values[:, second]).astype(np.float32) for values in (x, y))
+        untied = np.outer(np.square(one).sum(axis=1), np.square(other).sum(axis=1)).astype(np.float64)
+        return (one @ other.T) / np.sqrt(untied)
+
+    return np.asarray(np.mean([of_head(rows[:, head], std[:, head]) for head in range(std.shape[1])], axis=0))
+
+
+@Described.define()
+def variances(read: Readings, computation: str, permutations: Any = F.permutations) -> list[Row]:
+    """Variances at some positions, the exponent, and Kendall's tau of all sequences together, for both attentions."""
+    data, series = read.results[computation], "attention of the first block"
+    heads, after = relative(data, "deviation"), relative(data, "after")
+    last = heads.shape[-1] - 1
+    own, random = _rows_of_o(read, data, permutations)
+    pooled = np.sqrt(data["by_dim"].mean("prompt").values)  # [attention, head, dim]
+    tau, drawn = taus(pooled, own[None])[0], taus(pooled, random)
+    found = []
+    for place, attention in enumerate(data["attention"].values.tolist()):
+        numbers = {_share_at(position): heads[place, :, position] for position in sorted({0, 1, 7, last})}
+        numbers |= {f"after W_O: {_share_at(last)}": after[place, :, last], EXPONENT: exponents(heads[place])}
+        found += [Row(attention, series, name, read.results.interval(values)) for name, values in numbers.items()]
+        found.append(Row(attention, series, TAU, constant(float(tau[place])), rank=Rank.among(tau[place], drawn[:, place])))
+    return found
+
+
+def _share_at(position: int) -> str:
+    return f"variance at position {position} (share of position 0's)"
+
+
+@FigureWord.define()
+def variance_by_position(read: Readings, computation: str) -> Drawing:
+    """Variance against position before and after W_O, with the averaging law."""
+    from sinkjax.report.figures import layers
+
+    data = read.results[computation]
+    own = data["deviation"].mean("prompt").values[0, :, :1]
+    places = np.arange(1, data.sizes["position"] + 1)
+    law = {"averaging law 1 / (i + 1)": 1 / places[None]}
+    squares = {"sum of squared weights": (data["squared_weights"].values[0] * own).sum(0, keepdims=True) / own.sum()}
+
+    def panel(title: str, name: str, expected: dict[str, NDArray]) -> layers.Panel:
+        both = dict(zip(data["attention"].values.tolist(), relative(data, name), strict=True))
+        return read.results.panel(title, "variance (share of position 0's)", both | expected, places.tolist(), log=True)
+
+    figure = layers.lines(
+        [[panel("head outputs", "deviation", law | squares), panel("attention output, after W_O", "after", law)]],
+        "tokens that the query sees, i + 1",
+        legend_above=True,
+        log_x=True,
+    )
+    caption = """Variance over prompts of the first block's head outputs (left) and attention output (right), mean over dims, in
+        units of its value at position 0, whose query sees one value only. Even attention follows the averaging law.
+        Uneven attention averages less, as the sum of each query's squared weights shows, so its curve lies above the
+        law."""
+    return read.drawing("variance-by-position", figure, caption, computation)
+
+
+@FigureWord.define()
+def rows_of_output_matrix(read: Readings, computation: str) -> Drawing:
+    """The standard deviation of each dim of each head against the norm of its row of W_O."""
+    from sinkjax.report.figures import scatter
+
+    data = read.results[computation]
+    std, rows = np.sqrt(data["by_dim"].mean("prompt").values), data["row_norm"].values.ravel()
+    clouds = {
+        attention: [scatter.Cloud("a dim of a head", values.ravel(), rows)]
+        for attention, values in zip(data["attention"].values.tolist(), std, strict=True)
+    }
+    figure = scatter.scatter(clouds, "standard deviation of the dim", "L2 norm of its row of W_O", log=True)
+    caption = """Standard deviation of each dim of each head of the first block against the L2 norm of its row of W_O, both on
+        logarithmic axes."""
+    return read.drawing("variance-and-output-matrix", figure, caption, computation, bands=False)

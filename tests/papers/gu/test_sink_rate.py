@@ -1,0 +1,74 @@
+"""gu/sink-rate: what random and repeated tokens need of a model, and a run at its smallest."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sinkjax.analysis import metrics
+from sinkjax.config_files.places import place
+from sinkjax.model.config import NoPosition
+from sinkjax.model.positions import Alibi, Learned, RelativeBias, Sinusoidal
+from sinkjax.model.rotary import Rope
+from sinkjax.studies import run
+from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.folder import open_store
+from sinkjax.studies.premises import kind_of_positions
+from sinkjax.studies.registry import as_value
+from tests.studies.tiny import study, write_both
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+def test_rates_are_the_shares_of_heads_above_eps(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    chosen = study("gu/sink-rate", files, control_prompts=2, length=16, eps=0.08)
+    section = run.carry_out(chosen, place(tmp_path / "out"))
+    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts}
+    assert words["repeat-keeps"] == "untested"  # the model has rotary positions
+    assert {words["text"], words["random"], words["repeat-loses"]} <= {"replicates", "weaker", "shown", "differs", "undecided"}
+    rows = {(row.condition, row.measure): row.value.mean for row in section.rows}
+    for kind, title in (("text", "natural text"), ("random", "random tokens"), ("repeat", "one token repeated")):
+        received = open_store(place(tmp_path / "out" / f"{kind}.zarr"))["attention_received"].values[0]
+        others = [100 * (received[..., key] > 0.08).mean(axis=(1, 2)) for key in range(1, 16 - 8 + 1)]
+        assert rows[f"{title}: no edit", "heads that sink on key 0 (%)"] == pytest.approx(100 * (received[..., 0] > 0.08).mean())
+        strongest = rows[f"{title}: no edit", "heads that sink on the strongest key but 0 (%)"]
+        assert strongest == pytest.approx(np.max(others, axis=0).mean())
+        fewer = 100 * metrics.sink_rate({"attention_received": received}, 0, 0.2).mean()
+        assert rows[f"{title}: no edit", "heads that sink on key 0 (%), eps 0.2"] == pytest.approx(fewer)
+
+
+def test_behind_a_bos_only_text_is_judged(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "build", run.section_of)
+    section = run.carry_out(study("gu/sink-rate", files, bos="model", control_prompts=2, twin=False), place(tmp_path / "out"))
+    reasons = {verdict.name: verdict.judgement.reason for verdict in section.verdicts}
+    assert "bos" not in reasons["text"]
+    assert "bos is model" in reasons["random"]
+    assert "bos is model" in reasons["repeat-loses"]
+
+
+def test_positions_are_known_from_a_config_and_from_what_a_store_keeps_of_it(tiny_config):
+    kinds = {
+        Rope(10_000.0): "rotary",
+        Learned(): "added",
+        Sinusoidal(): "added",
+        NoPosition(): "none",
+        Alibi(): "scores",
+        RelativeBias(): "scores",
+    }
+    for position, kind in kinds.items():
+        assert kind_of_positions(dataclasses.replace(tiny_config, position=position)) == kind
+        assert kind_of_positions(SimpleNamespace(position=str(position))) == kind
+    assert kind_of_positions(SimpleNamespace(position={"theta": 10_000.0})) == "rotary"
+
+
+def test_the_study_is_equal_after_yaml():
+    value = as_value("gu/sink-rate")
+    assert from_yaml(to_yaml(value)) == value

@@ -1,0 +1,124 @@
+"""li/variance: variances, their decay and the rank correlation are those of their definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+from scipy.stats import kendalltau
+
+import sinkjax
+from sinkjax.config_files.places import place
+from sinkjax.papers.li import _variance, variance
+from sinkjax.papers.li._first_block import EVEN, MODEL, measure
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.registry import as_value
+from sinkjax.studies.run import carry_out
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
+from tests.studies.tiny import study, write_both
+
+T = 16
+CONFIG = config_type(variance.STUDY)(length=T, permutations=20)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory):
+    return sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
+
+
+def random_tokens(model, prompts: int) -> Batch:
+    tokens = np.random.default_rng(0).integers(1, model.config.vocab_size, (prompts, T)).astype(np.int32)
+    return Batch(tokens, np.full(prompts, T, np.int32), {})
+
+
+def decaying(power: float, turned: bool = False, heads: int = 4, kv_heads: int = 2) -> Readings:
+    """Deviations that fall with (i + 1) to a power; a dim's deviation rises with its row of W_O, or falls where `turned`."""
+    rng = np.random.default_rng(1)
+    deviation = rng.exponential(size=(20, heads, 1)) * np.arange(1.0, T + 1) ** power
+    rows = rng.random((heads, 12))
+    arrays: dict[str, Any] = {
+        "deviation": (("prompt", "head", "position"), deviation),
+        "after": (("prompt", "position"), deviation.mean(1)),
+        "squared_weights": (("head", "position"), np.full((heads, T), 0.5)),
+        "by_dim": (("prompt", "head", "head_dim"), np.stack([(1 - rows if turned else rows) ** 2] * 20)),
+    }
+    both: dict[str, Any] = {name: (("attention", *axes), np.stack([values] * 2)) for name, (axes, values) in arrays.items()}
+    data = xarray.Dataset(both | {"row_norm": (("head", "head_dim"), rows)}, {"attention": [MODEL, EVEN]})
+    return Readings(Scope(CONFIG, SimpleNamespace(kv_heads=kv_heads)), {"variance": data}, {})
+
+
+def parts(word: Any, read: Readings) -> Any:
+    return word.meaning.of(read, **word.given)
+
+
+def test_even_attention_follows_the_averaging_law_and_position_0_is_no_average(model):
+    data = measure(model, random_tokens(model, 400))
+    heads = _variance.relative(data, "deviation")
+    np.testing.assert_allclose(heads[:, :, 0].mean(1), 1)
+    np.testing.assert_allclose(heads[1].mean(0) * np.arange(1, T + 1), 1, atol=0.35)
+    np.testing.assert_allclose(data["squared_weights"].values[1], np.tile(1 / np.arange(1, T + 1), (4, 1)), rtol=1e-5)
+    assert _variance.exponents(heads[1]).mean() == pytest.approx(-1, abs=0.1)
+
+
+def test_deviations_are_those_of_the_whole_model(model):
+    batch = random_tokens(model, 40)  # more than one block
+    probe = sinkjax.Probe(capture=(sinkjax.Capture("head_out", layers=(0,)), sinkjax.Capture("attn_out", layers=(0,))))
+    record = sinkjax.forward(model.params, batch.tokens, model.config, probe=probe).record
+    data = measure(model, batch)
+    by_dim = np.var(record["head_out"][:, 0], axis=0, ddof=1)  # [position, head, dim]
+    np.testing.assert_allclose(data["deviation"][0].mean("prompt"), by_dim.mean(-1).T, rtol=1e-4)
+    np.testing.assert_allclose(data["by_dim"][0].mean("prompt"), by_dim.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(
+        data["after"][0].mean("prompt"), np.var(record["attn_out"][:, 0], axis=0, ddof=1).mean(-1), rtol=1e-4
+    )
+    np.testing.assert_allclose(data["row_norm"], np.linalg.norm(model.params["layers"]["o"][0], axis=-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])
+def test_contrasts_find_the_power_of_the_decay(power):
+    read = decaying(power)
+    np.testing.assert_allclose(parts(_variance.decay("variance"), read).contrast.mean(), -power, rtol=1e-6)
+    expected = -power * np.log(np.arange(2, T + 1)).mean()
+    np.testing.assert_allclose(parts(_variance.first_varies_most("variance"), read).contrast.mean(), expected, rtol=1e-6)
+    np.testing.assert_allclose(parts(_variance.first_varies_most("variance", "after"), read).contrast.mean(), expected, rtol=1e-6)
+
+
+def test_tau_is_that_of_scipy():
+    rng = np.random.default_rng(3)
+    std, rows = rng.random((2, 3, 10)), rng.integers(0, 5, (4, 3, 10)).astype(float)  # with ties
+    expected = [[np.mean([kendalltau(s, r).statistic for s, r in zip(one, row, strict=True)]) for one in std] for row in rows]
+    np.testing.assert_allclose(_variance.taus(std, rows), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize(("turned", "tau"), [(False, 1), (True, -1)])
+def test_controls_pair_dims_at_random(turned, tau):
+    found = parts(_variance.output_structure("variance"), decaying(-1.0, turned))
+    np.testing.assert_allclose(found.contrast, tau)
+    assert found.controls.shape == (20, 20)
+    assert np.abs(found.controls).max() < 0.7
+
+
+def test_heads_that_share_a_key_value_head_are_permuted_together():
+    read = decaying(-1.0)
+    data = read.results["variance"]
+    dims = np.arange(12.0)
+    data["row_norm"].values[:] = [dims, 100 + dims, dims, 100 + dims]
+    _, random = _variance._rows_of_o(read, data, 20)
+    np.testing.assert_array_equal(random[:, 1::2], 100 + random[:, ::2])
+    np.testing.assert_array_equal(np.sort(random[:, 0]), np.tile(dims, (20, 1)))
+    assert any((one[0] != one[2]).any() for one in random)  # each group by itself
+
+
+def test_the_study_runs_and_is_judged(tmp_path: Path):
+    write_both(tmp_path)
+    section = carry_out(study("li/variance", tmp_path, prompts=12, length=8, permutations=20), place(tmp_path / "out"))
+    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "claim"}
+    assert set(words) == {"first", "decays", "after", "structure"}
+    assert words["first"] == "replicates"  # an average of random values varies less, in any model
+    assert from_yaml(to_yaml(as_value("li/variance"))) == as_value("li/variance")
