@@ -130,12 +130,12 @@ def lines(
             several = len({place for place, _ in groups}) > 1
             for measure in row:
                 found = []
-                for (place, value), chosen in groups.items():
+                for (place, value), by_x in groups.items():
                     name = ", ".join(
                         [*([f"{by} {value}"] if by else []), *([_place_label(read, points, place)] if several else [])]
                     )
-                    xs = sorted(chosen)
-                    found.append(_line(read, measure, over, [chosen[one] for one in xs], xs, effect, name))
+                    xs = sorted(by_x)
+                    found.append(_line(read, measure, over, [by_x[one] for one in xs], xs, effect, name))
                 panels.append(picture.Panel("", label, found, log, signed=effect))
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)

@@ -117,7 +117,8 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
         found = judge(evidence(parts, read), sign=1)
         if found.D is not None:
             where = contrast.given.get("where")
-            elsewhere = isinstance(where, At) and where != claim.contrast.given.get("where")
-            at = f", {read.where(where)}" if elsewhere else ""
+            at = ""
+            if isinstance(where, At) and where != claim.contrast.given.get("where"):
+                at = f", {read.where(where)}"
             lines.append(f"{parts.label}{at}: {said(found.D, parts.unit)}")
     return tuple(lines)

@@ -1,1 +1,1 @@
-"""Li et al. 2026: the first token's head outputs are not averaged, so they vary more and start the massive activation and the sink."""
+"""Li et al. 2026: head outputs of the first token are not averaged, so they vary more and start the activation and the sink."""
