@@ -47,7 +47,9 @@ def upto(scope: Scope, last: Any) -> list[Placed]:
 def between(scope: Scope, first: Any, last: Any) -> list[Placed]:
     """Layers `first` to `last`, both included."""
     start, end = scope.get(first), scope.get(last)
-    return [Placed(between(first, last), f"layers {start} to {end}", _whole(range(start, end + 1)), end)]
+    known = isinstance(first, Field) and first.name in scope.known
+    name = f"the layers from the one in which it {first.name}" if known else f"layers {start} to {end}"
+    return [Placed(between(first, last), name, _whole(range(start, end + 1)), end)]
 
 
 @Place.define()

@@ -143,9 +143,9 @@ HALF_DEPTH = half_depth()
 
 
 @Number.define()
-def last_layer(scope: Scope) -> int:
-    """The last layer."""
-    return int(scope.architecture.layers) - 1
+def last_layer(scope: Scope, but: int = 0) -> int:
+    """The last layer, or the one so many layers before it."""
+    return max(int(scope.architecture.layers) - 1 - but, 0)
 
 
 @Number.define()
