@@ -10,6 +10,7 @@ from sinkjax.studies.contrasts import compared as compared
 from sinkjax.studies.contrasts import difference as difference
 from sinkjax.studies.contrasts import effect as effect
 from sinkjax.studies.contrasts import moved as moved
+from sinkjax.studies.contrasts import part as part
 from sinkjax.studies.contrasts import recovered as recovered
 from sinkjax.studies.contrasts import slope as slope
 from sinkjax.studies.contrasts import unedited as unedited

@@ -81,8 +81,8 @@ def massive(read: Readings, grid: str, position: Any) -> tuple[bool, str]:
     layer = int(np.minimum(sizes / activations.THRESHOLD, ratios / activations.RATIO).argmax())
     holds = sizes[layer] > activations.THRESHOLD and ratios[layer] > activations.RATIO
     return bool(holds), (
-        f"largest |h| at position {place} is {sizes[layer]:.3g} after layer {layer}, {ratios[layer]:.3g} times the median; it must"
-        f" be above {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
+        f"largest |h| at position {place} is {sizes[layer]:.3g} after layer {layer}, {ratios[layer]:.3g} times the median; it"
+        f" must be above {activations.THRESHOLD:g} and {activations.RATIO:,g} times the median"
     )
 
 

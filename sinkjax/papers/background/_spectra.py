@@ -160,6 +160,6 @@ def by_depth(read: Readings, conditions: At, position: int = F.position) -> Draw
         ]
         for label, values in panels.items()
     ]
-    caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the stream
-        that enters layer l); entropy of attention rows and heads that sink, by layer."""
+    caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the
+        stream that enters layer l); entropy of attention rows and heads that sink, by layer."""
     return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend_above=True), caption, grid)
