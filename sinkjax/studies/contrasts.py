@@ -22,7 +22,7 @@ from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.scope import Contrast, Measure, Scope
 from sinkjax.studies.words import Field, Word, words_in
 
-__all__ = ["compared", "difference", "effect", "moved", "recovered", "slope", "unedited"]
+__all__ = ["compared", "difference", "effect", "moved", "part", "recovered", "slope", "unedited"]
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,13 @@ class Readings:
         grid, place, fixed = self.scope.get(chosen)
         points = self.points(self.store(grid))
         rows = matching(points, chosen, self.scope)
+        prefix = self.results.sweeps[grid].prefix
         if len(points) == 1:
-            return str(self.results.sweeps[grid].prefix) or grid
+            return prefix or grid
         if len(rows) == 1:
-            return points[rows[0]].label
+            return f"{prefix}: {points[rows[0]].label}" if prefix else points[rows[0]].label
         where = "" if place is None else next((point.where for point in points if point.place == place), str(place))
-        return ", ".join(filter(None, (*(f"{name} {value}" for name, value in fixed.items()), where))) or grid
+        return ", ".join(filter(None, (prefix, *(f"{name} {value}" for name, value in fixed.items()), where))) or grid
 
     def name(self, measure: Measure, chosen: At | None = None) -> str:
         """A measure and conditions in words."""
@@ -284,6 +285,26 @@ def recovered(read: Readings, measure: Measure, harmed: At, kept: At, whole: At 
     span, unit = _facts(measure)
     ends = None if span is None else (span[0] - span[1], span[1] - span[0])
     return Parts(worst - read.edited(measure, kept), undone, worst - best, span, unit, label, whole_range=ends)
+
+
+@Contrast.define(controlled=("where",))
+def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
+    """What some conditions add to a measure, as a share of what others add, such as a patch of the run that it was taken from.
+
+    Args:
+        read: The stores.
+        measure: What is compared.
+        where: The conditions.
+        of: The conditions whose effect is the whole.
+    """
+    base, controls = read.edited(measure, where, edited=False), read.controls(measure, where)
+    gained = None if controls is None else controls - base[: controls.shape[1]]
+    whole = read.edited(measure, of) - read.edited(measure, of, edited=False)
+    span, unit = _facts(measure)
+    ends = None if span is None else (span[0] - span[1], span[1] - span[0])
+    label = f"effect on {read.name(measure, where)} as a part of that of {read.where(of)}"
+    exhausted = read.exhausted(where)
+    return Parts(read.edited(measure, where) - base, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
 
 
 @Contrast.define()

@@ -84,18 +84,25 @@ def cut_links(scope: Scope, count: Any, site: Any = "logits", renormalise: Any =
 
 
 @EditWord.define()
-def window(scope: Scope, last: Any, keep: Any = ()) -> sinkjax.Edit:
-    """Hide all keys but the last ones of each query, and but some that every query keeps (Xiao et al. 2024).
+def window(scope: Scope, size: Any, keep: Any = ()) -> sinkjax.Edit:
+    """Hide all keys but some that every query keeps and each query's last ones (Xiao et al. 2024).
 
     Args:
         scope: Of the study.
-        last: How many last keys each query sees, itself included.
+        size: How many keys each query sees, kept and last ones together.
         keep: Positions that stay visible, or the number of first positions that do.
+
+    Raises:
+        SinkjaxError: The kept ones leave no last key, or the window is never full.
     """
-    kept = scope.get(keep)
-    kept = range(kept) if isinstance(kept, int) else kept
-    hidden = [key for key in range(scope.config.length) if key not in kept]
-    return sinkjax.edit("logits", "set", -np.inf, keys=hidden, distances=slice(scope.get(last), None))
+    kept, number, length = scope.get(keep), scope.get(size), scope.config.length
+    count = kept if isinstance(kept, int) else len(kept)
+    if count >= number:
+        raise SinkjaxError(f"a cache of {number} keys cannot keep {count} of them and a last one")
+    if number + 2 > length:
+        raise SinkjaxError(f"a cache of {number} keys is never full in {length} tokens")
+    hidden = slice(kept, None) if isinstance(kept, int) else [key for key in range(length) if key not in kept]
+    return sinkjax.edit("logits", "set", -np.inf, keys=hidden, distances=slice(number - count, None))
 
 
 @EditWord.define()

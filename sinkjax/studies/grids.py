@@ -217,9 +217,14 @@ def controls(
                 inside = tuple(sorted(divmod(int(number), H) for number in chosen))
             return placed(here.get(template), inside, scope.architecture)
 
-        for number, edit in enumerate(without_replacement(scope.config.controls, draw, content)):
+        for number, edit in enumerate(without_replacement(scope.config.controls, draw, _same)):
             label = f"control {number} of {point.label}: {edit.label}"
             yield Point(edit.named(label), CONTROL, point.x, point.label, place=point.place, bound=point.bound, draw=number)
+
+
+def _same(edit: sinkjax.Edit) -> Any:
+    """What two equal draws have in common; placeholders of known arrays are alike, but not the labels that name their draw."""
+    return edit.label, content(edit)
 
 
 def is_random(word: Word) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.studies.places import layer
 from sinkjax.studies.readouts import HALF, probe_of, read_measure
-from sinkjax.studies.scope import Known, Measure, Scope
+from sinkjax.studies.scope import EditWord, Known, Measure, Scope
 from sinkjax.studies.words import frozen
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ class Unedited:
     stored: xarray.Dataset | None = None
     prompts: int | None = None
 
-    def data(self, probe: sinkjax.Probe) -> xarray.Dataset:
-        """The statistics of a probe, with one condition, over the prompts that count."""
+    def data(self, probe: sinkjax.Probe, edit: sinkjax.Edit | None = None) -> xarray.Dataset:
+        """The statistics of a probe, with one condition (no edit, or one that no store has), over the prompts that count."""
         few = slice(self.prompts)
-        if self.stored is not None:
+        if self.stored is not None and edit is None:
             return self.stored.isel(edit=[0], prompt=few)
         assert self.model is not None
         assert self.batch is not None
         tokens, lengths = self.batch.tokens[few], self.batch.lengths[few]
-        return sinkjax.sweep(self.model, tokens, [sinkjax.compose()], probe=probe, lengths=lengths, progress=False)
+        return sinkjax.sweep(self.model, tokens, [edit or sinkjax.compose()], probe=probe, lengths=lengths, progress=False)
 
 
 def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:
@@ -65,6 +65,22 @@ def onset(scope: Scope, run: Unedited, measure: Measure) -> int:
     """The first layer in which a measure is above half of its largest value over all layers; the last one if it is 0 in all."""
     values = by_layer(scope, run, measure)
     return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
+
+
+@Known.define(blank=lambda scope, prompts: 0)
+def steepest(scope: Scope, run: Unedited, statistic: str, position: Any, edit: EditWord | None = None) -> int:
+    """The layer in which a statistic of the residual stream grows most at a position, by its mean over the prompts that count.
+
+    Args:
+        scope: Of the study.
+        run: The unedited model.
+        statistic: With the axes prompt, depth and position, such as "resid_max" or "resid_norm".
+        position: The position.
+        edit: An edit under which it is measured; None: without one.
+    """
+    data = run.data(sinkjax.Probe.of(statistic), scope.get(edit))
+    values = data[statistic].isel(edit=0, position=scope.get(position))
+    return int(np.diff(values.mean("prompt").values).argmax())
 
 
 @Known.define(blank=lambda scope, prompts: np.zeros(scope.architecture.layers * scope.architecture.heads))

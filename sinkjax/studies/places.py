@@ -25,7 +25,8 @@ def layer(scope: Scope, number: Any) -> list[Placed]:
     """One layer, or each of several."""
     found = scope.get(number)
     if not isinstance(found, tuple):
-        name = f"layer {number.name}" if isinstance(number, Field) and number.name in scope.known else f"layer {found}"
+        known = isinstance(number, Field) and number.name in scope.known
+        name = f"the layer in which it {number.name}" if known else f"layer {found}"
         return [Placed(layer(number), name, _whole(range(found, found + 1)), found)]
     return [Placed(layer(one), f"layer {one}", ((one, None),), one) for one in found if one < scope.architecture.layers]
 
@@ -46,7 +47,9 @@ def upto(scope: Scope, last: Any) -> list[Placed]:
 def between(scope: Scope, first: Any, last: Any) -> list[Placed]:
     """Layers `first` to `last`, both included."""
     start, end = scope.get(first), scope.get(last)
-    return [Placed(between(first, last), f"layers {start} to {end}", _whole(range(start, end + 1)), end)]
+    known = isinstance(first, Field) and first.name in scope.known
+    name = f"the layers from the one in which it {first.name}" if known else f"layers {start} to {end}"
+    return [Placed(between(first, last), name, _whole(range(start, end + 1)), end)]
 
 
 @Place.define()

@@ -143,9 +143,9 @@ HALF_DEPTH = half_depth()
 
 
 @Number.define()
-def last_layer(scope: Scope) -> int:
-    """The last layer."""
-    return int(scope.architecture.layers) - 1
+def last_layer(scope: Scope, but: int = 0) -> int:
+    """The last layer, or the one so many layers before it."""
+    return max(int(scope.architecture.layers) - 1 - but, 0)
 
 
 @Number.define()
@@ -181,3 +181,23 @@ def random_position(scope: Scope, but: Any = (), below: Any = F.length, least: A
     if not left:
         raise SinkjaxError(f"no position below {last} is left for a control, as {excluded} are left out")
     return int(scope.rng.choice(left))
+
+
+@Number.define()
+def random_positions(scope: Scope, count: Any, least: Any = 0, below: Any = F.length) -> tuple[int, ...]:
+    """Different random positions, in ascending order.
+
+    Args:
+        scope: With random numbers.
+        count: How many.
+        least: The first position that can be drawn.
+        below: Positions from here on are left out.
+
+    Raises:
+        SinkjaxError: There are not as many.
+    """
+    assert scope.rng is not None, "random positions are drawn for controls alone"
+    number, first, last = scope.get(count), scope.get(least), scope.get(below)
+    if last - first < number:
+        raise SinkjaxError(f"positions {first} to {last - 1} are fewer than the {number} that a control draws")
+    return tuple(sorted((first + scope.rng.choice(last - first, number, replace=False)).tolist()))

@@ -10,6 +10,7 @@ from sinkjax.studies.contrasts import compared as compared
 from sinkjax.studies.contrasts import difference as difference
 from sinkjax.studies.contrasts import effect as effect
 from sinkjax.studies.contrasts import moved as moved
+from sinkjax.studies.contrasts import part as part
 from sinkjax.studies.contrasts import recovered as recovered
 from sinkjax.studies.contrasts import slope as slope
 from sinkjax.studies.contrasts import unedited as unedited
@@ -51,6 +52,7 @@ from sinkjax.studies.grids import draws as draws
 from sinkjax.studies.grids import grid as grid
 from sinkjax.studies.known import attention_by_head as attention_by_head
 from sinkjax.studies.known import onset as onset
+from sinkjax.studies.known import steepest as steepest
 from sinkjax.studies.places import ALL as ALL
 from sinkjax.studies.places import after as after
 from sinkjax.studies.places import between as between
@@ -90,5 +92,6 @@ from sinkjax.studies.scope import half_depth as half_depth
 from sinkjax.studies.scope import last_layer as last_layer
 from sinkjax.studies.scope import percent as percent
 from sinkjax.studies.scope import random_position as random_position
+from sinkjax.studies.scope import random_positions as random_positions
 from sinkjax.studies.words import F as F
 from sinkjax.studies.words import Number as Number

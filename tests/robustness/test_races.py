@@ -138,10 +138,10 @@ def test_two_processes_that_begin_one_study_both_end_with_its_page(tmp_path):
     files, out = write_both(tmp_path / "tiny"), tmp_path / "out"
     small = ["--model", files / "model", "--text", files / "text.txt", "--prompts", "3", "--length", "12", "--controls", "4"]
     command = [sys.executable, "-m", "sinkjax", "run", "background/streaming", *map(str, small), "--control-prompts", "2"]
-    command += ["--cache", "6", "--first", "0", "1", "--other-caches", "--out", str(out)]
+    command += ["--cache", "6", "--caches", "6", "--keep", "1", "--keeps", "0", "1", "--no-twin", "--out", str(out)]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=400)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
-    assert {"config.yaml", "report.html", "summary.csv", "claims.csv", "sweep.zarr"} <= {path.name for path in out.iterdir()}
+    assert {"config.yaml", "report.html", "summary.csv", "claims.csv", "windows.zarr"} <= {path.name for path in out.iterdir()}
     assert not list(out.rglob("*.new"))

@@ -22,7 +22,7 @@ T = 24
 WORDS = {"replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails", "described"}
 SMALL = {  # what makes each study fit the tiny model
     "background/elsewhere": {"delimiters": [".", ","], "words": ["a"]},
-    "background/streaming": {"cache": 8, "other_caches": [6], "first": [0, 1, 2]},
+    "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
     "gu/repeat-bound": {"longest": T},
     "gu/rope-positions": {"places": [4, 9]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},

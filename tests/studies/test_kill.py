@@ -17,7 +17,7 @@ from tests.studies.tiny import write_both
 pytestmark = pytest.mark.kill
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = ("config.yaml", "summary.csv", "claims.csv", "claims.json")
+WRITTEN = ("config.yaml", "summary.csv", "claims.csv")
 # Sweeps with controls and maps, calculations (what the model writes), and a page.
 CONFIG = """
 experiment: background/streaming
@@ -28,8 +28,10 @@ control_prompts: 2
 controls: 4
 length: 12
 cache: 6
-other_caches: []
-first: [0, 1]
+caches: [6]
+keep: 1
+keeps: [0, 1]
+twin: false
 """
 
 

@@ -43,11 +43,13 @@ def values(store: Path) -> dict[str, np.ndarray]:
 
 
 def test_a_run_leaves_stores_config_summary_claims_figures_and_page(finished):
-    stores = {f"{name}.zarr" for name in ("sweep", "controls", "maps", "continuations", "identity")}
-    files = {"config.yaml", "summary.csv", "claims.csv", "claims.json", "figures", "report.html"}
+    stores = {f"{name}.zarr" for name in ("windows", "windows-controls", "recomputed", "maps", "continuations", "identity")}
+    files = {"config.yaml", "summary.csv", "claims.csv", "figures", "report.html"}
     assert {path.name for path in finished.iterdir()} == stores | files
     figures = {path.name for path in (finished / "figures").iterdir()}
-    assert figures == {f"{name}.{kind}" for name in ("loss-by-position", "loss-by-first-tokens") for kind in ("png", "svg")}
+    assert figures == {
+        f"{name}.{kind}" for name in ("loss-by-position", "windows-first", "attention-maps") for kind in ("png", "svg")
+    }
 
 
 def test_the_page_holds_the_numbers_of_the_summary(finished):
@@ -61,14 +63,14 @@ def test_the_page_holds_the_numbers_of_the_summary(finished):
 
 
 def test_the_summary_is_that_of_the_stored_statistics(finished):
-    label = "cache 6: 1 first, 5 last"
-    nll = xarray.open_zarr(finished / "sweep.zarr", chunks=None)["nll"].sel(edit=label)[:, 6:-1]
+    label = "size 6, first 1"
+    nll = xarray.open_zarr(finished / "windows.zarr", chunks=None)["nll"].sel(edit=label)[:, 6:-1]
     (line,) = [line for line in csv.DictReader(io.StringIO((finished / "summary.csv").read_text())) if line["edit"] == label]
     assert float(line["mean"]) == pytest.approx(nll.mean().item())
 
 
 def test_stores_say_how_they_were_made(finished):
-    attributes = xarray.open_zarr(finished / "sweep.zarr", chunks=None).attrs
+    attributes = xarray.open_zarr(finished / "windows.zarr", chunks=None).attrs
     assert attributes["study"]["experiment"] == "background/streaming"
     assert attributes["study"]["text"] == "file text.txt"
     assert attributes["study"]["bos"] == "none"
@@ -88,8 +90,8 @@ def test_a_finished_run_comes_back_from_its_folder_and_leaves_its_stores_alone(f
 
 
 def test_a_run_repeated_from_a_store_gives_the_same_numbers(finished, tmp_path):
-    run.carry_out(choose(str(finished / "controls.zarr")), tmp_path / "again")
-    for name in ("sweep", "controls"):
+    run.carry_out(choose(str(finished / "windows-controls.zarr")), tmp_path / "again")
+    for name in ("windows", "windows-controls"):
         first, second = values(finished / f"{name}.zarr"), values(tmp_path / "again" / f"{name}.zarr")
         assert first.keys() == second.keys()
         for key in first:
@@ -101,7 +103,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(files, finished, tmp_path, 
     whole = sinkjax.sweep
 
     def interrupted(*args, out, **kwargs):
-        if out.name == "controls.zarr":
+        if out.name == "windows-controls.zarr":
             raise KeyboardInterrupt
         return whole(*args, out=out, **kwargs)
 
@@ -147,13 +149,13 @@ def test_a_study_that_does_not_fit_leaves_no_folder(files, tmp_path, fields, sen
 def test_an_unfinished_run_has_no_page(files, finished, tmp_path):
     with pytest.raises(SinkjaxError, match="holds no results yet"):
         run.build(streaming(files), tmp_path)
-    shutil.copytree(finished / "sweep.zarr", tmp_path / "sweep.zarr")
-    zarr.open_group(tmp_path / "sweep.zarr", mode="r+")["done"][0] = False
-    with pytest.raises(SinkjaxError, match=r"no store .*controls.zarr|not finished .*rerun the command that began it"):
+    shutil.copytree(finished / "windows.zarr", tmp_path / "windows.zarr")
+    zarr.open_group(tmp_path / "windows.zarr", mode="r+")["done"][0] = False
+    with pytest.raises(SinkjaxError, match=r"no store .*zarr|not finished .*rerun the command that began it"):
         run.build(streaming(files), tmp_path)
-    shutil.rmtree(tmp_path / "sweep.zarr")
-    (tmp_path / "sweep.zarr").mkdir()
-    with pytest.raises(SinkjaxError, match=r"sweep.zarr is not the store of a sweep"):
+    shutil.rmtree(tmp_path / "windows.zarr")
+    (tmp_path / "windows.zarr").mkdir()
+    with pytest.raises(SinkjaxError, match=r"windows.zarr is not the store of a sweep"):
         run.build(streaming(files), tmp_path)
     assert not (tmp_path / "report.html").exists()
 

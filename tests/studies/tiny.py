@@ -59,7 +59,7 @@ def mask(folder: Path, **fields: object) -> Chosen:
 
 def streaming(folder: Path, **fields: object) -> Chosen:
     """background/streaming at its smallest, of all studies with sweeps, controls, maps and texts the quickest."""
-    small = {"controls": 4, "control_prompts": 2, "cache": 6, "other_caches": [], "first": [0, 1]}
+    small = {"controls": 4, "control_prompts": 2, "cache": 6, "caches": [6], "keep": 1, "keeps": [0, 1], "twin": False}
     return study("background/streaming", folder, **{**small, **fields})
 
 

@@ -1,0 +1,1 @@
+"""Background papers: massive activations, streaming, compression, quantisation, activation patching."""

@@ -1,0 +1,64 @@
+"""Activation patching: values of an edited run, put into the unedited one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.vocabulary import EditWord, F, Known
+
+SITES = ("resid", "attn_out", "mlp_out", "key", "value")  # keys before the rotation, the stream after its layer
+OF_HEADS = ("key", "value")
+Donor = Mapping[str, NDArray]  # site -> [L, B, T, d], or [L, B, T, K, D] of keys and values
+
+
+def blank(scope: Scope, prompts: int) -> Donor:
+    """Placeholders of the values at each site."""
+    shape, size = (scope.architecture.layers, prompts, scope.config.length), (scope.architecture.width,)
+    heads = (scope.architecture.kv_heads, scope.architecture.head_dim)
+    return {site: np.broadcast_to(np.float32(0), shape + (heads if site in OF_HEADS else size)) for site in SITES}
+
+
+@Known.define(blank=blank, of_edited=True)
+def values_under(scope: Scope, run: Unedited, edit: EditWord) -> Donor:
+    """The values at each site and position of all prompts under an edit."""
+    assert run.model is not None
+    assert run.batch is not None
+    probe = sinkjax.Probe(capture=tuple(sinkjax.Capture(sinkjax.Site(site), name=f"donor_{site}") for site in SITES))
+    batch, model = run.batch, run.model
+    found = sinkjax.forward(model.params, batch.tokens, model.config, scope.get(edit), probe, batch.lengths, logits=False).record
+    return {site: np.moveaxis(np.asarray(found[f"donor_{site}"]), 1, 0) for site in SITES}
+
+
+@EditWord.define()
+def put(scope: Scope, site: Any, place: Any = F.key + 1, donor: Any = F.donor, source: str = "same") -> sinkjax.Edit:
+    """Put the values of another run at one site of a position.
+
+    Args:
+        scope: Of the study.
+        site: One of `SITES`.
+        place: The position.
+        donor: The values of the other run.
+        source: "same", or "random" for a random later position, drawn for each prompt.
+
+    Raises:
+        SinkjaxError: The position is beyond the prompts, or no later one is left.
+    """
+    at, where, values = scope.get(place), scope.get(site), scope.get(donor)[scope.get(site)]
+    prompts, length = values.shape[1:3]
+    if at + (source == "random") >= length:
+        raise SinkjaxError(f"position {at} of prompts of {length} tokens cannot be patched from a {source} position")
+    if source == "random":
+        assert scope.rng is not None, "random positions are drawn for controls alone"
+        drawn = scope.rng.integers(at + 1, length, prompts)
+        chosen, label = values[:, np.arange(prompts), drawn], f"{where} of positions {', '.join(map(str, drawn))}"
+    else:
+        chosen, label = values[:, :, at], f"{where} of position {at}"
+    return sinkjax.edit(where, "set", chosen, label=label, **{"keys" if where in OF_HEADS else "queries": at})

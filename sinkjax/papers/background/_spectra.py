@@ -1,0 +1,165 @@
+"""The spectrum of a prompt's hidden states X [T, d], and what Queipo-de-Llano et al. (2026, section 3) read from it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import sinkjax
+from sinkjax.analysis import intervals, metrics
+from sinkjax.analysis.summary import Row
+from sinkjax.papers.background._massive import real
+from sinkjax.report.section import Drawing
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.vocabulary import At, Described, F, FigureWord, Identity, Measure
+
+if TYPE_CHECKING:
+    import jax
+    import xarray
+
+EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
+SLACK = 1e-4  # of the whole, by which p_1 may fall short of its bound, for rounding in float32
+
+
+def _scaled(x: jax.Array, view: Any) -> jax.Array:
+    """x [B, T, d] over its largest |x|, so that squares stay in range; zeros beyond each prompt's length."""
+    import jax.numpy as jnp
+
+    x = real(x, view)
+    return x / jnp.abs(x).max(axis=(1, 2), keepdims=True)
+
+
+def spectrum(x: jax.Array, view: Any) -> jax.Array:
+    """Shares p_j = sigma_j^2 / ||X||_F^2 of the squared singular values, in descending order: [B, T] from [B, T, d]."""
+    import jax.numpy as jnp
+
+    x = _scaled(x, view)
+    squares = jnp.maximum(jnp.linalg.eigvalsh(jnp.einsum("BTd,BSd->BTS", x, x, precision="highest"))[:, ::-1], 0)
+    return squares / squares.sum(axis=-1, keepdims=True)
+
+
+@functools.cache
+def bound_by(position: int) -> Callable[[Any, Any], Any]:
+    """The lower bound on p_1 from a position's norm and its alignment with the others (Theorem 1, corollary): [B].
+
+    M = ||x_k||^2, R = sum of ||x_i||^2 over the others, alpha R = sum of ||x_i||^2 cos^2(x_i, x_k):
+    p_1 >= (M + alpha R) / (M + R).
+    """
+
+    def bound(x: jax.Array, view: Any) -> jax.Array:
+        import jax.numpy as jnp
+
+        x = _scaled(x, view)
+        one = x[:, position]
+        M = jnp.square(one).sum(axis=-1)
+        along = jnp.square(jnp.einsum("BTd,Bd->BT", x, one, precision="highest")).sum(axis=-1) / M  # its own M included
+        return along / jnp.square(x).sum(axis=(1, 2))
+
+    return bound
+
+
+def spectra(position: int = 0, **others: Any) -> sinkjax.Probe:
+    """Ask for the spectrum at each depth, the bound on its largest share, and norms."""
+    shares = sinkjax.Statistic("spectrum", sinkjax.Site.RESID, spectrum, ("prompt", "depth", "rank"))
+    bound = sinkjax.Statistic("bound", sinkjax.Site.RESID, bound_by(position), ("prompt", "depth"))
+    return sinkjax.Probe(resid_norm=True, extra=(shares, bound))
+
+
+def matrix_entropy(shares: ArrayLike) -> NDArray:
+    """-sum p log2 p over the last axis, in bits, with 0 log 0 = 0."""
+    shares = np.asarray(shares, np.float64)
+    return -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
+
+
+def part_of_depth(values: NDArray, part: str) -> NDArray:
+    """The mean of float[..., depth] over the early, the middle or the late depths."""
+    last = values.shape[-1] - 1
+    first, end = int(np.ceil(EARLY * last)), int(LATE * last) + 1
+    return np.asarray(values[..., {"early": slice(first), "middle": slice(first, end), "late": slice(end, None)}[part]].mean(-1))
+
+
+NOTE = f"""Matrix entropy: -sum p log2 p over the shares p of the squared singular values of a prompt's hidden states, in bits: 0
+    for a single direction. Middle depths: {EARLY:.0%} to {LATE:.0%} of all, as in the paper."""
+
+
+@Measure.define(label="matrix entropy of the {part} depths (bits)", unit="bits", asks=spectra, note=NOTE)
+def entropy(data: xarray.Dataset, part: str = "middle", position: int = F.position) -> NDArray:
+    """Matrix entropy of the hidden states, mean over the early, the middle or the late depths."""
+    return part_of_depth(matrix_entropy(data["spectrum"].values), part)
+
+
+@Measure.define(label="anisotropy p_1 of the middle depths", range=(0.0, 1.0), asks=spectra)
+def anisotropy(data: xarray.Dataset, position: int = F.position) -> NDArray:
+    """Share of the largest direction in the spectrum, mean over the middle depths."""
+    return part_of_depth(data["spectrum"].values[..., 0].astype(np.float64), "middle")
+
+
+@Measure.define(label="mixing: mean entropy of attention rows (bits)", unit="bits", asks=("row_entropy",))
+def mixing(data: xarray.Dataset) -> NDArray:
+    """Entropy of the attention rows, mean over layers, heads and queries."""
+    return np.asarray(np.nanmean(data["row_entropy"].values, axis=(-3, -2, -1)) / np.log(2))
+
+
+def correlation(x: NDArray, y: NDArray) -> NDArray:
+    """Pearson's r along the last axis, NaN where either is constant or there are fewer than three values."""
+    if x.shape[-1] < 3:
+        return np.full(x.shape[:-1], np.nan)
+    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
+    size = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
+    return np.divide((x * y).sum(axis=-1), size, out=np.full(x.shape[:-1], np.nan), where=size > 0)
+
+
+@Described.define()
+def changes_with_norm(read: Readings, of: str, grid: str, position: int = F.position) -> list[Row]:
+    """Correlation over layers of the changes of a position's norm with the changes of "entropy" or "sinks", in each prompt."""
+    data, place = read.results[grid].isel(edit=0), read.scope.get(position)
+    norm = data["resid_norm"].values[..., place]
+    sinks = metrics.sink_rate(data, place, read.scope.config.eps, per="layer")  # a layer's goes with the stream that enters it
+    other = matrix_entropy(data["spectrum"].values) if of == "entropy" else sinks
+    found = correlation(np.diff(norm[:, : other.shape[-1]]), np.diff(other))
+    name = f"r of norm and {of} over {other.shape[-1] - 1} changes"
+    return [Row("no edit", "no edit", name, intervals.interval(found, seed=read.scope.config.seed))]
+
+
+@Identity.define()
+def bounded_below(read: Readings, grid: str) -> tuple[bool, str]:
+    """The largest share of the spectrum is at least its bound, under every edit (Theorem 1, corollary)."""
+    data = read.results[grid]
+    short = max(float((data["bound"] - data["spectrum"].isel(rank=0)).max()), 0.0)
+    return short <= SLACK, f"largest shortfall of p_1 below its bound: {short:.2g}"
+
+
+@FigureWord.define()
+def by_depth(read: Readings, conditions: At, position: int = F.position) -> Drawing:
+    """Entropy, anisotropy and mixing by depth, and the sink by layer, without an edit and under some conditions."""
+    from sinkjax.report.figures.layers import Line, Panel, lines
+    from sinkjax.studies.grids import matching
+
+    chosen = conditions if isinstance(conditions, tuple) else (conditions,)
+    grid, place, seed = read.scope.get(chosen[0])[0], read.scope.get(position), read.scope.config.seed
+    rows = [0, *(row for one in chosen for row in matching(read.points(grid), one, read.scope))]
+    data = read.results[grid].isel(edit=rows)
+    panels = {
+        "matrix entropy (bits)": matrix_entropy(data["spectrum"].values),
+        "anisotropy p_1": data["spectrum"].values[..., 0],
+        "mixing (bits)": np.nanmean(data["row_entropy"].values, axis=(-2, -1)) / np.log(2),
+        f"heads that sink\non key {place} (%)": 100 * metrics.sink_rate(data, place, read.scope.config.eps, per="layer"),
+    }
+    names = [read.points(grid)[row].label for row in rows]
+    found = [
+        [
+            Panel(
+                "",
+                label,
+                [Line(n, range(v.shape[1]), [*intervals.intervals(v.T, seed=seed)]) for n, v in zip(names, values, strict=True)],
+            )
+        ]
+        for label, values in panels.items()
+    ]
+    caption = """From above: matrix entropy of a prompt's hidden states and share of their largest direction, by depth (l: the
+        stream that enters layer l); entropy of attention rows and heads that sink, by layer."""
+    return read.drawing("by-depth", lines(found, "layer l, or depth l (0-based)", legend_above=True), caption, grid)

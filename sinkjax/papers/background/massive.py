@@ -1,0 +1,79 @@
+"""background/massive: massive activations by Sun et al.'s definition, and zeros or means in their place (2024, Table 3).
+
+The edits follow the first layer after which the definition holds. Controls set as many random dims of the same position.
+"""
+
+from typing import Any
+
+from sinkjax.papers.background._massive import (
+    first_massive,
+    massive,
+    massive_prompts,
+    median_activation,
+    set_dims,
+    share_of_prompts,
+    sizes_by_depth,
+    steady,
+    stream_at,
+)
+from sinkjax.studies.vocabulary import *
+
+SIZE, MEDIAN, ELSEWHERE = largest_activation(F.position), median_activation(), largest_elsewhere(F.position)
+FORMS, MASSIVE = layer(F.forms), massive("set", F.position)
+TO = {"to": ("zero", "mean")}
+
+
+def of(number: Any) -> Measure:
+    """The size of the activation after one layer."""
+    return largest_activation(F.position, layer(number))
+
+
+STUDY = Study(
+    name="background/massive",
+    settings={
+        "position": setting(0, "position whose activations are set"),
+        "dims": setting(2, "how many of the largest dims are set"),
+        "layer_prompts": setting(16, "prompts on which the activations are set after each layer in turn"),
+    },
+    known={"forms": first_massive(), "stream": stream_at(F.position)},
+    grids={
+        "set": grid(set_dims(F.to, as_after=F.forms), FORMS, over=TO, title="largest dims"),
+        "later": grid(
+            set_dims("zero", as_after=F.forms), between(F.forms, last_layer()), title="largest dims to zero and kept there"
+        ),
+        "median": grid(set_dims("zero", "median", F.forms), FORMS, title="dims of median size to zero"),
+        "zero-by-layer": grid(set_dims("zero"), each, prompts=F.layer_prompts, title="each layer's largest dims to zero"),
+        "mean-by-layer": grid(set_dims("mean"), each, prompts=F.layer_prompts, title="each layer's largest dims to their mean"),
+        "identity": grid(edit("resid", "scale", 1.0, queries=F.position)),
+    },
+    controls={"set": draws(set_dims(F.to, "random", F.forms))},
+    measures=(loss(), sink_rate(F.position), ELSEWHERE, massive_prompts(F.position)),
+    claims={
+        "exists": Claim(
+            contrast=share_of_prompts(massive_prompts(F.position), "set"),
+            source="Sun et al. 2024, section 2, Fig. 1, Table 1",
+            beside=(unedited(SIZE, "set", minus=MEDIAN), unedited(SIZE, "set", minus=ELSEWHERE)),
+        ),
+        "constant": Claim(
+            contrast=steady(of(last_layer(2)), of(F.forms), MEDIAN, "set"),
+            stays=True,
+            given=MASSIVE,
+            source="Sun et al. 2024, section 2.1, Fig. 4",
+        ),
+        "zero": Claim(contrast=effect(loss(), at("set", fixed={"to": "zero"})), given=MASSIVE, source="Sun et al. 2024, Table 3"),
+        "mean": Claim(
+            contrast=effect(loss(), at("set", fixed={"to": "mean"})),
+            stays=True,
+            given=MASSIVE,
+            source="Sun et al. 2024, Table 3",
+        ),
+        "median": Claim(contrast=effect(loss(), at("median")), stays=True, given=MASSIVE, source="Sun et al. 2024, section 3"),
+    },
+    figures=(
+        sizes_by_depth("set", F.position),
+        lines((loss(), sink_rate(F.position)), over="zero-by-layer"),
+        lines((loss(), sink_rate(F.position)), over="mean-by-layer"),
+        dots(loss(), over="set"),
+        maps((at("set", fixed={"to": "zero"}), at("set", fixed={"to": "mean"}))),
+    ),
+)
