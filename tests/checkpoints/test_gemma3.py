@@ -21,15 +21,10 @@ import sinkjax
 from sinkjax.checkpoints import presets
 from sinkjax.checkpoints.gguf_file import read_gguf
 from sinkjax.checkpoints.model import Model
-from sinkjax.errors import SinkjaxError
 from tests.model.prose import PASSAGES
 
 NAME = "gemma3-270m"
-try:
-    FILES = presets.preset_files(NAME)
-except SinkjaxError as missing:
-    pytest.skip(str(missing), allow_module_level=True)
-
+pytestmark = pytest.mark.gemma3
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"  # that the package states
 MIB = 2**20
 
@@ -42,7 +37,7 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> transformers.PreTrainedModel:
     """Transformers' reading of the same bytes, in a file without the vocabulary, which takes it most of a minute."""
-    metadata, tensors = read_gguf(*FILES)
+    metadata, tensors = read_gguf(*presets.preset_files(NAME))
     path = tmp_path_factory.mktemp("gemma3") / "m.gguf"
     writer = gguf.GGUFWriter(path, "gemma3")
     for key, value in metadata.items():
@@ -64,7 +59,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> transformers.PreTrainedM
 
 def test_the_pieces_are_the_file_that_the_package_states() -> None:
     digest = hashlib.sha256()
-    for file in FILES:
+    for file in presets.preset_files(NAME):
         digest.update(file.read_bytes())
     assert digest.hexdigest() == SHA256
 
@@ -139,7 +134,7 @@ def lines() -> list[str]:
 
 
 def test_tokens_are_those_of_transformers(model: Model) -> None:
-    metadata, _ = read_gguf(*FILES)
+    metadata, _ = read_gguf(*presets.preset_files(NAME))
     named = GGUF_TOKENIZER_MAPPING["tokenizer"].items()
     columns = {name: metadata[f"tokenizer.{key}"] for key, name in named if f"tokenizer.{key}" in metadata}
     backend, _ = convert_gguf_tokenizer("gemma3", columns)
@@ -169,7 +164,7 @@ print(json.dumps([time.process_time() - start, resident("VmHWM") - before, weigh
 def test_loading_takes_little_more_than_its_weights_and_its_file() -> None:
     done = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
     seconds, peak, weights = json.loads(done.stdout)
-    file = sum(piece.stat().st_size for piece in FILES)
+    file = sum(piece.stat().st_size for piece in presets.preset_files(NAME))
     print(f"{seconds:.1f} s of processor time, peak {peak / MIB:.0f} MiB, weights {weights / MIB:.0f}, file {file / MIB:.0f}")
     assert seconds < 20
     assert peak < 1.15 * weights + file
