@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from sinkjax.studies.grids import Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
 
+NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
 STUDY = "study"  # the key of a document that holds a whole study
 
 
@@ -271,13 +273,11 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
         The text.
     """
 
-    class Left(dict[str, Any]):
-        def __missing__(self, name: str) -> str:
-            return "{" + name + "}"
+    def said(found: re.Match[str]) -> str:
+        value = values.get(found[1], found[0])
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
-    return text.format_map(
-        Left({name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in values.items()})
-    )
+    return NAMED.sub(said, text)
 
 
 def _type(value: Any, what: str, like: Any) -> Any:
