@@ -169,11 +169,18 @@ def levels(store: str, point: Point) -> Numbers:
     return {("seen", 0): {-4.0: 1, -2.0: 4, -1.0: 10}[here["strength"]] * (3 if here["spot"] == 3 else 1)}
 
 
-@pytest.mark.parametrize(("fixed", "values"), [({"spot": 2}, (1, 4, 10)), ({"spot": 3}, (3, 12, 30)), ({}, (2, 8, 20))])
-def test_a_slope_is_a_line_over_the_order_of_an_axis_whatever_else_is_averaged(fixed, values):
-    found = parts(slope(SEEN, at("levels", ALL, fixed), "strength"), levels)
-    same(found.contrast, 2 * np.polyfit(range(3), values, 1)[0])
-    assert (found.whole, found.controls) == (None, None)
+def line(*values: float) -> float:
+    """The rise of a straight line through values."""
+    rise: float = (len(values) - 1) * np.polyfit(range(len(values)), values, 1)[0]
+    return rise
+
+
+def test_a_slope_is_a_line_over_the_order_of_an_axis_for_each_value_of_the_others():
+    for fixed, expected in (({"spot": 2}, line(1, 4, 10)), ({"spot": 3}, line(3, 12, 30))):
+        found = parts(slope(SEEN, at("levels", ALL, fixed), "strength"), levels)
+        same(found.contrast, expected)
+        assert (found.whole, found.controls) == (None, None)
+    same(parts(slope(SEEN, at("levels", ALL), "strength"), levels).contrast, [[line(1, 4, 10), line(3, 12, 30)]] * 4)
 
 
 def test_a_slope_needs_two_values():

@@ -47,7 +47,7 @@ def layers_of(scope: Scope, place: Any) -> list[list[int]]:
         (upto((0, 1, 2, 9)), [[0], [0, 1]], ["layer 0", "layers 0 to 1"]),
         (upto(F.forms), [[0, 1]], ["layers 0 to the one in which it forms"]),
         (between(1, 2), [[1, 2]], ["layers 1 to 2"]),
-        (after(F.forms), [[2]], ["layers from 2 on"]),
+        (after(F.forms), [[2]], ["layers after the one in which it forms"]),
         (after(2), [[2]], ["layers from 3 on"]),
         (each | prefixes | ALL, [[0], [1], [2], [0, 1], [0, 1, 2]], None),
     ],
