@@ -161,7 +161,7 @@ class Study:
             for entry in [value for _, value in entries] if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
-        for name, claim in self.claims:
+        for _, claim in self.claims:
             if not isinstance(claim, Claim):
                 raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
         if not self.grids and not self.computations:

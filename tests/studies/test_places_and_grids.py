@@ -6,7 +6,6 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -16,6 +15,7 @@ from sinkjax.studies.grids import Draws, Grid, Point, cells_of, controls, is_ran
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import *
+from tests.studies.edited import assert_same
 
 T = 16
 CONFIG = SimpleNamespace(
@@ -81,19 +81,6 @@ def test_a_measure_takes_the_layers_of_a_place_and_not_an_empty_one(scope):
 
 
 # Grids against the constructors of sinkjax.
-
-
-def arrays(edit: sinkjax.Edit, architecture: Any) -> tuple[Any, list[np.ndarray]]:
-    """What jitted code sees of an edit."""
-    leaves, tree = jax.tree.flatten(edit.resolve(architecture, [T, T], T))
-    return tree, [np.asarray(leaf) for leaf in leaves]
-
-
-def assert_same(made: sinkjax.Edit, expected: sinkjax.Edit, architecture: Any) -> None:
-    (tree, leaves), (other, others) = arrays(made, architecture), arrays(expected, architecture)
-    assert tree == other
-    for leaf, wanted in zip(leaves, others, strict=True):
-        np.testing.assert_array_equal(leaf, wanted)
 
 
 def assert_different(one: sinkjax.Edit, other: sinkjax.Edit, architecture: Any) -> None:
