@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
 
+NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
 STUDY = "study"  # the key of a document that holds a whole study
 
 
@@ -90,6 +92,11 @@ class Claim:
     def __post_init__(self) -> None:
         if not isinstance(self.contrast, Contrast | Identity | Described):
             raise SinkjaxError(f"a claim takes a contrast, an identity or described numbers, not {self.contrast!r}")
+        if not isinstance(self.given, Premise | None):
+            raise SinkjaxError(f"the premise of a claim is a premise, not {self.given!r}")
+        for entry in self.beside:
+            if not isinstance(entry, Contrast):
+                raise SinkjaxError(f"beside a claim stand contrasts, not {entry!r}")
         if self.sign not in (-1, 1):
             raise SinkjaxError(f"the sign of a claim is 1 or -1, not {self.sign!r}")
 
@@ -154,6 +161,9 @@ class Study:
             for entry in [value for _, value in entries] if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
+        for _, claim in self.claims:
+            if not isinstance(claim, Claim):
+                raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
         if not self.grids and not self.computations:
             raise SinkjaxError(f"{self.name}: a study needs a grid or a computation")
         grids = self.grids.names()
@@ -331,13 +341,11 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
         The text.
     """
 
-    class Left(dict[str, Any]):
-        def __missing__(self, name: str) -> str:
-            return "{" + name + "}"
+    def said(found: re.Match[str]) -> str:
+        value = values.get(found[1], found[0])
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
-    return text.format_map(
-        Left({name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in values.items()})
-    )
+    return NAMED.sub(said, text)
 
 
 def _type(value: Any, what: str, like: Any) -> Any:
@@ -375,6 +383,9 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
         if name not in claims:
             raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
         said = {"statement": said} if isinstance(said, str) else said
+        for key in said:
+            if key not in ("statement", "paper"):
+                raise SinkjaxError(f"{what}: prose: {name}: {unknown('key', key, ('statement', 'paper'))}")
         claims[name] = dataclasses.replace(claims[name], **{key: _line(entry) for key, entry in said.items()})
     changes: dict[str, Any] = {key: _line(prose[key]) for key in ("title", "question") if key in prose}
     notes = tuple(map(_line, prose.get("notes", study.notes)))
