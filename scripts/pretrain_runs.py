@@ -1,29 +1,38 @@
-"""Train one run of a language model on one core, and keep its log, packed, with its cost in processor time.
+"""Train the runs of docs/pretraining-plan.md on one core each, and keep each run's log, packed, with its cost in processor time.
 
-    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search e1 0 --text FOLDER_OF_BOOKS    # a setting of docs/pretraining-plan.md
+    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting of the search, a seed
+    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
+    python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
 
-The same command resumes an interrupted run and does nothing for one that is kept. A kept log is
-`docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry "processor_seconds".
+Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again. A kept
+log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
+"processor_seconds". A run that diverges is kept too. Memory in huge pages makes a step a third cheaper on Linux:
+
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gzip
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sinkjax.backend import start_jax
 from sinkjax.config_files import documents
+from sinkjax.config_files.files import shipped, write
 from sinkjax.studies.papers._pretrain.sizes import SIZES
-from sinkjax.tasks import registry, train
+from sinkjax.studies.papers._pretrain.trainings import training
+from sinkjax.studies.registry import choose
+from sinkjax.tasks import registry
 from sinkjax.train import log
-from sinkjax.train.config import ALL_STEPS, DIVERGED
+from sinkjax.train.config import ALL_STEPS, DIVERGED, Training
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "docs" / "pretraining-logs"
@@ -31,19 +40,12 @@ RESULTS = ROOT / "results"
 HEAD, SPIKE = 0.3, 50.0  # from which on a head counts, and a spike
 SECONDS = "processor_seconds"
 
-# The settings of docs/pretraining-plan.md, as fields that differ from those of the size "mini".
+# The settings of the search, as fields that differ from those of the size "mini".
 E1 = {"batch": 2, "steps": 8000, "eval_every": 200}
 NARROW = {"width": 64, "mlp_width": 192, "head_dim": 32, "vocabulary": 512, "context": 128}
 F1 = NARROW | {"batch": 8, "steps": 4000, "eval_every": 200}
 SEARCH: dict[str, dict[str, Any]] = {
     "e1": E1,
-    "e2": E1 | {"schedule": "cosine"},
-    "e3": E1 | {"heads": 4},
-    "e4": E1 | {"weight_decay": 1.0},
-    "e5-slow": E1 | {"learning_rates": (2e-3,)},
-    "e5-fast": E1 | {"learning_rates": (8e-3,)},
-    "e6": E1 | {"context": 128, "batch": 4},
-    "e7": E1 | {"vocabulary": 1024},
     "f1": F1,
     "f2": F1 | {"heads": 4},
     "f3": F1 | {"rope_theta": 500_000.0},
@@ -52,44 +54,130 @@ SEARCH: dict[str, dict[str, Any]] = {
     "f6": F1 | {"schedule": "cosine"},
     "f7": F1 | {"batch": 4, "steps": 8000, "learning_rates": (3e-3,)},
     "f8": F1 | {"layers": 6},
+    "g1": F1 | {"layers": 6, "learning_rates": (8e-3,), "schedule": "cosine"},
+    "g2": F1 | {"layers": 6, "batch": 4, "steps": 8000, "schedule": "cosine"},
+    "g3": F1 | {"layers": 8, "batch": 4, "steps": 6000, "learning_rates": (8e-3,), "schedule": "cosine"},
+    "g4": F1 | {"layers": 6, "heads": 4, "batch": 4, "steps": 6000, "learning_rates": (8e-3,), "schedule": "cosine"},
 }
+
+# The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
+SIZE = "mini"
+BASELINE = "mini/softmax"
+FIRST = (
+    *("mini/no-bos", "mini/sigmoid", "mini/k-bias", "mini/head-norm", "mini/decay-0"),
+    *("qiu-gates/element", "mini/sigmoid-sum", "gu-bias/sink-token", "gu-learning-rate/quarter", "gu-data/one-in-50"),
+)
+NEXT = (
+    *("mini/gated", "mini/decay-2", "gu-fixed-token/second", "gu-bias/kv", "sink-logits/sink-logit", "gu-learning-rate/x2"),
+    *("gu-window/w-16th", "gu-window/w-quarter", "gu-random-tokens/two", "gu-prefix/prefix-5", "gu-bias/v"),
+    *("gu-normaliser/elu-kernel-sum", "gu-normaliser/identity", "gu-normaliser/elu", "gu-scale/a-0.1", "gu-position/learned"),
+    *("gu-position/none", "gu-norm/post", "sink-logits/off-by-one", "gu-norm/sandwich"),
+)
+SEEDS = {"baseline": range(3, 19), "first": range(3, 11), "next": range(3, 7), "rest": range(3, 4)}
+OTHER = "families"  # a study whose rows are not of the queue
+FREE = {"seed", "seeds", "text"}  # fields that may differ between equal trainings
 
 
 def main() -> None:
-    """Train a run, or show those that are kept."""
+    """Train, list or show."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("study", help='"search", or "show"')
-    parser.add_argument("row", help="a setting's name, or the study to show")
-    parser.add_argument("seed", type=int, nargs="?")
-    parser.add_argument("--text", default="packaged", help="the training text")
+    commands = parser.add_subparsers(dest="command", required=True)
+    search = commands.add_parser("search", help="one seed of a setting of the search")
+    search.add_argument("row", choices=SEARCH)
+    search.add_argument("seed", type=int)
+    queue_ = commands.add_parser("queue", help="the runs of the queue, in its order")
+    queue_.add_argument("--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run, from the I-th on")
+    queue_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
+    commands.add_parser("list", help="the queue")
+    commands.add_parser("show", help="the numbers of the kept runs").add_argument("study", help='"search", or a size')
+    for trains in (search, queue_):
+        trains.add_argument("--text", default="packaged", help="the training text")
     options = parser.parse_args()
-    if options.study == "show":
-        for file in sorted((LOGS / options.row).glob("*/seed-*.jsonl.gz")):
-            print(summary(file))
-        return
-    fields = SIZES["mini"].fields | SEARCH[options.row] | {"text": options.text}
-    print(summary(run(options.study, options.row, options.seed, fields)))
+    match options.command:
+        case "search":
+            stated = SIZES["mini"].fields | SEARCH[options.row] | {"text": options.text, "seed": options.seed}
+            config = documents.build(registry.config_type("pretrain"), stated, options.row)
+            print(summary(run(config, f"search/{options.row}")))
+        case "queue":
+            share, of = options.share
+            for row, seed in list(queue())[share::of]:
+                if not options.only or row in options.only:
+                    print(summary(run(config_of(row, seed, options.text), f"{SIZE}/{row}")), flush=True)
+        case "list":
+            for row, seed in queue():
+                print(f"{row} seed {seed}: {'kept' if home_of(f'{SIZE}/{row}', seed).exists() else 'not run'}")
+        case "show":
+            for file in sorted((LOGS / options.study).glob("**/seed-*.jsonl.gz")):
+                print(summary(file))
 
 
-def run(study: str, row: str, seed: int, fields: dict[str, Any]) -> Path:
+def queue() -> Iterator[tuple[str, int]]:
+    """Row and seed of every run, in order; of rows that are one training only the first is run."""
+    ranked = {BASELINE: "baseline"} | dict.fromkeys(FIRST, "first") | dict.fromkeys(NEXT, "next")
+    known = {_identity(row) for row in ranked}
+    for row in rows():
+        if (identity := _identity(row)) not in known:
+            known.add(identity)
+            ranked[row] = "rest"
+    for row, part in ranked.items():
+        yield from ((row, seed) for seed in SEEDS[part])
+
+
+def rows() -> list[str]:
+    """STUDY/ROW of all tables, in the order of the files' names."""
+    studies = [choose(name) for name in sorted(shipped()) if name.startswith("pretrain/")]
+    tables = [study.config for study in studies if study.experiment == "pretrain" and study.config.size == "mini"]
+    return [f"{table.name}/{spec.name}" for table in tables if table.name != OTHER for spec in table.here]
+
+
+def config_of(row: str, seed: int, text: str = "packaged") -> Training:
+    """The training of a row at the queue's size."""
+    study, name = row.split("/")
+    table = dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None, seed=seed, seeds=1, text=text)
+    return training(table, next(spec for spec in table.here if spec.name == name))
+
+
+def _identity(row: str) -> str:
+    fields = documents.plain(documents.fields(config_of(row, 0)))
+    return json.dumps({name: value for name, value in fields.items() if name not in FREE}, sort_keys=True)
+
+
+def home_of(name: str, seed: int) -> Path:
+    """Where the log of a run is kept."""
+    return LOGS / name / f"seed-{seed}.jsonl.gz"
+
+
+def run(config: Training, name: str) -> Path:
     """Train one seed to its end, from where it was interrupted, and keep its log."""
-    home = LOGS / study / row / f"seed-{seed}.jsonl.gz"
-    if not home.exists():
-        start_jax("cpu", "float32")
-        config = documents.build(registry.config_type("pretrain"), {**fields, "seed": seed, "seeds": 1}, f"{study}/{row}")
-        folder = RESULTS / study / row / f"seed-{seed}"
+    home, folder = home_of(name, config.seed), RESULTS / name / f"seed-{config.seed}"
+    if home.exists():
+        return home
+    import jax
+
+    from sinkjax.backend import start_jax
+    from sinkjax.tasks import train
+
+    start_jax("cpu", "float32")
+    cost = folder.with_suffix(".seconds")  # beside the folder, which belongs to the training
+    began, before = time.process_time(), float(cost.read_text()) if cost.exists() else 0.0
+    try:
         train(config, folder, progress=False)
-        keep(folder, home, time.process_time())
+    finally:
+        seconds = before + time.process_time() - began
+        if folder.exists():
+            cost.write_text(f"{seconds:.1f}")
+    keep(folder, home, seconds)
+    jax.clear_caches()
     return home
 
 
 def keep(folder: Path, home: Path, seconds: float) -> None:
-    """Pack a training's log: the same lines give the same bytes."""
+    """Pack a training's log; equal lines give equal bytes."""
     first, lines = log.read(folder)
     first["config"]["text"] = Path(first["config"]["text"]).name  # not where it lies
     first[SECONDS] = round(seconds, 1)
     home.parent.mkdir(parents=True, exist_ok=True)
-    home.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in (first, *lines)).encode(), mtime=0))
+    write(home, gzip.compress("".join(json.dumps(line) + "\n" for line in (first, *lines)).encode(), mtime=0))
 
 
 def read(home: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -98,16 +186,16 @@ def read(home: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return first, lines
 
 
-def numbers(first: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+def numbers(line: dict[str, Any]) -> dict[str, Any]:
     """The measures of the plan in one evaluation: mean attention to the first token, heads, spike, and whether it qualifies."""
     received = np.array(line["received"], float)
-    heads, spike = int((received >= HEAD).sum()), float(np.max(line["spike"]))
+    heads, spike = int((received >= HEAD).sum()), float(np.max(np.array(line["spike"], float)))
     return {
         "first": float(received.mean()),
         "middle": float(np.sort(received.ravel())[received.size // 2]),
         "heads": f"{heads} of {received.size}",
         "spike": spike,
-        "loss": line["loss"],
+        "loss": float("nan") if line["loss"] is None else line["loss"],
         "qualifies": bool(2 * heads >= received.size and spike >= SPIKE and line["status"] != DIVERGED),
     }
 
@@ -115,12 +203,12 @@ def numbers(first: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
 def summary(home: Path) -> str:
     """A kept run in a line."""
     first, lines = read(home)
-    found = numbers(first, lines[-1])
-    end = lines[-1]
+    found, end = numbers(lines[-1]), lines[-1]
     state = ALL_STEPS if end["step"] == first["config"]["steps"] else f"{end['status']} at step {end['step']}"
     return (
-        f"{home.parent.name} seed {end['seed']}: first token {found['first']:.3f}, median head {found['middle']:.3f}, {found['heads']} heads,"
-        f" spike {found['spike']:.0f}, loss {found['loss']:.3f}, qualifies {found['qualifies']}, {first[SECONDS]:.0f} s, {state}"
+        f"{home.parent.parent.name}/{home.parent.name} seed {end['seed']}: first token {found['first']:.3f},"
+        f" median head {found['middle']:.3f}, {found['heads']} heads, spike {found['spike']:.0f}, loss {found['loss']:.3f},"
+        f" qualifies {found['qualifies']}, {first[SECONDS]:.0f} s, {state}"
     )
 
 
