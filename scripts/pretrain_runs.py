@@ -56,7 +56,7 @@ SEARCH: dict[str, dict[str, Any]] = {
     "f8": F1 | {"layers": 6},
     "g1": F1 | {"layers": 6, "learning_rates": (8e-3,), "schedule": "cosine"},
     "g2": F1 | {"layers": 6, "batch": 4, "steps": 8000, "schedule": "cosine"},
-    "g3": F1 | {"layers": 8, "batch": 4, "steps": 6000, "learning_rates": (8e-3,), "schedule": "cosine"},
+    "g3": F1 | {"layers": 8, "batch": 4, "steps": 6000, "learning_rates": (6e-3,), "schedule": "cosine"},
     "g4": F1 | {"layers": 6, "heads": 4, "batch": 4, "steps": 6000, "learning_rates": (8e-3,), "schedule": "cosine"},
 }
 
