@@ -47,17 +47,12 @@ F1 = NARROW | {"batch": 8, "steps": 4000, "eval_every": 200}
 SEARCH: dict[str, dict[str, Any]] = {
     "e1": E1,
     "f1": F1,
-    "f2": F1 | {"heads": 4},
     "f3": F1 | {"rope_theta": 500_000.0},
-    "f4": F1 | {"learning_rates": (8e-3,)},
-    "f5": F1 | {"weight_decay": 1.0},
-    "f6": F1 | {"schedule": "cosine"},
-    "f7": F1 | {"batch": 4, "steps": 8000, "learning_rates": (3e-3,)},
     "f8": F1 | {"layers": 6},
-    "g1": F1 | {"layers": 6, "learning_rates": (8e-3,), "schedule": "cosine"},
-    "g2": F1 | {"layers": 6, "batch": 4, "steps": 8000, "schedule": "cosine"},
     "g3": F1 | {"layers": 8, "batch": 4, "steps": 6000, "learning_rates": (6e-3,), "schedule": "cosine"},
-    "g4": F1 | {"layers": 6, "heads": 4, "batch": 4, "steps": 6000, "learning_rates": (8e-3,), "schedule": "cosine"},
+    "h1": F1 | {"weight_decay": 0.2},
+    "h2": F1 | {"heads": 1, "head_dim": 64},
+    "h3": F1 | {"batch": 16, "steps": 3000},
 }
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
