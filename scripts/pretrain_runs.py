@@ -52,6 +52,7 @@ SEARCH: dict[str, dict[str, Any]] = {
     "g3": F1 | {"layers": 8, "batch": 4, "steps": 6000, "learning_rates": (6e-3,), "schedule": "cosine"},
     "h1": F1 | {"weight_decay": 0.2},
     "k1": F1 | {"layers": 6, "weight_decay": 0.2, "learning_rates": (6e-3,), "steps": 4500, "eval_every": 250, "micro_batch": 4},
+    "h4": F1 | {"weight_decay": 0.2, "steps": 6000},
 }
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
