@@ -1,13 +1,13 @@
-"""Train the runs of docs/pretraining-plan.md on one core each, and keep each run's log, packed, with its cost in processor time.
+"""Train the runs of docs/pretraining-plan.md, one core each, and keep every log, packed, with its cost in processor time.
 
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting of the search, a seed
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
 
-Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again. A kept
-log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
-"processor_seconds". A run that diverges is kept too. Memory in huge pages makes a step a third cheaper on Linux:
+Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again.
+A kept log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
+"processor_seconds". A run that diverges is kept too. Memory in huge pages makes a step cheaper on Linux:
 
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import gzip
 import json
 import time
@@ -27,6 +28,7 @@ import numpy as np
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped, write
+from sinkjax.studies.papers._pretrain.config import Ablation
 from sinkjax.studies.papers._pretrain.sizes import SIZES
 from sinkjax.studies.papers._pretrain.trainings import training
 from sinkjax.studies.registry import choose
@@ -129,10 +131,16 @@ def rows() -> list[str]:
 def config_of(row: str, seed: int, text: str = "packaged") -> Training:
     """The training of a row at the queue's size."""
     study, name = row.split("/")
-    table = dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None, seed=seed, seeds=1, text=text)
+    table = dataclasses.replace(_table(study), size=SIZE, steps=None, seed=seed, seeds=1, text=text)
     return training(table, next(spec for spec in table.here if spec.name == name))
 
 
+@functools.cache
+def _table(study: str) -> Ablation:
+    return choose(f"pretrain/{study}").config
+
+
+@functools.cache
 def _identity(row: str) -> str:
     fields = documents.plain(documents.fields(config_of(row, 0)))
     return json.dumps({name: value for name, value in fields.items() if name not in FREE}, sort_keys=True)
