@@ -1,6 +1,6 @@
 """Train the runs of docs/pretraining-plan.md, one core each, and keep every log, packed, with its cost in processor time.
 
-    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting of the search, a seed
+    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting, a seed
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
@@ -29,7 +29,7 @@ import numpy as np
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import shipped, write
 from sinkjax.studies.papers._pretrain.config import Ablation
-from sinkjax.studies.papers._pretrain.sizes import SIZES
+from sinkjax.studies.papers._pretrain.sizes import SIZES, SizeName
 from sinkjax.studies.papers._pretrain.trainings import training
 from sinkjax.studies.registry import choose
 from sinkjax.tasks import registry
@@ -59,7 +59,7 @@ SEARCH: dict[str, dict[str, Any]] = {
 }
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
-SIZE = "mini"
+SIZE: SizeName = "280k"
 BASELINE = "mini/softmax"
 FIRST = (
     *("mini/no-bos", "mini/sigmoid", "mini/k-bias", "mini/head-norm", "mini/decay-0"),
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     match options.command:
         case "search":
-            stated = SIZES["mini"].fields | SEARCH[options.row] | {"text": options.text, "seed": options.seed}
+            stated: dict[str, Any] = {**SIZES["mini"].fields, **SEARCH[options.row], "text": options.text, "seed": options.seed}
             config = documents.build(registry.config_type("pretrain"), stated, options.row)
             print(summary(run(config, f"search/{options.row}")))
         case "queue":
@@ -125,19 +125,21 @@ def rows() -> list[str]:
     """STUDY/ROW of all tables, in the order of the files' names."""
     studies = [choose(name) for name in sorted(shipped()) if name.startswith("pretrain/")]
     tables = [study.config for study in studies if study.experiment == "pretrain" and study.config.size == "mini"]
-    return [f"{table.name}/{spec.name}" for table in tables if table.name != OTHER for spec in table.here]
+    names = [table.name for table in tables if table.name != OTHER]
+    return [f"{name}/{spec.name}" for name in names for spec in _table(name).here]
 
 
 def config_of(row: str, seed: int, text: str = "packaged") -> Training:
     """The training of a row at the queue's size."""
     study, name = row.split("/")
-    table = dataclasses.replace(_table(study), size=SIZE, steps=None, seed=seed, seeds=1, text=text)
+    table = dataclasses.replace(_table(study), seed=seed, seeds=1, text=text)
     return training(table, next(spec for spec in table.here if spec.name == name))
 
 
 @functools.cache
 def _table(study: str) -> Ablation:
-    return choose(f"pretrain/{study}").config
+    """A study at the queue's size, with that size's steps."""
+    return dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None)
 
 
 @functools.cache
