@@ -56,6 +56,7 @@ SEARCH: dict[str, dict[str, Any]] = {
     "k1": F1 | {"layers": 6, "weight_decay": 0.2, "learning_rates": (6e-3,), "steps": 4500, "eval_every": 250, "micro_batch": 4},
     "h4": F1 | {"weight_decay": 0.2, "steps": 6000},
     "h5": F1 | {"weight_decay": 0.2, "steps": 8000, "micro_batch": 4},
+    "280k": {**SIZES["280k"].fields},
 }
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
