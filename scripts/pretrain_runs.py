@@ -4,6 +4,7 @@
     nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
     python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
     python scripts/pretrain_runs.py show search    # the numbers of the kept runs
+    python scripts/pretrain_runs.py merge OUT      # OUT/STUDY/ROW/log.jsonl, all kept seeds of every row, as `so_far` reads it
 
 Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again.
 A kept log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
@@ -89,6 +90,7 @@ def main() -> None:
     queue_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
     commands.add_parser("list", help="the queue")
     commands.add_parser("show", help="the numbers of the kept runs").add_argument("study", help='"search", or a size')
+    commands.add_parser("merge", help="unpack the kept runs, a log for each row").add_argument("out", type=Path)
     for trains in (search, queue_):
         trains.add_argument("--text", default="packaged", help="the training text")
     options = parser.parse_args()
@@ -108,6 +110,10 @@ def main() -> None:
         case "show":
             for file in sorted((LOGS / options.study).glob("**/seed-*.jsonl.gz")):
                 print(summary(file))
+        case "merge":
+            first_of = {_identity(row): row for row, _ in queue()}
+            for row in rows():
+                merge(LOGS / SIZE / first_of[_identity(row)], options.out / row)
 
 
 def queue() -> Iterator[tuple[str, int]]:
@@ -191,6 +197,19 @@ def read(home: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The first line of a kept log, and its evaluations."""
     first, *lines = map(json.loads, gzip.decompress(home.read_bytes()).splitlines())
     return first, lines
+
+
+def merge(kept: Path, folder: Path) -> None:
+    """Write the kept runs of a row as the log of one training, in the order of their seeds; nothing if there are none."""
+    runs = sorted(map(read, kept.glob("seed-*.jsonl.gz")), key=lambda run: run[0]["config"]["seed"])
+    if not runs:
+        return
+    first = {**runs[0][0], "runs": [{**own["runs"][0], "run": number} for number, (own, _) in enumerate(runs)]}
+    first["config"] = {**first["config"], "seeds": len(runs)}
+    first[SECONDS] = [own[SECONDS] for own, _ in runs]
+    body = [{**line, "run": number} for number, (_, lines) in enumerate(runs) for line in lines]
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / log.LOG, "".join(json.dumps(line) + "\n" for line in (first, *body)))
 
 
 def numbers(line: dict[str, Any]) -> dict[str, Any]:

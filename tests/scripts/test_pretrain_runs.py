@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections import Counter
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.train.log import read
+from sinkjax.studies.papers._pretrain.measure import of_log
+from sinkjax.tasks import registry
+from sinkjax.train.log import LOG, read
 from tests.studies.papers.pretrain.logs import curve, log
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "pretrain_runs.py"
@@ -32,6 +35,11 @@ def test_every_training_is_in_the_queue_once_and_ranked_rows_come_first(script):
     assert equal == {script["_identity"](row) for row in seeds}
 
 
+def test_every_row_of_the_queue_has_a_model(script):
+    for row in script["rows"]():
+        assert registry.task(script["config_of"](row, 3)).model("").vocab_size == 512
+
+
 def test_a_row_of_the_queue_is_that_of_its_study_with_the_steps_of_its_size(script):
     found = script["config_of"]("gu-learning-rate/x2", 5)
     base = script["config_of"](script["BASELINE"], 5)
@@ -51,6 +59,23 @@ def test_a_log_is_kept_as_it_is(script, tmp_path):
     assert first["processor_seconds"] == 12.3
     script["keep"](tmp_path / "run", home, 12.34)
     assert home.read_bytes() == before
+
+
+def test_the_kept_seeds_of_a_row_are_read_as_one_training(script, tmp_path):
+    for seed, last in ((4, 3.5), (3, 4.0)):
+        lines = [{**line, "run": 0} for line in curve(seed, [5.0, last], 0.2, 100)]
+        folder = log(tmp_path / str(seed), lines, 100)
+        first, *rest = (folder / LOG).read_text().splitlines()
+        header = json.loads(first)
+        header["config"]["seed"] = header["runs"][0]["seed"] = seed
+        (folder / LOG).write_text("\n".join([json.dumps(header), *rest]) + "\n")
+        script["keep"](folder, tmp_path / "kept" / f"seed-{seed}.jsonl.gz", 1.0)
+    script["merge"](tmp_path / "kept", tmp_path / "row")
+    found = of_log(tmp_path / "row")
+    assert found["run"].values.tolist() == [3, 4]
+    assert found["loss"].values.tolist() == [[5.0, 4.0], [5.0, 3.5]]
+    script["merge"](tmp_path / "none", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.parametrize(
