@@ -288,8 +288,9 @@ def _check_choices(study: Study, config: Any) -> None:
     """Refuse a value that is fixed along an axis of a grid and is not one of its values."""
     grids = dict(study.grids)
     for chosen in study.words:
-        fixed = (chosen.given["fixed"] or ()) if isinstance(chosen, At) else ()
-        for axis, value in fixed:
+        if not isinstance(chosen, At):
+            continue
+        for axis, value in chosen.given["fixed"] or ():
             along = dict(grids[chosen.given["grid"]].given["over"] or ())
             allowed = _value(config, along.get(axis))
             if isinstance(value, Field) and isinstance(allowed, tuple) and _value(config, value) not in allowed:

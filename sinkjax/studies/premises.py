@@ -13,7 +13,13 @@ from sinkjax.studies.scope import Measure
 
 __all__ = ["all_of", "below", "positions_are", "reaches", "same", "separates_documents", "without_bos"]
 CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
-POSITIONS = {"Rope": "rotary", "LayerRopes": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}  # the others are added to scores
+POSITIONS = {
+    "Rope": "rotary",
+    "LayerRopes": "rotary",
+    "Learned": "added",
+    "Sinusoidal": "added",
+    "NoPosition": "none",
+}  # the others are added to scores
 
 
 def kind_of_positions(architecture: Any) -> str:
