@@ -20,6 +20,7 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER
 import sinkjax
 from sinkjax.checkpoints import presets
 from sinkjax.checkpoints.gguf_file import read_gguf
+from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.model import Model
 from tests.model.prose import PASSAGES
 
@@ -74,6 +75,13 @@ def test_it_is_found_without_importing_its_package_and_says_what_it_is(model: Mo
     assert [rope.theta for rope in config.position.kinds] == [1e6, 1e4]
     assert (model.tokenizer.bos, model.tokenizer.eos) == (2, 1)
     assert model.tokenizer.tokens([2]) == ["<bos>"]
+
+
+def test_its_random_twin_has_its_architecture_and_its_tokenizer(model: Model) -> None:
+    twin = open_checkpoint(f"untrained:{NAME}")
+    assert twin.config == model.config
+    assert twin.initializer_range == 0.02
+    assert twin.tokenizer.encode("The sink") == model.tokenizer.encode("The sink")
 
 
 def test_weights_and_logits_are_those_of_transformers_reading(model: Model, theirs: transformers.PreTrainedModel) -> None:
