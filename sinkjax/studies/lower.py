@@ -245,9 +245,10 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
 def _possible(claim: Claim, scope: Scope) -> bool:
     """Whether the architecture alone leaves the premise of a claim open; else neither controls nor the twin run for it."""
     for word in words_in(claim.given):
-        fits = word.meaning.facts.get("architecture") if isinstance(word, Word) else None
-        if fits is not None and not fits(scope.architecture, **word.given):
-            return False
+        if isinstance(word, Word):
+            fits = word.meaning.facts.get("architecture")
+            if fits is not None and not fits(scope.architecture, **word.given):
+                return False
     return True
 
 

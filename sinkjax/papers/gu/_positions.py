@@ -30,8 +30,8 @@ def position_vectors(scope: Scope, run: Unedited) -> NDArray[np.float32]:
     if not blank.size:
         return blank
     assert run.model is not None
-    vectors = run.model.config.position.vectors(*blank.shape, run.model.params)  # type: ignore[union-attr]
-    return np.asarray(vectors, np.float32)
+    position: Any = run.model.config.position
+    return np.asarray(position.vectors(*blank.shape, run.model.params), np.float32)
 
 
 @EditWord.define()
