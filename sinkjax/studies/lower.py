@@ -233,13 +233,23 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
     if controlled and not _claims_on(study, name):
         return list(range(1, len(points)))
     for claim in _claims_on(study, name):
-        for contrast in (claim.contrast, *claim.beside):
+        for contrast in (claim.contrast, *claim.beside) if _possible(claim, scope) else ():
             facts = contrast.meaning.facts if contrast.given.get("controls", True) else {}
             for argument, entry in contrast.given.items():
                 chosen = isinstance(entry, At) and entry.given["grid"] == name
                 if chosen and (not controlled or argument in facts.get("controlled", ())):
                     rows.update(dict.fromkeys(matching(points, entry, scope)))
     return sorted(rows)
+
+
+def _possible(claim: Claim, scope: Scope) -> bool:
+    """Whether the architecture alone leaves the premise of a claim open; else neither controls nor the twin run for it."""
+    for word in words_in(claim.given):
+        if isinstance(word, Word):
+            fits = word.meaning.facts.get("architecture")
+            if fits is not None and not fits(scope.architecture, **word.given):
+                return False
+    return True
 
 
 def _measures(study: Study, name: str) -> list[Measure]:

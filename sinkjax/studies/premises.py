@@ -69,11 +69,15 @@ def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
     return bos == "none", f"the first token of each prompt must be its own, and bos is {bos}"
 
 
-@Premise.define()
+def _of_kinds(architecture: Any, kinds: tuple[str, ...]) -> bool:
+    return kind_of_positions(architecture) in kinds
+
+
+@Premise.define(architecture=_of_kinds)
 def positions_are(read: Readings, kinds: Any) -> tuple[bool, str]:
     """Positions are of some kinds: "rotary", "added" (to the embedding), "scores" (added to these) or "none"."""
-    found, allowed = kind_of_positions(read.scope.architecture), read.scope.get(kinds)
-    return found in allowed, f"positions are {found}, and must be {' or '.join(allowed)}"
+    found = kind_of_positions(read.scope.architecture)
+    return _of_kinds(read.scope.architecture, kinds), f"positions are {found}, and must be {' or '.join(kinds)}"
 
 
 @Premise.define()
