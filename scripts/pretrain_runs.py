@@ -58,6 +58,10 @@ SEARCH: dict[str, dict[str, Any]] = {
     "h4": F1 | {"weight_decay": 0.2, "steps": 6000},
     "h5": F1 | {"weight_decay": 0.2, "steps": 8000, "micro_batch": 4},
     "280k": {**SIZES["280k"].fields},
+    "m1": {**SIZES["280k"].fields, "head_dim": 64},
+    "m2": {**SIZES["280k"].fields, "heads": 4, "head_dim": 32},
+    "m3": {**SIZES["280k"].fields, "layers": 6},
+    "m4": {**SIZES["280k"].fields, "weight_decay": 0.1},
 }
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
