@@ -146,6 +146,11 @@ def lines(
     return read.drawing(f"{over}-{x}", figure, caption, over)
 
 
+def _short(label: str) -> str:
+    """The layers of a place, as a tick shows them."""
+    return label.removeprefix("layers ").removeprefix("layer ").replace("the one in which", "where")
+
+
 def _place_label(read: Readings, points: Sequence[Point], place: Any) -> str:
     return next((point.where for point in points if point.place == place), str(place))
 
@@ -185,7 +190,7 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
         if point.place is not None:
             label = _place_label(read, points, point.place)
             one = label.startswith("layer ")
-            (single if one else several).setdefault(label.removeprefix("layers ").removeprefix("layer "), []).append(row)
+            (single if one else several).setdefault(_short(label), []).append(row)
     columns, shown = [], []
     for title, xlabel, cells in (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several)):
         if cells:

@@ -41,7 +41,7 @@ def layers_of(scope: Scope, place: Any) -> list[list[int]]:
         (each, [[0], [1], [2]], ["layer 0", "layer 1", "layer 2"]),
         (prefixes, [[0, 1]], ["layers 0 to 1"]),
         (layer(1), [[1]], ["layer 1"]),
-        (layer(F.forms), [[1]], ["layer forms"]),
+        (layer(F.forms), [[1]], ["the layer in which it forms"]),
         (layer((0, 2, 9)), [[0], [2]], ["layer 0", "layer 2"]),
         (upto(0), [[0]], ["layer 0"]),
         (upto((0, 1, 2, 9)), [[0], [0, 1]], ["layer 0", "layers 0 to 1"]),
@@ -109,7 +109,7 @@ WORDS: list[tuple[Any, Any]] = [  # a word, and what it stands for with key 2 an
     ),
     (
         window(4, 1),
-        lambda layers: sinkjax.edit("logits", "set", -np.inf, keys=list(range(1, T)), distances=slice(4, None), layers=layers),
+        lambda layers: sinkjax.edit("logits", "set", -np.inf, keys=slice(1, None), distances=slice(3, None), layers=layers),
     ),
     (hide("logits", keys=F.key), lambda layers: sinkjax.mask_key(2, layers=layers)),
     (

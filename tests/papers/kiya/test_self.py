@@ -104,7 +104,7 @@ def isolates(**places: tuple[float, float, float]) -> Any:
 
 
 def words(numbers: Any) -> dict[str, str]:
-    settings = {**SETTINGS, "positions": POSITIONS, "prompts": N, "control_prompts": N, "ends": ()}
+    settings = {**SETTINGS, "positions": POSITIONS, "prompts": N, "control_prompts": N, "ends": (1,)}
     return {found.name: found.word for found in verdicts(STUDY, planted(STUDY, numbers, layers=2, **settings))}
 
 
