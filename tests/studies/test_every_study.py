@@ -54,8 +54,6 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", run.section_of)
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).config, field)}
-    if find(name).headline is not None:
-        fields["headline_controls"] = 3
     chosen = study(name, files, length=T, model=str(files / "four"), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
@@ -64,7 +62,6 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     assert all(one.statement and (one.numbers or one.judgement.reason) for one in section.verdicts)
     assert all(claim.evidence and claim.rule for claim in section.claims)
     assert any(row.value.mean is not None for row in section.rows)
-    assert fields.get("headline_controls", 0) in {0, *(row.rank.controls for row in section.rows if row.rank)}
     assert len({(row.condition, row.measure) for row in section.rows}) == len(section.rows)
     assert {*section.featured} <= {row.condition for row in section.rows}
     texts = [*section.findings, *(claim.statement for claim in section.claims), *(claim.evidence for claim in section.claims)]
