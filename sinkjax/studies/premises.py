@@ -11,7 +11,7 @@ from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
 from sinkjax.studies.scope import Measure
 
-__all__ = ["all_of", "below", "positions_are", "reaches", "same", "separates_documents", "without_bos"]
+__all__ = ["all_of", "below", "positions_are", "reaches", "same", "separates_documents", "unchanged", "without_bos"]
 CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
 POSITIONS = {
     "Rope": "rotary",
@@ -101,3 +101,17 @@ def same(read: Readings, measure: Measure, one: At, other: At, within: Any) -> t
     """
     apart = float(np.abs(read.edited(measure, one) - read.edited(measure, other)).max())
     return apart <= read.scope.get(within), f"largest difference in {read.name(measure, one)}: {apart:.2g}"
+
+
+@Identity.define()
+def unchanged(read: Readings, measure: Measure, where: At, within: Any) -> tuple[bool, str]:
+    """An edit leaves a measure as it is, up to rounding.
+
+    Args:
+        read: The stores.
+        measure: What cannot change, in every document.
+        where: The conditions.
+        within: The largest difference that rounding explains, in the unit of the measure (of a size: of its logarithm).
+    """
+    apart = float(np.abs(read.edited(measure, where) - read.edited(measure, where, edited=False)).max())
+    return apart <= read.scope.get(within), f"largest change of {read.name(measure, where)}: {apart:.2g}"

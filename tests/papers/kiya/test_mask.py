@@ -125,7 +125,7 @@ def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_not
         "second-moves": "differs",
         "forms": "weaker",
         "activation": "replicates",
-        "kept": "replicates (untrained too)",  # nothing changes it there either
+        "kept": "holds",
     }
 
 
