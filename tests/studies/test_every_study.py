@@ -24,7 +24,7 @@ SMALL = {  # what makes each study fit the tiny model
     "background/elsewhere": {"delimiters": [".", ","], "words": ["a"]},
     "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
     "gu/repeat-bound": {"longest": T},
-    "gu/rope-positions": {"places": [4, 9]},
+    "gu/rope-positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/self": {"positions": [4, 8], "shown": 8},
@@ -35,10 +35,13 @@ NAMES = [name for name in studies() if not trains(name)]
 # Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
 WITHOUT_NOOP = {
     *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "li/dominance", "sweep"),
-    *("gu/rope-positions", "li/amplify", "li/isolate", "li/super-neurons"),
+    *("gu/repeat-bound", "li/amplify", "li/isolate", "li/super-neurons"),
 }
 # No text is read, or nothing is said of what is shown.
-WITHOUT_MAPS = {"kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"}
+WITHOUT_MAPS = {
+    *("gu/angles", "gu/norms", "gu/repeat-bound", "gu/rope-positions"),
+    *("kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ OTHER_TOKEN = random_position(but=(0, F.position), least=1)
 
 STUDY = Study(
     name="gu/rope-positions",
+    needs=("scores without positions",),
     settings={
         "prompts": 64,
         "places": setting(

@@ -27,7 +27,7 @@ from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
 from tests.studies.tiny import study, write_both
 
-T, PLACES = 10, (2, 5)
+T, PLACES = 13, (2, 5)
 CONFIG = config_type(STUDY)(length=T, places=PLACES, text_places=PLACES)
 
 
@@ -38,7 +38,7 @@ def points(architecture: object, vectors: np.ndarray, grid: str) -> dict[str, si
 
 def test_rotary_indices_are_exchanged_for_queries_and_keys(tiny_config):
     none = blank(dict(STUDY.known), Scope(CONFIG, tiny_config), 1)["vectors"]
-    for grid, wanted in (("taken", [5, 1, 2, 3, 4, 5, 6, 7, 8, 9]), ("swapped", [5, 1, 2, 3, 4, 0, 6, 7, 8, 9])):
+    for grid, wanted in (("taken", [5, 1, 2, 3, 4, 5, *range(6, T)]), ("swapped", [5, 1, 2, 3, 4, 0, *range(6, T)])):
         found = points(tiny_config, none, grid)
         assert list(found) == ["no edit", "position 2", "position 5"]
         query, key = found["position 5"].terms

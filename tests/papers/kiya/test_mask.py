@@ -101,7 +101,7 @@ def moves(first: float = 10.0, **edited: tuple[float, float, float, float]) -> A
         seen, after, size, size_1 = edited.get(place, (90.0, 2.0, 500.0, 10.0))
         return {
             ("seen", 0): seen + next(noises), ("seen", 1): after + next(noises), ("seen", 0, 0): first if place == "" else seen,
-            ("size", 0): size * np.exp(next(noises) / 50), ("size", 1): size_1 * np.exp(next(noises) / 50),
+            ("size", 0): size, ("size", 1): size_1 * np.exp(next(noises) / 50),
         }  # fmt: skip
 
     return numbers
