@@ -111,8 +111,14 @@ def _series(origin: Place, place: Placed, bound: Sequence[tuple[str, Any]]) -> s
 
 
 def _label(place: Placed, bound: Sequence[tuple[str, Any]], alone: bool) -> str:
-    axes = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in bound)
+    axes = ", ".join(f"{name} {_shown(value)}" for name, value in bound)
     return place.label if not axes else axes if alone else f"{axes} in {place.label}"
+
+
+def _shown(value: Any) -> str:
+    """A value of an axis; texts other than words are quoted, because spaces and line breaks cannot be seen."""
+    quoted = isinstance(value, str) and not value.replace("-", "").isidentifier()
+    return f"{value:g}" if isinstance(value, float) else repr(value) if quoted else str(value)
 
 
 @Draws.define()

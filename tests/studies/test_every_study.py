@@ -21,7 +21,8 @@ from tests.studies.tiny import study, write_both, write_model
 T = 24
 WORDS = {"replicates", "weaker", "shown", "differs", "undecided", "untested", "holds", "fails", "described"}
 SMALL = {  # what makes each study fit the tiny model
-    "background/elsewhere": {"delimiters": [".", ","], "words": ["a"]},
+    "background/elsewhere": {"stops": ["t", "."], "tokens": [".", "a"]},
+    "background/patch": {"places": [0, 1, 5]},
     "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
     "gu/repeat-bound": {"longest": T},
     "gu/rope-positions": {"places": [4, 9], "text_places": [4]},

@@ -14,10 +14,10 @@ from sinkjax.studies.run import work
 from tests.studies.tiny import study, write_both
 
 WRONG = {
-    "background/compression": ({"position": -1}, {"position": 60}, {"eps": 1.5}),
-    "background/elsewhere": ({"delimiters": []}, {"place": 60}, {"placed_prompts": 0}),
-    "background/massive": ({"position": 64}, {"dims": -1}, {"seed": -1}),
-    "background/patch": ({"key": -1}, {"key": 62}, {"control_prompts": 0}),
+    "background/compression": ({"position": -1}, {"controls": 0}, {"eps": 1.5}),
+    "background/elsewhere": ({"place": -1}, {"controls": 0}, {"eps": 2.0}),
+    "background/massive": ({"position": -1}, {"layer_prompts": -1}, {"eps": 2.0}),
+    "background/patch": ({"key": -1}, {"places": [-1]}, {"control_prompts": 0}),
     "background/quantise": ({"position": -1}, {"controls": 0}, {"length": 1}),
     "background/streaming": ({"keep": -1}, {"controls": 0}, {"keeps": [-1]}),
     "emergence/causal": ({"steps": 0}, {"seeds": 0}, {"length": 2}),

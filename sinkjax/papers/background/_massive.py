@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import activations, intervals, metrics
+from sinkjax.config_files.checks import refuse
 from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.known import Unedited
@@ -144,9 +145,13 @@ def set_dims(scope: Scope, to: Any, which: str = "largest", as_after: Any = None
         to: "zero" or "mean".
         which: "largest", "median" (in size) or "random" (none of the ten largest) dims.
         as_after: The layer after which the dims are ordered by their size; None: each layer has its own order.
+
+    Raises:
+        SinkjaxError: The model has too few dims.
     """
     stream, count = scope.known["stream"], scope.config.dims
     L, width = stream.shape[1:]
+    refuse(count + SPARED > width, f"dims {count} and {SPARED} more for the controls are more than the model's {width}")
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)
     order = order if as_after is None else np.repeat(order[[scope.get(as_after)]], L, axis=0)
     start = {"largest": 0, "median": (width - count) // 2}.get(which, 0)

@@ -97,6 +97,12 @@ def test_controls_spare_the_ten_largest_dims(stream, tiny_config):
     assert sorted(median) == sorted(order[15:17])
 
 
+def test_too_many_dims_are_refused(stream, tiny_config):
+    scope = Scope(SimpleNamespace(position=0, dims=30), tiny_config, {"stream": stream})
+    with pytest.raises(sinkjax.SinkjaxError, match="dims 30 and 10 more for the controls are more than the model's 32"):
+        scope.get(own.set_dims("zero"))
+
+
 def test_statistics_of_the_hidden_state_leave_pads_out(tiny_config, tiny_params):
     tokens = np.random.default_rng(0).integers(0, 61, (2, T))
     whole = sinkjax.forward(tiny_params, tokens, tiny_config, probe=own.states(), lengths=[T, 7]).record

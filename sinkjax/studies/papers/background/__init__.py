@@ -1,1 +1,0 @@
-"""Studies of the background papers: massive activations, streaming, compression, quantisation, activation patching."""

@@ -1,0 +1,114 @@
+"""background/elsewhere: tokens in the text and tokens that are put at one position."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.papers.background import _tokens as own
+from sinkjax.papers.background.elsewhere import STUDY
+from sinkjax.studies import run
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.known import Unedited
+from sinkjax.studies.scope import Scope
+from tests.studies.tiny import study, write_both
+
+T = 20
+SETTINGS = SimpleNamespace(eps=0.3, seed=0, controls=5, place=2, tokens=("b", " "), length=10)
+
+
+def natural(largest: np.ndarray, received: np.ndarray, tokens: list[list[str]]) -> xarray.Dataset:
+    """The unedited run. largest: [prompt, depth, position]; received: [prompt, layer, head, key]."""
+    arrays = {
+        "resid_max": (("edit", "prompt", "depth", "position"), largest[None]),
+        "attention_received": (("edit", "prompt", "layer", "head", "key"), received[None]),
+    }
+    lengths = [len(texts) for texts in tokens]
+    return xarray.Dataset(arrays, {"length": ("prompt", lengths)}, {"study": {"token_texts": tokens}})
+
+
+def planted() -> xarray.Dataset:
+    """Three prompts: "." at 5 is large and a sink, "!" at 4 is large, and the last prompt has neither."""
+    largest, received = np.ones((3, 3, T)), np.zeros((3, 2, 4, T))
+    largest[:, 1:, 0], largest[0, 2, 5], largest[1, 2, 4] = 100, 10, 1000
+    received[:, :, :, 0], received[0, 1, :2, 5] = 0.9, 0.5
+    tokens = [["x"] * T for _ in range(3)]
+    tokens[0][5] = tokens[0][9] = tokens[2][0] = tokens[2][T - 1] = "."  # the first and the last of all do not count
+    tokens[1][4] = "!"
+    return natural(largest, received, tokens)
+
+
+def test_the_first_of_some_tokens_is_compared_with_a_typical_position_and_with_the_first():
+    read = Readings(Scope(SETTINGS, None), {"text": planted()}, {})
+    activation, sink = (
+        own.at_first_of((".", "!"), of, "text").meaning.of(read, (".", "!"), of, "text") for of in ("activation", "sink")
+    )
+    np.testing.assert_allclose(activation.contrast, [np.log(10), np.log(1000), np.nan])
+    np.testing.assert_allclose(activation.whole, np.log(100))
+    np.testing.assert_allclose(sink.contrast, [25, 0, np.nan])
+    np.testing.assert_allclose(sink.whole, 100)
+
+
+def test_a_token_in_the_text_is_ranked_among_other_positions_of_the_same_prompts():
+    text = planted().isel(edit=0)
+    np.testing.assert_array_equal(np.argwhere(own.occurrences(text, ".")), [[0, 5], [0, 9]])
+    read = Readings(Scope(SETTINGS, None), SimpleNamespace(clusters=lambda *_: None), {})
+    rows = {row.measure: row for row in own._rows(read, text, "text", ".", {"size": own.ratios(text)})}
+    assert (rows["size"].value.mean, rows["size"].value.n) == (5.5, 1)
+    assert (rows["size"].rank.below, rows["size"].rank.controls) == (5, 5)
+    (absent,) = own._rows(read, text, "text", "?", {"size": own.ratios(text)})
+    assert (absent.value.mean, absent.rank) == (None, None)
+
+
+def test_random_places_are_as_many_and_never_the_chosen_ones(rng):
+    usable = np.zeros((3, T), bool)
+    usable[:, 1:13] = True
+    where = np.zeros_like(usable)
+    where[0, [2, 4, 6]] = where[2, 1:9] = True
+    for _ in range(20):
+        drawn = own.random_places(where, usable, rng)
+        assert drawn.sum(axis=-1).tolist() == [3, 0, 4]
+        assert not (drawn & (where | ~usable)).any()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_both(tmp_path_factory.mktemp("tiny"))
+
+
+def test_a_token_is_put_there_by_its_embedding(files):
+    model = sinkjax.load(files / "model")
+    scope, alone = Scope(SETTINGS, model.config), Unedited(model, None)
+    rows, others = (word.meaning.of(scope, alone, ("b", " ")) for word in (own.embeddings_of(()), own.random_embeddings(())))
+    scope = Scope(SETTINGS, model.config, {"rows": rows, "others": others}, rng=np.random.default_rng(0))
+    tokens = np.random.default_rng(0).integers(1, 200, (2, 10)).astype(np.int32)
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.EMBED),))
+    seen = sinkjax.forward(model.params, tokens, model.config, scope.get(own.put_token("b")), probe).record["embed"]
+    tokens[:, 2] = model.tokenizer.encode("ab")[-1]
+    np.testing.assert_array_equal(np.asarray(seen), np.asarray(model.params["embed"])[tokens])
+    drawn = {scope.get(own.put_token()).label for _ in range(100)}
+    assert drawn == {f"random token {number}" for number in range(5)}
+    embed = np.asarray(model.params["embed"])
+    ids = {int(np.flatnonzero((embed == row).all(axis=-1))[0]) for row in others}
+    assert not ids & {*model.tokenizer.special, *own.ids_of(model, ("b", " "))}
+    assert len(ids) == 5
+    with pytest.raises(SinkjaxError, match="'ab' is not one token"):
+        own.ids_of(model, ("ab",))
+
+
+def test_a_run_reads_the_text_and_puts_tokens_there(files, tmp_path):
+    small = {"controls": 2, "control_prompts": 2, "twin": False, "tokens": [".", "\n"], "stops": ["t"], "place": 2}
+    section = run.carry_out(study("background/elsewhere", files, **small), tmp_path / "out")
+    words = {verdict.name: verdict.word for verdict in section.verdicts}
+    assert words.pop("tokens") == "described"
+    assert words["activation"] == "untested"
+    assert words["sink"] in {"replicates", "weaker", "shown", "differs", "undecided", "untested"}
+    conditions = {row.condition for row in section.rows}
+    assert {"token '.'", "token '\\n'", "'.' in the text"} <= conditions
+    assert from_yaml(to_yaml(STUDY)) == STUDY
