@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import tyro
 
-from sinkjax.config_files.checks import at_least, last_seed, layers_below, layers_from_0, share, typed
+from sinkjax.config_files.checks import at_least, last_seed, typed
 from sinkjax.data.corpora import Split
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
@@ -44,51 +44,6 @@ class StudyConfig:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, prompts=1, length=2, seed=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mapped(StudyConfig):
-    """A study that draws attention maps."""
-
-    map_layers: tuple[int, ...] | None = None
-    """layers whose attention maps are drawn; by default an early, a middle and a late one"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        layers_from_0(self, "map_layers")
-
-    def drawn_layers(self, L: int) -> tuple[int, ...]:
-        """The layers of the maps in a model of `L` layers. Raises `SinkjaxError` for one that it lacks."""
-        if self.map_layers is None:
-            return tuple(sorted({0, L // 3, 2 * L // 3}))
-        layers_below(self, "map_layers", L)
-        return tuple(self.map_layers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Controlled(StudyConfig):
-    """A study with random controls."""
-
-    controls: int = 20
-    """random controls for each budget"""
-    control_prompts: int = 8
-    """prompts on which the controls are measured: the first ones, or all if there are fewer"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, controls=1, control_prompts=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ControlledSinks(Controlled):
-    """A study of sinks with random controls."""
-
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        share(self, "eps")
 
 
 @dataclass(frozen=True, kw_only=True)

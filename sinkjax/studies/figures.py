@@ -14,9 +14,9 @@ from sinkjax.analysis.estimates import constant, present
 from sinkjax.analysis.intervals import Interval
 from sinkjax.checkpoints.presets import named
 from sinkjax.errors import SinkjaxError
-from sinkjax.report.section import Drawing, View
+from sinkjax.report.section import Drawing
 from sinkjax.studies import folder
-from sinkjax.studies.specs import MAPS, SWEEP
+from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Figure = Callable[["Results"], Drawing | None]
 TOKENS, POSITIONS = 20, 24  # drawn of each prompt, so that a tick is legible and a column is visible
-ALONG_LAYERS = "edited layer l (0-based)"
 
 
 @dataclass(frozen=True)
@@ -268,139 +267,6 @@ def activations(
         " prompts, one logarithmic colour scale."
     )
     return drawn(name, picture, caption, store, bands=False)
-
-
-def activation_view(name: str, labels: Callable[[Results], Sequence[str]]) -> Callable[[Results], list[View]]:
-    """The largest |h| of some conditions of the main sweep, prompt by prompt, beside the maps.
-
-    Args:
-        name: Of the view, unique on a page.
-        labels: Results -> labels of the conditions.
-
-    Returns:
-        Results -> the views, for `Study.views`; the probe must ask for `resid_max`.
-    """
-
-    def views(results: Results) -> list[View]:
-        from sinkjax.studies.views import FEW_TOKENS, activation
-
-        about = f" {source(results.data, bands=False)}"
-        return [activation(name, results.data, {label: label for label in labels(results)}, FEW_TOKENS, about)]
-
-    return views
-
-
-def attention_maps(
-    name: str,
-    layers: Sequence[int],
-    titles: Callable[[str], str] = str,
-    store: str = MAPS,
-    tokens: int = TOKENS,
-    about: str = "",
-) -> Figure:
-    """Attention maps of the first prompt under the conditions of a maps' store.
-
-    Args:
-        name: As for `drawn`.
-        layers: Those that are drawn, from 0; one that the store lacks is left out.
-        titles: Label of a condition -> title of its row.
-        store: Of the maps.
-        tokens: How many are drawn at most, from the first one on.
-        about: How to read them, a sentence for the caption.
-
-    Returns:
-        The figure, for `Study.figures`.
-    """
-
-    def picture(results: Results) -> Picture:
-        from sinkjax.report.figures import attention
-        from sinkjax.studies.views import map_data
-
-        data = results[store]
-        shown = map_data(data)
-        there = [layer for layer in layers if layer in shown["layer"].values]
-        ticks = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
-        values = shown.isel(prompt=0).sel(layer=there).mean("head").values
-        if len(values) == 1:
-            return attention.by_layer(values[0], there, ticks)
-        return attention.maps(values, [titles(str(label)) for label in data["edit"].values], there, ticks)
-
-    caption = (
-        f"Attention maps of one prompt, mean over heads, first {tokens} tokens at most, on one colour scale; grey: keys that a"
-        f" query cannot see. A bright column is a key that gets much attention on average. {about}"
-    )
-    return drawn(name, picture, caption, store, bands=False)
-
-
-def attention_received(
-    name: str, keys: Mapping[str, int], columns: Mapping[str, Sequence[str]], caption: str, xlabel: str = ALONG_LAYERS
-) -> Figure:
-    """Attention that keys receive in each layer (up), against the x of conditions (across).
-
-    Args:
-        name, caption: As for `drawn`.
-        keys: Title of a row -> position of the key, from 0.
-        columns: Title of a column -> labels of conditions of the main sweep, along x.
-        xlabel: Of the x axis.
-
-    Returns:
-        The figure, for `Study.figures`; the probe must ask for `attention_received`.
-    """
-
-    def picture(results: Results) -> Picture:
-        from sinkjax.report.figures import layers
-
-        def received(labels: Sequence[str], key: int) -> np.ndarray:
-            found = results.data["attention_received"].sel(edit=list(labels), key=key)
-            return found.mean(["prompt", "head"]).values
-
-        grid = {row: {title: received(column, key) for title, column in columns.items()} for row, key in keys.items()}
-        return layers.received(grid, xlabel)
-
-    return drawn(name, picture, caption, bands=False)
-
-
-def dots(
-    name: str,
-    xlabel: str,
-    columns: Mapping[str, Measure],
-    caption: str,
-    *,
-    store: str = SWEEP,
-    chosen: str = "chosen",
-    random: str = "random, as many",
-    limits: tuple[float, float] | None = None,
-) -> Figure:
-    """Means of the conditions of a sweep side by side, and each of its controls as a mark of its own.
-
-    Args:
-        name, caption: As for `drawn`.
-        xlabel: Of the x axis, which all panels share.
-        columns: Title of a panel -> measure.
-        store: Of the sweep.
-        chosen, random: How the legend names conditions and controls.
-        limits: The ends of the x axis; None: chosen from the numbers.
-
-    Returns:
-        The figure, for `Study.figures`.
-    """
-
-    def picture(results: Results) -> Picture:
-        from sinkjax.report.figures.points import Point, points
-
-        sweep, table = results.sweeps[store], results.table_of(store)
-
-        def column(measure: Measure) -> list[Point]:
-            found = [Point(label, table[label, measure.name].value, chosen) for label in results.labels(store)]
-            for control in sweep.controls:
-                means = results.values(measure, control.name).mean(axis=1)
-                for entry, mean in zip(results.conditions(control.name), means, strict=True):
-                    found.append(Point(entry.label.partition(": ")[2], results.interval([mean]), random))
-            return found
-
-        return points({title: column(measure) for title, measure in columns.items()}, xlabel, limits)
-
-    return drawn(name, picture, caption, store)
 
 
 def source(

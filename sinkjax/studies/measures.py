@@ -73,19 +73,6 @@ def largest_elsewhere(position: int) -> Measure:
     )
 
 
-def heads_on(data: xarray.Dataset) -> NDArray:
-    """Heads of all layers that sink on each key, in per cent.
-
-    Args:
-        data: Of a sweep, with the statistic of `sinkjax.probes.statistics.sinking_heads(eps)`, for which a probe asks by
-            `extra=`.
-
-    Returns:
-        float[edit, prompt, key].
-    """
-    return np.asarray(100 * data["sinking_heads"].mean("layer").values)
-
-
 def largest(data: xarray.Dataset) -> NDArray:
     """Largest |h| over depths and dims at each position.
 
@@ -98,15 +85,6 @@ def largest(data: xarray.Dataset) -> NDArray:
     return _largest(data)
 
 
-def largest_typical() -> Measure:
-    """Largest |h| over depths and dims at a typical (the median) position but the first.
-
-    Returns:
-        The measure; the probe must ask for `resid_max`.
-    """
-    return Measure("largest |h| at a typical other position", lambda data: np.nanmedian(_largest(data)[..., 1:], axis=-1))
-
-
 def loss() -> Measure:
     """Mean negative log-likelihood of a prompt's next tokens.
 
@@ -114,22 +92,6 @@ def loss() -> Measure:
         The measure, in nats per token; the probe must ask for `nll`.
     """
     return Measure("loss (nats per token)", metrics.mean_nll, unit="nats")
-
-
-def mean_loss(start: int) -> Measure:
-    """Mean loss of the queries from position `start` on.
-
-    Args:
-        start: The first position that counts, from 0.
-
-    Returns:
-        The measure, in nats per token; the probe must ask for `nll`.
-    """
-    return Measure(
-        f"loss from position {start} on (nats per token)",
-        lambda data: data["nll"].isel(position=slice(start, None)).mean("position").values,
-        unit="nats",
-    )
 
 
 def _largest(data: Any) -> NDArray:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import (
-    CONTROL,
     TEXT,
     Batch,
     Calculation,
@@ -24,8 +22,6 @@ from sinkjax.studies.study import (
     Study,
     Sweep,
     SweepSpec,
-    Values,
-    control_prompts,
     no_edit,
 )
 
@@ -156,21 +152,6 @@ def _reason(name: str, why: str) -> Calculation:
     return Calculation(name, compute, (), 1, Inputs(bos="none"))
 
 
-def repeated(sweep: Sweep, name: str, **changes: Any) -> Sweep:
-    """The same sweep and controls in stores of another name, with some fields changed: e.g. on other `inputs`.
-
-    Args:
-        sweep: The sweep.
-        name: Of the new sweep; the names of its controls begin with it.
-        **changes: Fields of `Sweep` and their new values.
-
-    Returns:
-        The new sweep.
-    """
-    controls = tuple(dataclasses.replace(control, name=f"{name}-{control.name}") for control in sweep.controls)
-    return dataclasses.replace(sweep, name=name, controls=controls, **changes)
-
-
 def conditions_of(sweep: Sweep, config: Any, architecture: Config, values: Any = None) -> tuple[Condition, ...]:
     """The conditions of a sweep; values: those that its edits hold, if they hold any."""
     return tuple(
@@ -208,42 +189,6 @@ def map_name(sweep: Any, number: int) -> str:
 def architecture_of(data: xarray.Dataset) -> Any:
     """The plain fields of the architecture that a store was made with: `layers`, `heads`, `width`, ..."""
     return SimpleNamespace(**data.attrs["sweep"]["config"])
-
-
-def random_edits(
-    stream: str,
-    draw: Callable[..., Edit],
-    budgets: Callable[[Any, Config], Iterable[Any]],
-    *,
-    name: str = CONTROLS,
-    values: Values | None = None,
-) -> Sweep:
-    """The sweep of a study's controls: `config.controls` different random edits for each budget, or all that there are of it.
-
-    They run on the first `control_prompts` prompts; `dataclasses.replace` changes this and what else a `Sweep` has.
-
-    Args:
-        stream: The name of the random numbers, which depend on (seed, name) alone.
-        draw: (random numbers, config, architecture, budget) -> one random edit of the budget, labelled with what it does; with
-            `values`, these come last.
-        budgets: (config, architecture) -> the budgets that have controls.
-        name: Of the store.
-        values: As for `Sweep`; `draw` takes them as a fifth argument. The edits drawn with them are not compared, so that two
-            may be the same.
-
-    Returns:
-        The sweep, for the `controls` of a study or of a sweep.
-    """
-
-    def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:
-        rng = intervals.generator(config.seed, stream)
-        for budget in budgets(config, architecture):
-            one = partial(draw, rng, config, architecture, budget, *given)
-            drawn = [one() for _ in range(config.controls)] if given else without_replacement(config.controls, one, content)
-            for number, edit in enumerate(drawn):
-                yield Condition(edit.named(f"control {number}: {edit.label}"), CONTROL, budget=budget)
-
-    return Sweep(name, conditions, prompts=control_prompts, values=values)
 
 
 def content(edit: Edit) -> Hashable:

@@ -79,19 +79,6 @@ def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
     return Condition(compose(label=label), label, at=at)
 
 
-def labels_of(conditions: Iterable[Condition], *series: str) -> list[str]:
-    """The labels of the conditions of some series, in their order.
-
-    Args:
-        conditions: Of a sweep.
-        *series: The names of the series.
-
-    Returns:
-        The labels.
-    """
-    return [condition.label for condition in conditions if condition.series in series]
-
-
 @dataclass(frozen=True)
 class Inputs:
     """What a sweep runs on.
@@ -160,18 +147,6 @@ class Values:
 def all_prompts(config: Any) -> int:
     """As many prompts as the study has."""
     return int(config.prompts)
-
-
-def control_prompts(config: Any) -> int:
-    """The first prompts, on which controls are measured.
-
-    Args:
-        config: With the fields `control_prompts` and `prompts`, as `Controlled` has them.
-
-    Returns:
-        How many there are: the smaller of the two.
-    """
-    return min(config.control_prompts, config.prompts)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,8 @@ def at_first_of(read: Readings, tokens: Any, of: str, grid: str) -> Parts:
     label = f"{of} at the first {' or '.join(map(repr, named))}, above a typical position"
     facts: Any = (None, "log") if of == "activation" else ((0.0, 100.0), "percentage points")
     ends = None if of == "activation" else (-100.0, 100.0)
-    return Parts(found - typical, None, values[:, 0] - typical, *facts, label, whole_range=ends)
+    span, unit = facts
+    return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, whole_range=ends)
 
 
 @Described.define()
