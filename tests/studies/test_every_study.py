@@ -28,8 +28,7 @@ SMALL = {  # what makes each study fit the tiny model
     "kiya/bos-swap": {"positions": [8], "shown": 8},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/self": {"positions": [4, 8], "shown": 8},
-    "li/amplify": {"positions": [10], "ends": []},
-    "li/isolate": {"ends": [1]},
+    "li/amplify": {"positions": [10]},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
 NAMES = [name for name in studies() if not trains(name)]

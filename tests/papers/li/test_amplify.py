@@ -24,7 +24,7 @@ from sinkjax.studies.study import Batch
 from tests.studies.tiny import study, write_both
 
 K = 4
-CONFIG = config_type(amplify.STUDY)(positions=(2, K), token=K, last=1, single=(0,), ends=(), length=9)
+CONFIG = config_type(amplify.STUDY)(positions=(2, K), token=K, last=1, single=(0,), ends=(1,), length=9)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +104,12 @@ def test_conditions_are_every_mean_position_and_factor():
     scope = Scope(CONFIG, SimpleNamespace(layers=3, heads=4, head_dim=8))
     scope = dataclasses.replace(scope, known=blank(dict(amplify.STUDY.known), scope, 1))
     counts = {name: len(scope.get(entry)) - 1 for name, entry in amplify.STUDY.grids}
-    assert counts == {"factors": 5 * 2 * 5, "windows": 5 * 2 * 2, "layers": 2 * 3, "identity": 5}
+    assert counts == {"factors": 5 * 2 * 5, "windows": 5 * 2 * 3, "layers": 2 * 3, "identity": 5}
 
 
 def test_the_study_runs_and_is_judged(tmp_path: Path):
     write_both(tmp_path)
-    small = {"positions": [4], "token": 4, "last": 1, "single": [0], "ends": [], "factors": [2.0, 10.0]}
+    small = {"positions": [4], "token": 4, "last": 1, "single": [0], "ends": [1], "factors": [2.0, 10.0]}
     section = carry_out(
         study("li/amplify", tmp_path, **small, controls=3, control_prompts=2, map_layers=[0]), place(tmp_path / "out")
     )
