@@ -16,7 +16,7 @@ from sinkjax.studies.registry import as_value
 from sinkjax.studies.scope import Scope
 from tests.studies.tiny import LAYERS, write_both
 
-CONFIG = config_type(isolate.STUDY)(position=4, keys=(0, 3), ends=(1,), length=9)
+CONFIG = config_type(isolate.STUDY)(position=4, keys=(0, 3), ends=(1,), length=12)
 SCOPE = Scope(CONFIG, SimpleNamespace(layers=3, heads=2), {"forms": 1})
 
 
