@@ -29,14 +29,14 @@ SMALL = {  # what makes each study fit the tiny model
     "kiya/bos-swap": {"positions": [8], "shown": 8},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/self": {"positions": [4, 8], "shown": 8},
-    "li/amplify": {"layers": [1]},
+    "li/amplify": {"positions": [10]},
     "sweep": {"edits": [{"compose": []}, {"mask_key": {"key": 0}}], "probe": ["attention_received", "resid_max", "nll"]},
 }
 NAMES = [name for name in studies() if not trains(name)]
 # Studies that edit nothing, or that have a factor of 1 or the like among their conditions.
 WITHOUT_NOOP = {
     *("gu/angles", "gu/norms", "gu/sink-rate", "kiya/baseline", "kiya/embedding", "li/dominance", "sweep"),
-    *("gu/repeat-bound", "li/amplify", "li/isolate", "li/super-neurons"),
+    *("gu/repeat-bound", "li/variance"),
 }
 # No text is read, or nothing is said of what is shown.
 WITHOUT_MAPS = {

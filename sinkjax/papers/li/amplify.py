@@ -38,7 +38,7 @@ STUDY = Study(
         "windows": grid(
             EDIT, layer(F.single) | upto(F.ends) | ALL, over={"mean": MEANS, "position": F.positions}, title="windows"
         ),
-        "layers": grid(EDIT, each, over={"mean": MEANS, "position": F.token}, title="one token"),
+        "layers": grid(EDIT, each, over={"mean": (PROMPTS, NORM), "position": F.token}, title="one token"),
         "identity": grid(EDIT, upto(F.last), over={"mean": MEANS, "position": F.token, "factor": 1.0}),
     },
     controls={"factors": draws(random_direction(F.position, F.factor))},

@@ -25,7 +25,7 @@ from tests.studies.tiny import write_both
 CONFIG = config_type(super_neurons.STUDY)
 PLANTED: Neuron = (1, 7)
 CHOSEN: tuple[Neuron, ...] = ((0, 3), (2, 3), (2, 9), (1, 0), (0, 5))
-SCOPE = Scope(CONFIG(neurons=5, length=9), SimpleNamespace(layers=3, mlp_width=64), {"largest": CHOSEN})
+SCOPE = Scope(CONFIG(neurons=5, length=12), SimpleNamespace(layers=3, mlp_width=64), {"largest": CHOSEN})
 
 
 @pytest.fixture(scope="module")
