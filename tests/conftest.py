@@ -51,8 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file run in one worker, or, if they are marked "apart", those of one set of parameters; so do all that need
     SmolLM2's weights, read once then.
 
-    In a process of fewer devices than a mesh needs, its tests are skipped, and the summary says where they run.
+    In a process of fewer devices than a mesh needs, its tests are skipped, and the summary says where they run; so are those of
+    Gemma 3 where its package is not installed, and the summary says how to install it.
     """
+    from sinkjax.checkpoints import presets
+    from sinkjax.errors import SinkjaxError
+
     heavy = {item.path for item in items if "smollm2" in getattr(item, "fixturenames", ())}
     for item in items:
         group = str(item.path)
@@ -64,6 +68,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("mesh"):
                 item.add_marker(pytest.mark.skip(reason="a mesh needs JAX_NUM_CPU_DEVICES=8: make mesh"))
+    try:
+        presets.preset_files("gemma3-270m")
+    except SinkjaxError as missing:
+        for item in items:
+            if item.get_closest_marker("gemma3"):
+                item.add_marker(pytest.mark.skip(reason=str(missing)))
 
 
 def pytest_collection_finish() -> None:

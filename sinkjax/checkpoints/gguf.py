@@ -214,7 +214,7 @@ def _hf_tensors(tensors: Mapping[str, Tensor], layout: Gguf, table: Table, confi
         if layout.offset_norms and name.endswith("norm.weight"):
             found[name] = dataclasses.replace(tensor, decode=partial(_without_offset, decode=tensor.decode))
         elif name.endswith(("_q_norm.weight", "_k_norm.weight")):  # a norm for each head, as rows: here one after the other
-            found[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),))
+            found[name] = dataclasses.replace(tensor, shape=(math.prod(tensor.shape),), part=None)
     return found
 
 

@@ -111,7 +111,12 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int, offset: int, first: in
     if first + offset + rows * row_bytes > length:
         raise SinkjaxError(f"{path} is truncated: {name} ends at byte {offset + rows * row_bytes} of {max(0, length - first)}")
     raw = partial(file.map, first + offset, (rows, row_bytes))
-    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name)
+
+    def part(start: int, stop: int) -> np.ndarray:
+        inner = rows // shape[0]
+        return file.map(first + offset + start * inner * row_bytes, ((stop - start) * inner, row_bytes))
+
+    return Tensor(shape, raw, partial(_dequantize, kind=types[kind]), types[kind].name, part=part)
 
 
 @cache

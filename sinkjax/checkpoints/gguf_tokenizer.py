@@ -42,7 +42,6 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 }
 # A word that is a token is that token, whatever the merges make of it.
 WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "falcon3", "tekken"})
-NORMALISED = frozenset({"qwen2", "stablelm2", "deepseek-r1-qwen"})  # to NFC, as their tokenizer.json states
 
 
 def read_tokenizer(metadata: Mapping[str, Any], where: str) -> Tokenizer | None:
@@ -103,7 +102,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: list[str], kinds: list[int]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=pre in WHOLE_WORDS))
     backend.decoder = decoders.ByteLevel()
-    if pre in NORMALISED:
+    if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PRE_TOKENIZERS[str(pre)]]
     backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])

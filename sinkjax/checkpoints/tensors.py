@@ -26,7 +26,8 @@ class Tensor:
     shape: outputs first, inputs last, as Hugging Face writes linear layers. raw: gives the bytes, uint8 in rows or flat; those of
     an `OpenFile` are mapped anew by each call, so that they take memory only while they are in use. decode: raw -> the numbers,
     in any shape with the right order; cheap for plain types, de-quantising for others. stored: the name of the type in the file
-    ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory.
+    ("bfloat16", "Q4_1"). shared: the numbers themselves, if they are a JAX array in memory. part: gives the bytes of rows from
+    start to stop, where they can be read without all others.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +35,7 @@ class Tensor:
     decode: Callable[[np.ndarray], np.ndarray]
     stored: str = ""
     shared: jax.Array | None = None
+    part: Callable[[int, int], np.ndarray] | None = None
 
     def array(self) -> np.ndarray:
         """The numbers, in `shape` and in the type that the file holds or de-quantises to."""
@@ -43,7 +45,8 @@ class Tensor:
         """`array()[start:stop]`, of which no more is read. Not for a tensor whose `decode` reorders rows."""
         if (start, stop) == (0, self.shape[0]):
             return self.array()
-        return self.decode(self.raw().reshape(self.shape[0], -1)[start:stop]).reshape(stop - start, *self.shape[1:])
+        raw = self.part(start, stop) if self.part else self.raw().reshape(self.shape[0], -1)[start:stop]
+        return self.decode(raw).reshape(stop - start, *self.shape[1:])
 
     def row_pieces(self) -> Iterator[tuple[int, int]]:
         """Start and stop of rows that together are all, PIECE numbers at a time."""
@@ -52,7 +55,11 @@ class Tensor:
             yield start, min(start + size, self.shape[0])
 
     def byte_pieces(self) -> Iterator[np.ndarray]:
-        """All bytes in their order, PIECE at a time: uint8."""
+        """All bytes in their order, a part of them at a time: uint8."""
+        if self.part:
+            for rows in self.row_pieces():
+                yield self.part(*rows).reshape(-1)
+            return
         for start in range(0, self.raw().size, PIECE):
             yield self.raw().reshape(-1)[start : start + PIECE]
 

@@ -17,7 +17,6 @@ MOST = {
     "prompts": MANY,
     "control_prompts": MANY,
     "controls": 10_000,
-    "headline_controls": 10_000,
     "seeds": 10_000,
     "layers": 4096,
     "batch": MANY,

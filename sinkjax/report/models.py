@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from sinkjax.checkpoints.architectures import architectures
 from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.load import open_checkpoint
-from sinkjax.checkpoints.presets import PRESETS, find_preset, packaged
+from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.config_files.checks import MOST
 from sinkjax.edits.site import SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
@@ -116,6 +116,6 @@ def _count(model: str) -> int:
 
 def _installed(preset: str) -> str:
     try:
-        return f"installed, {in_words(find_preset(preset).stat().st_size)}"
+        return f"installed, {in_words(sum(file.stat().st_size for file in preset_files(preset)))}"
     except SinkjaxError as missing:
         return str(missing)

@@ -13,6 +13,7 @@ from sinkjax.config_files import documents
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
 from sinkjax.studies.continuations import samples
+from sinkjax.studies.declaration import filled
 from sinkjax.studies.figures import source
 from sinkjax.studies.folder import provenance
 from sinkjax.studies.noop import noop_finding, noop_rows
@@ -51,8 +52,8 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
         study=(study.heading or study.name).format(**vars(config)),
-        title=study.title.format(**vars(config)),
-        question=_line(study.question.format(**vars(config))),
+        title=filled(study.title, vars(config)),
+        question=_line(filled(study.question, vars(config))),
         findings=tuple(map(sentence, findings)),
         rows=tuple(rows),
         featured=tuple(dict.fromkeys(names.get(label, label) for label in featured))[: None if study.featured else MOST_FEATURED],

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import tyro
 
 from sinkjax.config_files.checks import at_least, last_seed, layers_below, layers_from_0, share, typed
-from sinkjax.config_files.documents import LATER
 from sinkjax.data.corpora import Split
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
@@ -74,12 +73,10 @@ class Controlled(StudyConfig):
     """random controls for each budget"""
     control_prompts: int = 8
     """prompts on which the controls are measured: the first ones, or all if there are fewer"""
-    headline_controls: int = field(default=0, metadata=LATER)
-    """random controls for the budget of the study's headline claim alone, if more than `controls`"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, controls=1, control_prompts=1, headline_controls=0)
+        at_least(self, controls=1, control_prompts=1)
 
 
 @dataclass(frozen=True, kw_only=True)

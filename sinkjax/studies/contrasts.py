@@ -191,7 +191,14 @@ def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
 
 
 @Contrast.define(controlled=("where",))
-def effect(read: Readings, measure: Measure, where: At, whole: Measure | None = None, above: Measure | None = None) -> Parts:
+def effect(
+    read: Readings,
+    measure: Measure,
+    where: At,
+    whole: Measure | None = None,
+    above: Measure | None = None,
+    controls: bool = True,
+) -> Parts:
     """What an edit adds to a measure, and what its controls add.
 
     Args:
@@ -201,9 +208,10 @@ def effect(read: Readings, measure: Measure, where: At, whole: Measure | None = 
         whole: The measure of the unedited model of which the effect is a share; None: `measure` itself.
         above: The measure of the unedited model that is subtracted from the whole, such as the size of an ordinary activation.
             None: nothing, or, in logarithms, `measure` itself.
+        controls: Whether the grid's controls are matched to these conditions.
     """
-    base, controls = read.edited(measure, where, edited=False), read.controls(measure, where)
-    gained = None if controls is None else controls - base[: controls.shape[1]]
+    base, drawn = read.edited(measure, where, edited=False), read.controls(measure, where) if controls else None
+    gained = None if drawn is None else drawn - base[: drawn.shape[1]]
     log = bool(measure.meaning.facts.get("log"))
     of_whole: NDArray | None = base if whole is None else read.edited(whole, where, edited=False)
     if above is not None:
@@ -219,7 +227,7 @@ def effect(read: Readings, measure: Measure, where: At, whole: Measure | None = 
         *_facts(measure),
         label,
         relative,
-        all_controls=read.exhausted(where),
+        all_controls=controls and read.exhausted(where),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -16,13 +17,14 @@ import tyro
 import yaml
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.checks import at_least, share
+from sinkjax.config_files.checks import MIN_QUERIES, at_least, share
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.grids import Draws, Grid
+from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
 
+NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
 STUDY = "study"  # the key of a document that holds a whole study
 
 
@@ -90,6 +92,11 @@ class Claim:
     def __post_init__(self) -> None:
         if not isinstance(self.contrast, Contrast | Identity | Described):
             raise SinkjaxError(f"a claim takes a contrast, an identity or described numbers, not {self.contrast!r}")
+        if not isinstance(self.given, Premise | None):
+            raise SinkjaxError(f"the premise of a claim is a premise, not {self.given!r}")
+        for entry in self.beside:
+            if not isinstance(entry, Contrast):
+                raise SinkjaxError(f"beside a claim stand contrasts, not {entry!r}")
         if self.sign not in (-1, 1):
             raise SinkjaxError(f"the sign of a claim is 1 or -1, not {self.sign!r}")
 
@@ -154,6 +161,9 @@ class Study:
             for entry in [value for _, value in entries] if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
+        for _, claim in self.claims:
+            if not isinstance(claim, Claim):
+                raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
         if not self.grids and not self.computations:
             raise SinkjaxError(f"{self.name}: a study needs a grid or a computation")
         grids = self.grids.names()
@@ -235,16 +245,77 @@ def config_type(study: Study) -> type:
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool):
                 at_least(self, **{name: 1 if name in ("controls", "control_prompts") else 0})
-            for entry in value if isinstance(value, tuple) else ():
-                if isinstance(entry, int) and entry < 0:
-                    raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
+            if isinstance(value, tuple):
+                _check_list(name, value, filled=bool(found[name].value))
         if "eps" in own:
             share(self, "eps")
+        _check_positions(study, self)
+        _check_choices(study, self)
 
     namespace = {"__post_init__": check, "__doc__": f"{_sentence(study)}", "__module__": __name__}
     name = "".join(part.capitalize() for part in study.name.replace("/", "-").split("-"))
     made: type = dataclasses.make_dataclass(name, fields, bases=(StudyConfig,), namespace=namespace, frozen=True, kw_only=True)
     return made
+
+
+def _check_list(name: str, value: tuple[Any, ...], filled: bool) -> None:
+    """Refuse a list that is empty but must not be, or that has negative layers, positions or counts."""
+    if filled and not value:
+        raise SinkjaxError(f"{name} is empty")
+    for entry in value:
+        if isinstance(entry, int) and entry < 0:
+            raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
+
+
+def _check_positions(study: Study, config: Any) -> None:
+    """Refuse a position that prompts of the config's length do not have, or a key that too few of their queries see."""
+    length = config.length
+    for measure in study.words:
+        if not isinstance(measure, Measure):
+            continue
+        seen = measure.meaning.facts.get("seen", ())
+        for argument in ("key", "position"):
+            for name, place in _integers(study, config, measure.given.get(argument)):
+                if place >= length:
+                    raise SinkjaxError(f"{name}: position {place} of {measure} is beyond prompts of {length} tokens")
+                if argument in seen and place + MIN_QUERIES > length:
+                    raise SinkjaxError(
+                        f"{name}: key {place} of {measure} is seen by fewer than {MIN_QUERIES} of {length} queries"
+                    )
+
+
+def _check_choices(study: Study, config: Any) -> None:
+    """Refuse a value that is fixed along an axis of a grid and is not one of its values."""
+    grids = dict(study.grids)
+    for chosen in study.words:
+        if not isinstance(chosen, At):
+            continue
+        for axis, value in chosen.given["fixed"] or ():
+            along = dict(grids[chosen.given["grid"]].given["over"] or ())
+            allowed = _value(config, along.get(axis))
+            if isinstance(value, Field) and isinstance(allowed, tuple) and _value(config, value) not in allowed:
+                listed = ", ".join(map(str, allowed))
+                raise SinkjaxError(f"{value.name} is {_value(config, value)}, but must be one of {along[axis]}: {listed}")
+
+
+def _integers(study: Study, config: Any, entry: Any) -> list[tuple[str, int]]:
+    """The whole numbers that an argument of a measure takes, each with the name of its setting."""
+    plus = entry.plus if isinstance(entry, Field) else 0
+    if isinstance(entry, Field):
+        over = [dict(grid.given["over"] or ()) for _, grid in study.grids]
+        entry = next((axes_of[entry.name] for axes_of in over if entry.name in axes_of), Field(entry.name))
+    name = entry.name if isinstance(entry, Field) else "position"
+    found = _value(config, entry)
+    several = found if isinstance(found, tuple) else (found,)
+    return [(name, one + plus) for one in several if isinstance(one, int) and not isinstance(one, bool)]
+
+
+def _value(config: Any, entry: Any) -> Any:
+    """A plain value, or the setting that a field names; None for what is found later."""
+    if isinstance(entry, Field):
+        found = getattr(config, entry.name, None)
+        return found + entry.plus if isinstance(found, int) else found
+    return None if isinstance(entry, Word) else entry
 
 
 def _hint(name: str) -> Any:
@@ -271,13 +342,11 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
         The text.
     """
 
-    class Left(dict[str, Any]):
-        def __missing__(self, name: str) -> str:
-            return "{" + name + "}"
+    def said(found: re.Match[str]) -> str:
+        value = values.get(found[1], found[0])
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
-    return text.format_map(
-        Left({name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in values.items()})
-    )
+    return NAMED.sub(said, text)
 
 
 def _type(value: Any, what: str, like: Any) -> Any:
@@ -315,6 +384,9 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
         if name not in claims:
             raise SinkjaxError(f"{what}: prose: {unknown('claim', name, claims)}")
         said = {"statement": said} if isinstance(said, str) else said
+        for key in said:
+            if key not in ("statement", "paper"):
+                raise SinkjaxError(f"{what}: prose: {name}: {unknown('key', key, ('statement', 'paper'))}")
         claims[name] = dataclasses.replace(claims[name], **{key: _line(entry) for key, entry in said.items()})
     changes: dict[str, Any] = {key: _line(prose[key]) for key in ("title", "question") if key in prose}
     notes = tuple(map(_line, prose.get("notes", study.notes)))

@@ -95,7 +95,7 @@ def lines(
 
     Args:
         read: The stores.
-        measures: One for each row of panels, or a tuple of measures that share a row.
+        measures: One for each row of panels, or a tuple of measures that share a row (along an axis, and in one place: a panel).
         over: The grid.
         x: "layers" (one column of panels for each series of layers) or an axis (one line for each place).
         effect: Whether differences from no edit are drawn.
@@ -128,20 +128,27 @@ def lines(
                     bound = dict(point.bound)
                     groups.setdefault((point.place, bound.get(by)), {}).setdefault(bound[x], []).append(number)
             several = len({place for place, _ in groups}) > 1
+            shared: list[Line] = []
             for measure in row:
-                found = []
+                found = shared if len(groups) == 1 else []
                 for (place, value), by_x in groups.items():
                     name = ", ".join(
                         [*([f"{by} {value}"] if by else []), *([_place_label(read, points, place)] if several else [])]
                     )
                     xs = sorted(by_x)
                     found.append(_line(read, measure, over, [by_x[one] for one in xs], xs, effect, name))
-                panels.append(picture.Panel("", label, found, log, signed=effect))
+                if len(groups) > 1 or measure == row[-1]:
+                    panels.append(picture.Panel("", label, found, log, signed=effect))
         grid.append(panels)
     figure = picture.lines(grid, LAYERS if x == "layers" else x, log_x=log_x, legend_above=x != "layers" and len(grid) > 1)
     what = "; ".join(", ".join(read.name(measure) for measure in row) for row in rows)
     caption = f"{what[0].upper()}{what[1:]}, against {'the edited layers' if x == 'layers' else x}. Dashed: no edit."
     return read.drawing(f"{over}-{x}", figure, caption, over)
+
+
+def _short(label: str) -> str:
+    """The layers of a place, as a tick shows them."""
+    return label.removeprefix("layers ").removeprefix("layer ").replace("the one in which", "where")
 
 
 def _place_label(read: Readings, points: Sequence[Point], place: Any) -> str:
@@ -183,7 +190,7 @@ def heatmap(read: Readings, measures: Measure, over: str, axis: str) -> Drawing:
         if point.place is not None:
             label = _place_label(read, points, point.place)
             one = label.startswith("layer ")
-            (single if one else several).setdefault(label.removeprefix("layers ").removeprefix("layer "), []).append(row)
+            (single if one else several).setdefault(_short(label), []).append(row)
     columns, shown = [], []
     for title, xlabel, cells in (("one edited layer", "layer (0-based)", single), ("several", "edited layers", several)):
         if cells:

@@ -109,6 +109,8 @@ def window(scope: Scope, size: Any, keep: Any = ()) -> sinkjax.Edit:
 def swap_indices(scope: Scope, i: Any, j: Any) -> sinkjax.Edit:
     """Exchange the rotary indices of two positions; tokens and what each query sees stay."""
     indices, one, other = np.arange(scope.config.length), scope.get(i), scope.get(j)
+    if max(one, other) >= indices.size:
+        raise SinkjaxError(f"position {max(one, other)} is beyond prompts of {indices.size} tokens")
     indices[[one, other]] = indices[[other, one]]
     return sinkjax.set_positions(query=indices, key=indices)
 

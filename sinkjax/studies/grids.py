@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,7 @@ def grid(
     if edit is None:
         return found
     scope = dataclasses.replace(scope, rng=intervals.generator(scope.config.seed, repr(edit)))
+    seen: dict[str, Hashable] = {}
     places = heads if heads is not None else layers
     origins = [(origin, one) for origin in (places if isinstance(places, tuple) else (places,)) for one in scope.get(origin)]
     for origin, place in origins:
@@ -94,6 +95,9 @@ def grid(
             bound = tuple(zip(axes, combination, strict=True))
             label = _label(place, bound, alone=len(origins) == 1 and place.place == ALL)
             made = placed(scope.at(dict(bound)).get(edit), place.cells, scope.architecture).named(label)
+            if label in seen and seen[label] == content(made):  # one set of layers in two series, such as the first layer
+                continue
+            seen[label] = content(made)
             x, series = place.x if not bound else bound[-1][1], _series(origin, place, bound)
             found.append(Point(made, series, x, place=place.place, bound=bound, where=place.label))
     return found

@@ -113,7 +113,10 @@ def _beside(claim: Claim, read: Readings) -> tuple[str, ...]:
     """The further readouts of a claim, each as a line."""
     lines = []
     for contrast in claim.beside:
-        parts: Parts = contrast.meaning.of(read, **contrast.given)
+        try:
+            parts: Parts = contrast.meaning.of(read, **contrast.given)
+        except Absent:
+            continue
         found = judge(evidence(parts, read), sign=1)
         if found.D is not None:
             where = contrast.given.get("where")

@@ -166,7 +166,8 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
         return settings_of_prompts(grid, Scope(config, architecture))
 
     drawn: tuple[Sweep, ...] = ()
-    if name in study.controls.names():
+    judged = _judged_on(study, name, scope)
+    if name in study.controls.names() and (judged or not _claims_on(study, name)):
         drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=lambda config: asked, prompts=few, values=values),)
     made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
     yield Sweep(
@@ -181,7 +182,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
         prefix=title,
         series=title,
     )
-    if _judged_on(study, name):
+    if judged:
         yield Sweep(
             f"{name}{TWIN}",
             build(claimed),
@@ -213,9 +214,9 @@ def _claims_on(study: Study, name: str) -> list[Claim]:
     return [claim for _, claim in study.claims if name in _read_by(claim)]
 
 
-def _judged_on(study: Study, name: str) -> bool:
-    """Whether a contrast reads a grid or a computation, which then runs on the untrained twin too."""
-    return any(isinstance(claim.contrast, Contrast) and name in _read_by(claim) for _, claim in study.claims)
+def _judged_on(study: Study, name: str, scope: Scope) -> bool:
+    """Whether a contrast that can be judged reads a grid or a computation, which then runs on the untrained twin too."""
+    return any(isinstance(claim.contrast, Contrast) and _possible(claim, scope) for claim in _claims_on(study, name))
 
 
 def _read_by(claim: Claim) -> set[str]:
@@ -233,13 +234,23 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
     if controlled and not _claims_on(study, name):
         return list(range(1, len(points)))
     for claim in _claims_on(study, name):
-        for contrast in (claim.contrast, *claim.beside):
-            facts = contrast.meaning.facts
+        for contrast in (claim.contrast, *claim.beside) if not controlled or _possible(claim, scope) else ():
+            facts = contrast.meaning.facts if contrast.given.get("controls", True) else {}
             for argument, entry in contrast.given.items():
                 chosen = isinstance(entry, At) and entry.given["grid"] == name
                 if chosen and (not controlled or argument in facts.get("controlled", ())):
                     rows.update(dict.fromkeys(matching(points, entry, scope)))
     return sorted(rows)
+
+
+def _possible(claim: Claim, scope: Scope) -> bool:
+    """Whether the architecture alone leaves the premise of a claim open; else neither controls nor the twin run for it."""
+    for word in words_in(claim.given):
+        if isinstance(word, Word):
+            fits = word.meaning.facts.get("architecture")
+            if fits is not None and not fits(scope.architecture, **word.given):
+                return False
+    return True
 
 
 def _measures(study: Study, name: str) -> list[Measure]:
@@ -332,7 +343,7 @@ def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calc
         if "inputs" in word.given:
             inputs = framework.Inputs(scope.get(word.given["inputs"]))
         yield Calculation(name, compute, variables, prompts, inputs)
-        if _judged_on(study, name) and _has_twin(config, architecture):
+        if _judged_on(study, name, scope) and _has_twin(config, architecture):
             yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)
 
 

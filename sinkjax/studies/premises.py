@@ -11,9 +11,15 @@ from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
 from sinkjax.studies.scope import Measure
 
-__all__ = ["all_of", "below", "positions_are", "reaches", "same", "separates_documents", "without_bos"]
+__all__ = ["all_of", "below", "positions_are", "reaches", "same", "separates_documents", "unchanged", "without_bos"]
 CHAT = ("<|im_start|>",)  # tokens that open a turn of a chat; they separated no documents in pretraining
-POSITIONS = {"Rope": "rotary", "Learned": "added", "Sinusoidal": "added", "NoPosition": "none"}  # the others are added to scores
+POSITIONS = {
+    "Rope": "rotary",
+    "LayerRopes": "rotary",
+    "Learned": "added",
+    "Sinusoidal": "added",
+    "NoPosition": "none",
+}  # the others are added to scores
 
 
 def kind_of_positions(architecture: Any) -> str:
@@ -63,11 +69,15 @@ def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
     return bos == "none", f"the first token of each prompt must be its own, and bos is {bos}"
 
 
-@Premise.define()
+def _of_kinds(architecture: Any, kinds: tuple[str, ...]) -> bool:
+    return kind_of_positions(architecture) in kinds
+
+
+@Premise.define(architecture=_of_kinds)
 def positions_are(read: Readings, kinds: Any) -> tuple[bool, str]:
     """Positions are of some kinds: "rotary", "added" (to the embedding), "scores" (added to these) or "none"."""
-    found, allowed = kind_of_positions(read.scope.architecture), read.scope.get(kinds)
-    return found in allowed, f"positions are {found}, and must be {' or '.join(allowed)}"
+    found = kind_of_positions(read.scope.architecture)
+    return _of_kinds(read.scope.architecture, kinds), f"positions are {found}, and must be {' or '.join(kinds)}"
 
 
 @Premise.define()
@@ -91,3 +101,17 @@ def same(read: Readings, measure: Measure, one: At, other: At, within: Any) -> t
     """
     apart = float(np.abs(read.edited(measure, one) - read.edited(measure, other)).max())
     return apart <= read.scope.get(within), f"largest difference in {read.name(measure, one)}: {apart:.2g}"
+
+
+@Identity.define()
+def unchanged(read: Readings, measure: Measure, where: At, within: Any) -> tuple[bool, str]:
+    """An edit leaves a measure as it is, up to rounding.
+
+    Args:
+        read: The stores.
+        measure: What cannot change, in every document.
+        where: The conditions.
+        within: The largest difference that rounding explains, in the unit of the measure (of a size: of its logarithm).
+    """
+    apart = float(np.abs(read.edited(measure, where) - read.edited(measure, where, edited=False)).max())
+    return apart <= read.scope.get(within), f"largest change of {read.name(measure, where)}: {apart:.2g}"

@@ -167,7 +167,7 @@ def typical_activation(data: xarray.Dataset, layers: Layers = ALL) -> NDArray:
 )
 def massive_share(data: xarray.Dataset, position: int) -> NDArray:
     """100 for a document with a massive activation at a position after some layer, else 0 (Sun et al. 2024)."""
-    return np.asarray(100.0 * (metrics.massive_activations(data, position)[..., 1:] == 1).any(axis=-1))
+    return np.asarray(100 * metrics.massive_activations(data, position)[..., 1:].max(axis=-1))
 
 
 @Measure.define(
@@ -221,7 +221,7 @@ def read_measure(measure: Measure, scope: Scope, data: xarray.Dataset) -> NDArra
         if isinstance(error, SinkjaxError):
             raise
         held = ", ".join(map(str, data.data_vars))
-        raise SinkjaxError(f"the measure {measure} needs {error}, which was not measured; the store holds {held}") from error
+        raise SinkjaxError(f"the measure {measure} needs a statistic that was not measured; the store holds {held}") from error
 
 
 def label_of(measure: Measure, scope: Scope) -> str:
@@ -262,8 +262,10 @@ def merged(one: sinkjax.Probe, other: sinkjax.Probe) -> sinkjax.Probe:
     for field in dataclasses.fields(sinkjax.Probe):
         mine, more = getattr(one, field.name), getattr(other, field.name)
         if field.name in ("capture", "extra"):
-            names = {entry.name for entry in mine}
-            changes[field.name] = (*mine, *(entry for entry in more if entry.name not in names))
+            named = {entry.name: entry for entry in mine}
+            if odd := [name for name, entry in {entry.name: entry for entry in more}.items() if named.get(name, entry) != entry]:
+                raise SinkjaxError(f"two measures ask for {odd[0]} in different ways, and a grid can measure it in one only")
+            changes[field.name] = (*mine, *(entry for entry in more if entry.name not in named))
         else:
             changes[field.name] = mine or more
     return sinkjax.Probe(**changes)

@@ -86,8 +86,11 @@ class Results:
         """The conditions of a sweep, in the order of its store; their edits may hold stand-ins.
 
         Raises:
+            Absent: the sweep did not run.
             SinkjaxError: the store holds other labels than the config says.
         """
+        if store in self.absent:
+            raise Absent(self.absent[store])
         prompts = int(self.stores[store].sizes.get("prompt", 1))  # on which a study's number of controls may depend
         found = stand_ins(self.sweeps[store], self.config, self.architecture, prompts)
         stored, wanted = [str(label) for label in self.stores[store]["edit"].values], [entry.label for entry in found]

@@ -151,8 +151,10 @@ def table(every: tuple[Member, ...], sections: Mapping[str, Section]) -> str:
 def _once(member: Member, seen: dict[str, str]) -> Callable[..., Model]:
     """`sinkjax.load` that refuses weights of an earlier checkpoint by its name."""
 
-    def load(*given: Any, **options: Any) -> Model:
-        model = sinkjax.load(*given, **options)
+    def load(source: str, **options: Any) -> Model:
+        model = sinkjax.load(source, **options)
+        if source != member.source:  # the untrained twin, which checkpoints share
+            return model
         first = seen.setdefault(digest(*jax.tree.leaves(fingerprints(model.params))), member.label)
         if first != member.label:
             raise SinkjaxError(f"{member.label} has the same weights as {first}: leave one of the two out")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import numpy as np
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
-from sinkjax.config_files.checks import refuse
 from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import (
     CONTROL,
@@ -52,8 +50,6 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
         SinkjaxError: the model lacks a part that the study needs, or the config does not fit it.
     """
     needs(study.name, architecture, *study.needs)
-    asked = study.headline is None and getattr(config, "headline_controls", 0) > 0
-    refuse(asked, f"headline_controls: in {study.name} all controls serve all claims; set `controls` instead to draw more")
     study.check(config, architecture)
     parts: list[SweepSpec | Calculation] = []
     for part in declared(study, config, architecture):
@@ -84,32 +80,9 @@ def main_sweep(study: Study) -> Sweep:
         study.measures,
         study.probe,
         inputs=study.inputs,
-        controls=tuple(more_for_headline(study, controls) for controls in study.controls),
+        controls=study.controls,
         values=study.values,
     )
-
-
-def more_for_headline(study: Study, controls: Sweep) -> Sweep:
-    """The controls of a study, `config.headline_controls` of them for each budget of its headline claim."""
-    headline, few = study.headline, controls.values
-    if headline is None:
-        return controls
-
-    def more(config: Any) -> Any:
-        return dataclasses.replace(config, controls=max(config.controls, config.headline_controls))
-
-    def conditions(config: Any, architecture: Config, *given: Any) -> Iterator[Condition]:
-        budgets, drawn = headline(config, architecture), Counter[Hashable]()
-        for condition in controls.conditions(more(config), architecture, *given):
-            drawn[condition.budget] += 1
-            if condition.budget in budgets or drawn[condition.budget] <= config.controls:
-                yield condition
-
-    values = few and Values(
-        lambda config, architecture, prompts: few.blank(more(config), architecture, prompts),
-        lambda config, model, batch: few.compute(more(config), model, batch),
-    )
-    return dataclasses.replace(controls, conditions=conditions, values=values)
 
 
 def unedited(store: str, inputs: Inputs = TEXT) -> Sweep:

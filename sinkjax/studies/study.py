@@ -7,7 +7,7 @@ which figures are drawn. Everything else, from stores and resumption to the page
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -307,7 +307,6 @@ class Study:
         needs: Parts that a model must have (`studies/requirements.py`).
         probe: Config -> what is measured.
         conditions, controls, measures, values, inputs: Of the main sweep, as for `Sweep`.
-        headline: The budgets of the claim that the study is about: `headline_controls` draws more controls for these alone.
         trainings: Config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
         more: Further sweeps and calculations.
         claims: What is judged.
@@ -341,7 +340,6 @@ class Study:
     probe: Callable[[Any], Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None
     controls: tuple[Sweep, ...] = ()
-    headline: Callable[[Any, Config], Collection[Hashable]] | None = None
     measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
     values: Values | None = None
     trainings: Callable[[Any], Sequence[TrainingSpec]] | None = None

@@ -68,6 +68,7 @@ from sinkjax.studies.premises import positions_are as positions_are
 from sinkjax.studies.premises import reaches as reaches
 from sinkjax.studies.premises import same as same
 from sinkjax.studies.premises import separates_documents as separates_documents
+from sinkjax.studies.premises import unchanged as unchanged
 from sinkjax.studies.premises import without_bos as without_bos
 from sinkjax.studies.readouts import attention_to as attention_to
 from sinkjax.studies.readouts import largest_activation as largest_activation

@@ -147,14 +147,18 @@ class Word:
         def decorate(function: Callable[..., Any]) -> Callable[..., Self]:
             word = name or function.__name__.rstrip("_")
             taken = signature or _without_first(inspect.signature(function), cls.supplied)
-            cls.vocabulary[word] = Meaning(function, taken, _Kinds(function), facts)
+            kinds = _Kinds(function)
+            cls.vocabulary[word] = Meaning(function, taken, kinds, facts)
 
             def make(*given: Any, **named: Any) -> Any:
                 try:
                     bound = taken.bind(*given, **named)
                 except TypeError as error:
                     raise SinkjaxError(f"{word}: {error}") from None
-                return cls(word, tuple((key, frozen(value)) for key, value in _flat(bound).items()))
+                arguments = tuple((key, frozen(value)) for key, value in _flat(bound).items())
+                for key, value in arguments:
+                    _refuse_misplaced(f"{word}: {key}", value, kinds.get(key))
+                return cls(word, arguments)
 
             make.__name__, make.__doc__ = word, function.__doc__
             return make
@@ -214,6 +218,23 @@ def frozen(value: Any) -> Any:
     if isinstance(value, list | range) or type(value) is tuple:
         return tuple(map(frozen, value))
     return value
+
+
+def _refuse_misplaced(where: str, value: Any, kind: type[Word] | None) -> None:
+    """Raise if a value, or one inside it, is no word of the kind that belongs there; a field may stand anywhere."""
+    if isinstance(value, tuple):
+        for entry in value:
+            _refuse_misplaced(where, entry[1] if isinstance(value, Table) else entry, kind)
+    elif isinstance(value, Word):
+        if not isinstance(value, kind or Number):
+            found = value if kind else f"the {value.noun} {value}"
+            raise SinkjaxError(f"{where} takes {_article(kind.noun) if kind else 'a value'}, not {found}")
+    elif kind is not None and value is not None and not isinstance(value, Field):
+        raise SinkjaxError(f"{where} takes {_article(kind.noun)}, not {value!r}")
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def words_in(value: Any) -> Iterable[Word | Field]:
@@ -290,7 +311,7 @@ def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
         return _word(kind, node, {}, where)
     if not isinstance(node, dict) or len(node) != 1:
         example = next(iter(kind.vocabulary), "")
-        raise SinkjaxError(f"{where} takes a {kind.noun}, such as {example}, not {str(node)[:60]!r}")
+        raise SinkjaxError(f"{where} takes {_article(kind.noun)}, such as {example}, not {str(node)[:60]!r}")
     ((name, given),) = node.items()
     meaning = kind.vocabulary.get(name)
     if meaning is not None and not (isinstance(given, dict) and set(given) <= {*meaning.signature.parameters}):

@@ -69,6 +69,23 @@ def test_a_file_that_is_replaced_while_it_is_read_stays_what_it_was(tmp_path, we
     np.testing.assert_array_equal(after.params["embed"], weights["model.embed_tokens.weight"] + 1)
 
 
+@pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
+def test_a_file_in_pieces_is_the_whole_one(tmp_path, weights, share):
+    """Cut within a tensor, and again a few bytes later; every byte of every tensor is where it was."""
+    path = write_gguf(tmp_path / "m.gguf", GGUF_METADATA, stored(weights))
+    data = path.read_bytes()
+    cuts = [0, int(share * len(data)), int(share * len(data)) + 37, len(data)]
+    pieces = [tmp_path / f"m.gguf.part{number}" for number in range(3)]
+    for piece, start, stop in zip(pieces, cuts, cuts[1:], strict=False):
+        piece.write_bytes(data[start:stop])
+    whole, joined = (load_checkpoint(read_gguf_checkpoint(given), "float32") for given in (path, pieces))
+    assert joined.source["sha256"] == whole.source["sha256"]
+    jax.tree.map(np.testing.assert_array_equal, joined.params, whole.params)
+    pieces[2].write_bytes(data[cuts[2] : -40])
+    with pytest.raises(SinkjaxError, match=r"part0 is truncated"):
+        read_gguf(*pieces)
+
+
 def test_biases_of_llama_are_reordered_too_and_qwen2_is_not_reordered(tmp_path, weights):
     rng = np.random.default_rng(1)
     biases = {

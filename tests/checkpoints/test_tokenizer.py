@@ -9,11 +9,11 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
-from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS, convert_gguf_tokenizer
 
 import sinkjax
 from sinkjax.checkpoints import presets, tokenizer
-from sinkjax.checkpoints.gguf_tokenizer import read_tokenizer
+from sinkjax.checkpoints.gguf_tokenizer import PRE_TOKENIZERS, read_tokenizer
 from sinkjax.errors import SinkjaxError
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 from tests.robustness import broken
@@ -103,7 +103,7 @@ def byte_level(pre):
     return backend
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2"])
+@pytest.mark.parametrize("pre", ["gpt-2", *sorted(GGUF_PRE_TOKENIZER_SPLITS.keys() & PRE_TOKENIZERS.keys())])
 def test_a_byte_level_vocabulary_becomes_the_tokenizer_it_came_from(pre):
     backend = byte_level(pre)
     parts = json.loads(backend.to_str())["model"]
@@ -121,6 +121,41 @@ def test_a_byte_level_vocabulary_becomes_the_tokenizer_it_came_from(pre):
     for text in [*CORPUS[:3], *TEXTS, "<s>the cat", "I'LL 1234567"]:
         assert built.encode(text) == backend.encode(text, add_special_tokens=False).ids
         assert built.decode(built.encode(text)) == built.backend.decode(backend.encode(text).ids, skip_special_tokens=False)
+
+
+WORDS = {
+    "bloom": r" ?[^(\s|[.,!?…。，、।۔،])]+",  # of its tokenizer.json
+    "falcon": None,
+    "starcoder": None,
+    "stablelm2": GGUF_PRE_TOKENIZER_SPLITS["qwen2"],
+}
+CUTS = {
+    "falcon": ["It", "'", "s", " ", "$", "123", "456", "7", ",", " ok", "!!", " "],
+    "starcoder": ["It", "'s", " $", "1", "2", "3", "4", "5", "6", "7", ",", " ok", "!!", " "],
+}
+
+
+@pytest.mark.parametrize("pre", WORDS)
+def test_words_of_pre_tokenizers_that_transformers_does_not_know(pre):
+    """By the model's own tokenizer.json, or, where it has several steps, by what these give for one text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in (("model", "gpt2"), ("pre", pre), ("tokens", alphabet))}
+    metadata |= {"tokenizer.ggml.token_type": [1] * len(alphabet), "tokenizer.ggml.merges": ["a b"]}
+    with pytest.raises(SinkjaxError, match="does not make a tokenizer"):
+        read_tokenizer(metadata, "m.gguf")  # its only merge gives no token
+    tokens = [*alphabet, "ab"]
+    metadata |= {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * len(tokens)}
+    backend = read_tokenizer(metadata, "m.gguf").backend
+
+    def words(text):
+        return [text[start:stop] for _, (start, stop) in backend.pre_tokenizer.pre_tokenize_str(text)]
+
+    if pre in CUTS:
+        assert words("It's $1234567, ok!! ") == CUTS[pre]
+    else:
+        split = pre_tokenizers.Split(tokenizers.Regex(WORDS[pre]), "isolated")
+        for text in TEXTS:
+            assert words(text) == [word for word, _ in split.pre_tokenize_str(text)]
 
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -160,6 +195,57 @@ def test_a_sentencepiece_vocabulary_merges_by_score_and_falls_back_to_bytes():
 def test_a_sentencepiece_vocabulary_without_a_prefix_space():
     built = read_tokenizer(SPM | {"tokenizer.ggml.add_space_prefix": False}, "m.gguf")
     assert built.tokens(built.encode("the cat")) == ["t", "he", " cat"]
+
+
+GGUF_NAMES = {"tokenizer.ggml.model": "tokenizer_type", "tokenizer.ggml.unknown_token_id": "unk_token_id"}
+
+
+def test_a_vocabulary_of_gemma_is_the_one_that_transformers_builds():
+    """Merges in the order of the tokens, whatever their scores, and runs of spaces that the file writes as such."""
+    pieces = ["▁", "  ", "   ", "t", "h", "e", "th", "▁t", "he", "▁th", "▁the", "the", "\n", "\n\n", "<b>"]
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", *BYTES, *pieces]
+    kinds = {"  ": 4, "   ": 4, "\n": 4, "\n\n": 4, "<b>": 4}
+    metadata = SPM | {
+        "general.architecture": "gemma3",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [-float(rank % 7) for rank in range(len(tokens))],
+        "tokenizer.ggml.token_type": [3, 3, 3, 3, *[6] * 256, *[kinds.get(piece, 1) for piece in pieces]],
+        "tokenizer.ggml.unknown_token_id": 3,
+    }
+    built = read_tokenizer(metadata, "m.gguf")
+    theirs, _ = convert_gguf_tokenizer(
+        "gemma3", {GGUF_NAMES.get(key, key.rpartition(".")[2]): value for key, value in metadata.items()}
+    )
+    for text in ["the  the", " the", "   th\n\n\nhe", "t     h", "<b>the<bos>é", "▁▁the", "      "]:
+        assert built.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+        assert built.decode(built.encode(text)) == theirs.decode(built.encode(text), skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_unigram_vocabulary_becomes_the_tokenizer_it_came_from(prefix):
+    scheme = "always" if prefix else "never"
+    backend = tokenizers.Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    backend.decoder = decoders.Metaspace(prepend_scheme=scheme, split=False)
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=80, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    tokens, scores = zip(*json.loads(backend.to_str())["model"]["vocab"], strict=True)
+    metadata = {
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.tokens": list(tokens),
+        "tokenizer.ggml.scores": list(scores),
+        "tokenizer.ggml.token_type": [2, 3, *[1] * (len(tokens) - 2)],
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_space_prefix": prefix,
+        "tokenizer.ggml.remove_extra_whitespaces": True,
+    }
+    built = read_tokenizer(metadata, "m.gguf")
+    for text in [*CORPUS[:3], *TEXTS, "  the   cat ", "the cat</s>"]:
+        assert built.encode(text) == backend.encode(text, add_special_tokens=False).ids
+        assert built.decode(built.encode(text)) == backend.decode(built.encode(text), skip_special_tokens=False)
 
 
 @pytest.mark.parametrize(

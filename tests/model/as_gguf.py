@@ -114,13 +114,14 @@ def write_as_gguf(folder: Path, path: Path) -> dict[str, Any]:
     tensors = {name: array.astype(np.float32) for name, array in stored(family, values, weights)}
     architecture = ARCHITECTURES[family]
     arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(arch, 2)
+    stated = metadata(family, values)
+    names = gguf.get_tensor_name_map(arch, stated["block_count"])
     named = {}
     for name, array in tensors.items():
         new = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert new is not None, (architecture, name)
         named[new] = array
-    write_gguf(path, metadata(family, values), named | rotary_tensors(values), architecture)
+    write_gguf(path, stated, named | rotary_tensors(values), architecture)
     return {key: values[key] for key in UNSTATED.get(family, ()) if values.get(key) is not None}
 
 

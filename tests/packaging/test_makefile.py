@@ -3,12 +3,19 @@
 import re
 from pathlib import Path
 
+from sinkjax.checkpoints.presets import PRESETS
+
 ROOT = Path(__file__).parents[2]
 
 
 def test_what_make_fast_runs_exists():
     (named,) = re.findall(r"^FAST\s*:=\s*(.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert [path for path in named.split() if not (ROOT / path).exists()] == []
+
+
+def test_the_models_that_make_installs_are_the_presets():
+    named = re.findall(r"^(?:MODEL|GEMMA3)\s*:=\s*(.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert named == [preset.requirement for preset in PRESETS.values()]
 
 
 def test_tests_of_one_file_share_a_worker(request):

@@ -17,7 +17,7 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.table import number
 from sinkjax.studies import run
-from sinkjax.studies.registry import choose, find
+from sinkjax.studies.registry import choose
 from sinkjax.studies.specs import NOOP_SERIES
 from tests.studies.tiny import mask, streaming, study, write_both
 
@@ -178,15 +178,6 @@ def test_a_sweep_of_listed_edits_runs_and_compares_with_the_first(files, tmp_pat
     }
 
 
-def test_a_mask_without_its_loss_measures_all_else(files):
-    config = mask(files, loss=False).config
-    names = [measure.name for measure in find("kiya/mask").measures(config)]
-    assert not [name for name in names if "loss" in name]
-    assert {"heads that sink on key 0 (%)", "largest |h| at position 1"} <= {*names}
-    asked = find("kiya/mask").probe(config)
-    assert (asked.nll, asked.attention_received) == (False, True)
-
-
 def test_a_store_that_python_made_gets_a_page_beside_it(files, tmp_path):
     model = sinkjax.load(str(files / "model"))
     tokens, _ = sinkjax.encode(model, ["some text to read", "and some more of it", "and a last one"], bos="model", length=12)
@@ -209,5 +200,5 @@ def test_a_page_names_the_edits_that_changed_no_cell(files, tmp_path):
 
 def test_controls_are_measured_on_all_prompts_where_these_are_few(files):
     chosen = mask(files, prompts=3, control_prompts=8)
-    [controls] = [plan for spec, _, plan in run.plans(chosen) if spec.name == "controls"]
+    [controls] = [plan for spec, _, plan in run.plans(chosen) if spec.name == "masks-controls"]
     assert controls.prompts == 3

@@ -20,7 +20,7 @@ from sinkjax.studies.config import Series
 from sinkjax.studies.registry import Chosen, as_series, choose
 from tests.studies.tiny import study, write_both
 
-SMALL = {"prompts": 3, "length": 12, "controls": 2}
+SMALL = {"prompts": 3, "length": 12}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(file
 
 
 def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
-    options = ["--prompts", "3", "--length", "12", "--controls", "2", "--text", str(files / "text.txt")]
+    options = ["--prompts", "3", "--length", "12", "--text", str(files / "text.txt")]
     out = ["--out", str(tmp_path / "out")]
     assert cli.main(["run", "gu/norms", "--checkpoints", str(files / "kept"), *options, *out]) == 0
     assert "gu/norms on 2 models" in capsys.readouterr().out
@@ -73,7 +73,7 @@ def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
     for asked in ([str(tmp_path / "out")], ["gu/norms", "--checkpoints", str(files / "kept"), *options]):
         capsys.readouterr()
         assert cli.main(["plan", *asked]) == 0
-        assert "gu/norms on step-9, as on 2 more of its architecture: norms" in capsys.readouterr().out
+        assert "gu/norms on step-9, as on 2 more of its architecture: text" in capsys.readouterr().out
 
 
 def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the_hub(capsys, monkeypatch):
@@ -81,8 +81,8 @@ def test_a_plan_is_made_once_for_each_architecture_and_of_known_ones_without_the
     models = ["EleutherAI/pythia-14m", "mini-sink", "no-such-owner/no-such-model"]
     assert cli.main(["plan", "gu/norms", "--models", *models]) == 0
     shown = capsys.readouterr().out
-    assert "gu/norms on EleutherAI/pythia-14m: norms" in shown
-    assert "gu/norms on mini-sink: norms" in shown
+    assert "gu/norms on EleutherAI/pythia-14m: text" in shown
+    assert "gu/norms on mini-sink: text" in shown
     assert "gu/norms on no-such-owner/no-such-model does not run: " in shown
 
 

@@ -34,6 +34,7 @@ STUDY = Study(
         ),
     },
     figures=(
+        maps(KINDS),
         by_layer(SINK, KINDS, unedited=False),
         along(SINK, "key", first_half(), KINDS),
         along(SINK, "eps", (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), KINDS),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @Measure.define(
     label="attention that key {key} receives (%)", unit=POINTS, range=PERCENT, asks=("attention_received",), seen=("key",)
 )
-def received(data: xarray.Dataset, key: int) -> NDArray:
+def sink_score(data: xarray.Dataset, key: int) -> NDArray:
     """Attention to a key in per cent, mean over the queries that see it, heads and layers."""
     return np.asarray(100 * data["attention_received"].values[..., key].mean(axis=(-2, -1)))
 
@@ -30,6 +30,6 @@ def received(data: xarray.Dataset, key: int) -> NDArray:
     seen=("key",),
     note="The query at the key itself, whose attention the edit decides, is left out.",
 )
-def later_received(data: xarray.Dataset, key: int) -> NDArray:
+def later_sink_score(data: xarray.Dataset, key: int) -> NDArray:
     """Attention to a key in per cent, mean over the queries after it, heads and layers."""
     return np.asarray(100 * data["mean_attention"].values[..., key].mean(axis=-1))

@@ -58,8 +58,6 @@ def first_varies_most(read: Readings, computation: str, name: str = "deviation")
     """The variance at position 0 over that at the other positions, in logarithms, mean over these.
 
     Args:
-        read: The stores.
-        computation: `first_outputs`.
         name: "deviation" of head outputs, or "after" of the attention output, after W_O.
     """
     values = relative(read.results[read.store(computation)], name)[0]
@@ -73,8 +71,6 @@ def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
     """The power of 1 / (i + 1) with which the variance falls: 1 for an average of independent values.
 
     Args:
-        read: The stores.
-        computation: `first_outputs`.
         attention: 0 for the model's attention, 1 for even attention.
     """
     data = read.results[read.store(computation)]
@@ -89,8 +85,6 @@ def output_structure(read: Readings, computation: str, permutations: Any = F.per
     Controls pair the dims with rows at random.
 
     Args:
-        read: The stores.
-        computation: `first_outputs`.
         permutations: How many controls.
     """
     data = read.results[read.store(computation)]
@@ -173,20 +167,3 @@ def variance_by_position(read: Readings, computation: str) -> Drawing:
         Uneven attention averages less, as the sum of each query's squared weights shows, so its curve lies above the
         law."""
     return read.drawing("variance-by-position", figure, caption, computation)
-
-
-@FigureWord.define()
-def rows_of_output_matrix(read: Readings, computation: str) -> Drawing:
-    """The standard deviation of each dim of each head against the norm of its row of W_O."""
-    from sinkjax.report.figures import scatter
-
-    data = read.results[computation]
-    std, rows = np.sqrt(data["by_dim"].mean("prompt").values), data["row_norm"].values.ravel()
-    clouds = {
-        attention: [scatter.Cloud("a dim of a head", values.ravel(), rows)]
-        for attention, values in zip(data["attention"].values.tolist(), std, strict=True)
-    }
-    figure = scatter.scatter(clouds, "standard deviation of the dim", "L2 norm of its row of W_O", log=True)
-    caption = """Standard deviation of each dim of each head of the first block against the L2 norm of its row of W_O, both on
-        logarithmic axes."""
-    return read.drawing("variance-and-output-matrix", figure, caption, computation, bands=False)

@@ -1,13 +1,14 @@
-"""li/isolate: a token that attends to itself alone becomes a sink (Li et al. 2026, intervention 1).
+"""li/isolate: a token that attends only to itself becomes a sink (Li et al. 2026, intervention 1).
 
-Two further edits cut the token off from its context: it sees one other key alone, or attends to all keys evenly, which averages
-most. Controls cut as many links at random in the same layers.
+Two further edits cut the token off from its context: it sees only one other key, or attends to all keys evenly, which averages
+most.
+Controls cut as many links at random in the same layers.
 """
 
-from sinkjax.papers.li._scores import later_received
+from sinkjax.papers.li._scores import later_sink_score
 from sinkjax.studies.vocabulary import *
 
-SCORE, SCORE_0 = later_received(F.position), later_received(0)
+SCORE, SCORE_0 = later_sink_score(F.position), later_sink_score(0)
 SINK, SINK_0 = sink_rate(F.position), sink_rate(0)
 SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
 FORMS, LATER = upto(F.forms), after(F.forms)
@@ -26,13 +27,13 @@ STUDY = Study(
     settings={
         "prompts": 16,
         "position": setting(10, "the token whose attention is edited, as in the paper"),
-        "keys": setting((0, 5, 9), "earlier keys that the token sees alone, one at a time"),
+        "keys": setting((0, 5, 9), "earlier keys, of which the token sees only one at a time"),
         "ends": setting((1, 2, 3, 5, 7, 11, 15, 23), "last layers of the sets of first layers that are edited together"),
     },
     known={"forms": onset(SIZE_0)},
     grids={
         "alone": grid(attend_self(F.position), each | SETS),
-        "other": grid(see_only(F.position, F.seen), FORMS | LATER | ALL, over={"seen": F.keys}, title="one other key alone"),
+        "other": grid(see_only(F.position, F.seen), FORMS | LATER | ALL, over={"seen": F.keys}, title="only one other key"),
         "even": grid(edit("logits", "set", 0.0, queries=F.position), SETS, title="even attention"),
         "identity": grid(edit("logits", "add", 0.0, queries=F.position)),
     },

@@ -8,7 +8,6 @@ from sinkjax.papers.li._variance import (
     first_outputs,
     first_varies_most,
     output_structure,
-    rows_of_output_matrix,
     variance_by_position,
     variances,
 )
@@ -31,5 +30,5 @@ STUDY = Study(
         "structure": Claim(contrast=output_structure("variance"), source=SOURCE),
         "numbers": Claim(contrast=variances("variance"), source=SOURCE),
     },
-    figures=(variance_by_position("variance"), rows_of_output_matrix("variance")),
+    figures=(variance_by_position("variance"),),
 )

@@ -33,14 +33,15 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
     value_ratio float32 [layer], the norm of a head's value at position 0 over the mean of the others', mean over prompts and
     key-value heads (the value drain of Guo et al. 2024); spectrum float32 [layer, d], the eigenvalues of the stream's second
     moments over all tokens, ascending; disparity float32 [layer], the mean over prompts of max |h| / mean |h| at position 0 (Li
-    et al. 2026); written float32 [layer, head], the mean norm of what position 0 writes in later rows over that of all that the
-    head writes there.
+    et al. 2026); spike float32 [layer], the mean over prompts of max |h| over the median |h| of all positions and dims; written
+    float32 [layer, head], the mean norm of what position 0 writes in later rows over that of all that the head writes there.
     """
     tokens = tokens[:, : min(MEASURED, tokens.shape[1] - 1)]
     record = forward(params, tokens, config, probe=PROBE, logits=False, precision=precision).record
     h = record["resid"].astype(jnp.float32)  # [prompt, layer, position, d]
     moments = jnp.einsum("plti,pltj->lij", h, h, precision="highest")
     first = jnp.abs(h[:, :, 0])
+    sizes = jnp.abs(h).reshape(*h.shape[:2], -1)
     values = record["value_norm"]  # [prompt, layer, kv_head, position]
     from_first, whole = (rows[..., 1:].mean(axis=(0, 3)) for rows in written.norms(record, params))
     return {name: record[name] for name in STATISTICS} | {
@@ -48,6 +49,7 @@ def measure(params: Params, tokens: jax.Array, config: Config, precision: str) -
         # One layer at a time: LAPACK's batches use the thread pool that all devices of a CPU share, and two of them deadlock.
         "spectrum": jax.lax.map(jnp.linalg.eigvalsh, moments),
         "disparity": (first.max(axis=-1) / first.mean(axis=-1)).mean(axis=0),
+        "spike": (sizes.max(axis=-1) / jnp.median(sizes, axis=-1)).mean(axis=0),
         "written": from_first / (whole + written.TINY),
     }
 
@@ -59,7 +61,7 @@ def summarise(measured: Mapping[str, np.ndarray]) -> dict[str, Any]:
     the same for the attention that is given to no key. received, share [layer, head]: mean weight on the first key, or its share.
     norm_ratio [depth]: of the first token's norm to the others'. largest [depth]: mean over prompts of the largest |h|.
     effective_rank [layer]: exp of the entropy of the singular values of all residual vectors (tokens x d), their sum being 1 (Roy
-    and Vetterli 2007). value_ratio, disparity [layer], written [layer, head]. Others are unchanged.
+    and Vetterli 2007). value_ratio, disparity, spike [layer], written [layer, head]. Others are unchanged.
     """
     record = Record({name: measured[name] for name in STATISTICS}, PROBE.dims())
     rest = {name: value for name, value in measured.items() if name not in (*STATISTICS, "spectrum")}

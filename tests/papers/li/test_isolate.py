@@ -11,7 +11,7 @@ import pytest
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.papers.li import isolate
-from sinkjax.papers.li._scores import later_received, received
+from sinkjax.papers.li._scores import later_sink_score, sink_score
 from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
 from sinkjax.studies.readouts import probe_of, read_measure
 from sinkjax.studies.registry import as_value
@@ -51,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory):
 
 def test_scores_are_means_of_the_attention_maps(model):
     tokens = np.random.default_rng(0).integers(1, model.config.vocab_size, (2, 9)).astype(np.int32)
-    measures = [received(4), later_received(4)]
+    measures = [sink_score(4), later_sink_score(4)]
     alone, probe = sinkjax.attend_self(4), sinkjax.Probe(attention=tuple(range(LAYERS)))
     data = sinkjax.sweep(model, tokens, [alone], probe=probe_of(measures, SCOPE), progress=False)
     maps = sinkjax.forward(model.params, tokens, model.config, edits=(alone,), probe=probe).record["attention"]

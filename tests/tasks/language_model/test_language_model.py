@@ -271,6 +271,17 @@ def test_a_value_drain_is_the_norm_of_the_first_value_over_the_others(done):
     assert len(read(done.folder)[1][-1]["value_ratio"]) == 2
 
 
+def test_a_spike_is_the_largest_activation_over_the_median_of_the_whole_state(done):
+    task = done.task
+    tokens = jnp.asarray(task.open(lambda line: None).held_out()["tokens"])
+    found = pretrain_measure.measure(done.of(0), tokens, task.architecture, "highest")["spike"]
+    probe = sinkjax.Probe(capture=(sinkjax.Capture(sinkjax.Site.RESID),))
+    captured = sinkjax.forward(done.of(0), tokens[:, :-1], task.architecture, probe=probe).record["resid"]
+    states = np.abs(np.asarray(captured)).reshape(*captured.shape[:2], -1)  # [prompt, layer, position x dim]
+    np.testing.assert_allclose(found, (states.max(-1) / np.median(states, axis=-1)).mean(axis=0), rtol=1e-5)
+    assert len(read(done.folder)[1][-1]["spike"]) == 2
+
+
 @pytest.mark.parametrize("fields", [{}, {"summed_heads": True}, {"kv_heads": 1, "normaliser": "sigmoid"}], ids=str)
 def test_what_the_first_token_writes_is_its_norm_behind_the_output_matrix(fields, done):
     config = dataclasses.replace(SMALL, **fields)

@@ -1,0 +1,246 @@
+"""Train the runs of docs/pretraining-plan.md, one core each, and keep every log, packed, with its cost in processor time.
+
+    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py search f1 0 --text FOLDER_OF_BOOKS    # a setting, a seed
+    nice -n 19 taskset -c 1 python scripts/pretrain_runs.py queue --text FOLDER_OF_BOOKS --share 0 2    # half of the queue
+    python scripts/pretrain_runs.py list           # the queue in its order, and what is kept of it
+    python scripts/pretrain_runs.py show search    # the numbers of the kept runs
+    python scripts/pretrain_runs.py merge OUT      # OUT/STUDY/ROW/log.jsonl, all kept seeds of every row, as `so_far` reads it
+
+Every command resumes: an interrupted run continues from its last checkpoint in `results/`, and a kept one is not trained again.
+A kept log is `docs/pretraining-logs/STUDY/ROW/seed-N.jsonl.gz`: the lines of the training's log, whose first has an entry
+"processor_seconds". A run that diverges is kept too. Memory in huge pages makes a step cheaper on Linux:
+
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import shipped, write
+from sinkjax.studies.papers._pretrain.config import Ablation
+from sinkjax.studies.papers._pretrain.sizes import SIZES, SizeName
+from sinkjax.studies.papers._pretrain.trainings import training
+from sinkjax.studies.registry import choose
+from sinkjax.tasks import registry
+from sinkjax.train import log
+from sinkjax.train.config import ALL_STEPS, DIVERGED, Training
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "docs" / "pretraining-logs"
+RESULTS = ROOT / "results"
+HEAD, SPIKE = 0.3, 50.0  # from which on a head counts, and a spike
+SECONDS = "processor_seconds"
+
+# The settings of the search, as fields that differ from those of the size "mini".
+E1 = {"batch": 2, "steps": 8000, "eval_every": 200}
+NARROW = {"width": 64, "mlp_width": 192, "head_dim": 32, "vocabulary": 512, "context": 128}
+F1 = NARROW | {"batch": 8, "steps": 4000, "eval_every": 200}
+SEARCH: dict[str, dict[str, Any]] = {
+    "e1": E1,
+    "f1": F1,
+    "f3": F1 | {"rope_theta": 500_000.0},
+    "f8": F1 | {"layers": 6},
+    "g3": F1 | {"layers": 8, "batch": 4, "steps": 6000, "learning_rates": (6e-3,), "schedule": "cosine"},
+    "h1": F1 | {"weight_decay": 0.2},
+    "k1": F1 | {"layers": 6, "weight_decay": 0.2, "learning_rates": (6e-3,), "steps": 4500, "eval_every": 250, "micro_batch": 4},
+    "h4": F1 | {"weight_decay": 0.2, "steps": 6000},
+    "h5": F1 | {"weight_decay": 0.2, "steps": 8000, "micro_batch": 4},
+    "280k": {**SIZES["280k"].fields},
+    "m1": {**SIZES["280k"].fields, "head_dim": 64},
+    "m2": {**SIZES["280k"].fields, "heads": 4, "head_dim": 32},
+    "m3": {**SIZES["280k"].fields, "layers": 6},
+    "m4": {**SIZES["280k"].fields, "weight_decay": 0.1},
+}
+
+# The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
+SIZE: SizeName = "280k"
+BASELINE = "mini/softmax"
+FIRST = (
+    *("mini/no-bos", "mini/sigmoid", "mini/k-bias", "mini/head-norm", "mini/decay-0"),
+    *("qiu-gates/element", "mini/sigmoid-sum", "gu-bias/sink-token", "gu-learning-rate/quarter", "gu-data/one-in-50"),
+)
+NEXT = (
+    *("mini/gated", "mini/decay-2", "gu-fixed-token/second", "gu-bias/kv", "sink-logits/sink-logit", "gu-learning-rate/x2"),
+    *("gu-window/w-16th", "gu-window/w-quarter", "gu-random-tokens/two", "gu-prefix/prefix-5", "gu-bias/v"),
+    *("gu-normaliser/elu-kernel-sum", "gu-normaliser/identity", "gu-normaliser/elu", "gu-scale/a-0.1", "gu-position/learned"),
+    *("gu-position/none", "gu-norm/post", "sink-logits/off-by-one", "gu-norm/sandwich"),
+)
+SEEDS = {"baseline": range(3, 19), "first": range(3, 11), "next": range(3, 7), "rest": range(3, 4)}
+OTHER = "families"  # a study whose rows are not of the queue
+FREE = {"seed", "seeds", "text"}  # fields that may differ between equal trainings
+
+
+def main() -> None:
+    """Train, list or show."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    search = commands.add_parser("search", help="one seed of a setting of the search")
+    search.add_argument("row", choices=SEARCH)
+    search.add_argument("seed", type=int)
+    queue_ = commands.add_parser("queue", help="the runs of the queue, in its order")
+    queue_.add_argument("--share", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="every N-th run, from the I-th on")
+    queue_.add_argument("--only", nargs="*", help="rows to train, as STUDY/ROW")
+    commands.add_parser("list", help="the queue")
+    commands.add_parser("show", help="the numbers of the kept runs").add_argument("study", help='"search", or a size')
+    commands.add_parser("merge", help="unpack the kept runs, a log for each row").add_argument("out", type=Path)
+    for trains in (search, queue_):
+        trains.add_argument("--text", default="packaged", help="the training text")
+    options = parser.parse_args()
+    match options.command:
+        case "search":
+            stated: dict[str, Any] = {**SIZES["mini"].fields, **SEARCH[options.row], "text": options.text, "seed": options.seed}
+            config = documents.build(registry.config_type("pretrain"), stated, options.row)
+            print(summary(run(config, f"search/{options.row}")))
+        case "queue":
+            share, of = options.share
+            for row, seed in list(queue())[share::of]:
+                if not options.only or row in options.only:
+                    print(summary(run(config_of(row, seed, options.text), f"{SIZE}/{row}")), flush=True)
+        case "list":
+            for row, seed in queue():
+                print(f"{row} seed {seed}: {'kept' if home_of(f'{SIZE}/{row}', seed).exists() else 'not run'}")
+        case "show":
+            for file in sorted((LOGS / options.study).glob("**/seed-*.jsonl.gz")):
+                print(summary(file))
+        case "merge":
+            first_of = {_identity(row): row for row, _ in queue()}
+            for row in rows():
+                merge(LOGS / SIZE / first_of[_identity(row)], options.out / row)
+
+
+def queue() -> Iterator[tuple[str, int]]:
+    """Row and seed of every run, in order; of rows that are one training only the first is run."""
+    ranked = {BASELINE: "baseline"} | dict.fromkeys(FIRST, "first") | dict.fromkeys(NEXT, "next")
+    known = {_identity(row) for row in ranked}
+    for row in rows():
+        if (identity := _identity(row)) not in known:
+            known.add(identity)
+            ranked[row] = "rest"
+    for row, part in ranked.items():
+        yield from ((row, seed) for seed in SEEDS[part])
+
+
+def rows() -> list[str]:
+    """STUDY/ROW of all tables, in the order of the files' names."""
+    studies = [choose(name) for name in sorted(shipped()) if name.startswith("pretrain/")]
+    tables = [study.config for study in studies if study.experiment == "pretrain" and study.config.size == "mini"]
+    names = [table.name for table in tables if table.name != OTHER]
+    return [f"{name}/{spec.name}" for name in names for spec in _table(name).here]
+
+
+def config_of(row: str, seed: int, text: str = "packaged") -> Training:
+    """The training of a row at the queue's size."""
+    study, name = row.split("/")
+    table = dataclasses.replace(_table(study), seed=seed, seeds=1, text=text)
+    return training(table, next(spec for spec in table.here if spec.name == name))
+
+
+@functools.cache
+def _table(study: str) -> Ablation:
+    """A study at the queue's size, with that size's steps."""
+    return dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None)
+
+
+@functools.cache
+def _identity(row: str) -> str:
+    fields = documents.plain(documents.fields(config_of(row, 0)))
+    return json.dumps({name: value for name, value in fields.items() if name not in FREE}, sort_keys=True)
+
+
+def home_of(name: str, seed: int) -> Path:
+    """Where the log of a run is kept."""
+    return LOGS / name / f"seed-{seed}.jsonl.gz"
+
+
+def run(config: Training, name: str) -> Path:
+    """Train one seed to its end, from where it was interrupted, and keep its log."""
+    home, folder = home_of(name, config.seed), RESULTS / name / f"seed-{config.seed}"
+    if home.exists():
+        return home
+    import jax
+
+    from sinkjax.backend import start_jax
+    from sinkjax.tasks import train
+
+    start_jax("cpu", "float32")
+    cost = folder.with_suffix(".seconds")  # beside the folder, which belongs to the training
+    began, before = time.process_time(), float(cost.read_text()) if cost.exists() else 0.0
+    try:
+        train(config, folder, progress=False)
+    finally:
+        seconds = before + time.process_time() - began
+        if folder.exists():
+            cost.write_text(f"{seconds:.1f}")
+    keep(folder, home, seconds)
+    jax.clear_caches()
+    return home
+
+
+def keep(folder: Path, home: Path, seconds: float) -> None:
+    """Pack a training's log; equal lines give equal bytes."""
+    first, lines = log.read(folder)
+    first["config"]["text"] = Path(first["config"]["text"]).name  # not where it lies
+    first[SECONDS] = round(seconds, 1)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    write(home, gzip.compress("".join(json.dumps(line) + "\n" for line in (first, *lines)).encode(), mtime=0))
+
+
+def read(home: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The first line of a kept log, and its evaluations."""
+    first, *lines = map(json.loads, gzip.decompress(home.read_bytes()).splitlines())
+    return first, lines
+
+
+def merge(kept: Path, folder: Path) -> None:
+    """Write the kept runs of a row as the log of one training, in the order of their seeds; nothing if there are none."""
+    runs = sorted(map(read, kept.glob("seed-*.jsonl.gz")), key=lambda run: run[0]["config"]["seed"])
+    if not runs:
+        return
+    first = {**runs[0][0], "runs": [{**own["runs"][0], "run": number} for number, (own, _) in enumerate(runs)]}
+    first["config"] = {**first["config"], "seeds": len(runs)}
+    first[SECONDS] = [own[SECONDS] for own, _ in runs]
+    body = [{**line, "run": number} for number, (_, lines) in enumerate(runs) for line in lines]
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / log.LOG, "".join(json.dumps(line) + "\n" for line in (first, *body)))
+
+
+def numbers(line: dict[str, Any]) -> dict[str, Any]:
+    """The measures of the plan in one evaluation: mean attention to the first token, heads, spike, and whether it qualifies."""
+    received = np.array(line["received"], float)
+    heads, spike = int((received >= HEAD).sum()), float(np.max(np.array(line["spike"], float)))
+    return {
+        "first": float(received.mean()),
+        "middle": float(np.sort(received.ravel())[received.size // 2]),
+        "heads": f"{heads} of {received.size}",
+        "spike": spike,
+        "loss": float("nan") if line["loss"] is None else line["loss"],
+        "qualifies": bool(2 * heads >= received.size and spike >= SPIKE and line["status"] != DIVERGED),
+    }
+
+
+def summary(home: Path) -> str:
+    """A kept run in a line."""
+    first, lines = read(home)
+    found, end = numbers(lines[-1]), lines[-1]
+    state = ALL_STEPS if end["step"] == first["config"]["steps"] else f"{end['status']} at step {end['step']}"
+    return (
+        f"{home.parent.parent.name}/{home.parent.name} seed {end['seed']}: first token {found['first']:.3f},"
+        f" median head {found['middle']:.3f}, {found['heads']} heads, spike {found['spike']:.0f}, loss {found['loss']:.3f},"
+        f" qualifies {found['qualifies']}, {first[SECONDS]:.0f} s, {state}"
+    )
+
+
+if __name__ == "__main__":
+    main()

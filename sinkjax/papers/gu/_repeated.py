@@ -1,0 +1,198 @@
+"""One token repeated: hidden states and attention of the forward pass against the closed form and its bounds, as words."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.analysis.estimates import Absent, constant
+from sinkjax.analysis.summary import Row, own_rows
+from sinkjax.errors import SinkjaxError
+from sinkjax.report.section import Drawing
+from sinkjax.studies.premises import kind_of_positions
+from sinkjax.studies.study import Inputs
+from sinkjax.studies.vocabulary import Computation, Described, F, FigureWord, Identity, Readings
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.model.config import Config
+    from sinkjax.model.params import Params
+    from sinkjax.studies.scope import Scope
+    from sinkjax.studies.study import Batch
+
+BLOCK = 2  # prompts whose attention maps of all layers are held at a time
+HEADS = ("prompt", "layer", "head")
+AXES: dict[str, tuple[str, ...]] = {
+    "hidden": HEADS[:2],
+    "without_positions": HEADS,
+    "error": HEADS,
+    "falls": HEADS,
+    "closed": (*HEADS, "tokens"),
+    "first_excess": HEADS,
+    "forward_first_excess": HEADS,
+    "bound": (*HEADS, "xi_from", "tokens"),
+    "excess": (*HEADS, "xi_from"),
+    "forward_excess": (*HEADS, "xi_from"),
+}
+NAMES = {
+    "hidden": "difference of hidden states between positions, over their largest entry",
+    "without_positions": "distance of a weight from 1/t without positions",
+    "first_excess": "excess of the first key's weight over 1/t in closed form",
+    "forward_first_excess": "the same in the forward pass",
+    "excess": "excess of a weight over its bound in closed form",
+    "forward_excess": "the same in the forward pass",
+}
+BOUNDS = {"norms": "bound from norms", "pairs": "bound from rotary pairs"}  # where xi is from -> what it bounds
+
+
+@Computation.define(variables=tuple(AXES), prompts=F.prompts, inputs=Inputs("repeat", bos="none"))
+def repeated_tokens(scope: Scope, model: Model, batch: Batch, longest: int) -> xarray.Dataset:
+    """Differences of the forward pass from what the propositions state, weights in closed form, and their bounds.
+
+    Args:
+        scope: Of the study.
+        model: The model.
+        batch: Prompts of one token each.
+        longest: Tokens of the longest prompt for which attention is computed in closed form.
+
+    Raises:
+        SinkjaxError: The closed form does not reach the length of a prompt.
+    """
+    import xarray
+
+    from sinkjax.papers.gu import _closed_form as form
+
+    length, reach = scope.config.length, form.reach(model.config, longest)
+    if reach < length:
+        limits = (
+            f"longest is {longest}, the context {model.config.context}, the fewest keys of a layer {form.windows(model.config)}"
+        )
+        raise SinkjaxError(f"the closed form reaches {reach} tokens, fewer than the {length} of a prompt: {limits}")
+    tokens, blocks = form.lengths(length, reach), range(0, len(batch.tokens), BLOCK)
+    with np.errstate(invalid="ignore"):  # NaN where there is no closed form
+        parts = [_block(model, batch.tokens[start : start + BLOCK], tokens) for start in blocks]
+    arrays = {name: (axes, np.concatenate([part[name] for part in parts])) for name, axes in AXES.items()}
+    return xarray.Dataset(arrays, coords={"tokens": tokens, "xi_from": list(BOUNDS)})
+
+
+def without_positions(model: Model) -> tuple[Params, Config]:
+    """Parameters and config of the same weights without positions."""
+    from sinkjax.model.config import NoPosition
+
+    layers = {name: values for name, values in model.params["layers"].items() if name != "relative_bias"}
+    kept = {name: values for name, values in model.params.items() if name != "positions"}
+    return kept | {"layers": layers}, dataclasses.replace(model.config, position=NoPosition())
+
+
+def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray]:
+    """Arrays [prompt, layer, (head, ...)] of a few prompts."""
+    from sinkjax.papers.gu import _closed_form as form
+    from sinkjax.probes.probe import Capture, Probe
+
+    config, T = model.config, prompts.shape[1]
+    sites = sinkjax.Site
+    captured = (Capture(sites.QUERY, positions=(0,)), Capture(sites.KEY, positions=(0,)), Capture(sites.RESID))
+    everywhere = tuple(range(config.layers))
+    run = partial(sinkjax.forward, tokens=prompts, logits=False)
+    record = run(model.params, config=config, probe=Probe(attention=everywhere, capture=captured)).record
+    kept, alike = without_positions(model)
+    still = run(kept, config=alike, probe=Probe(attention=everywhere)).record
+    query = np.asarray(record["queries"], np.float64)[:, :, 0]
+    key = np.repeat(np.asarray(record["keys"], np.float64)[:, :, 0], config.group, axis=2)
+    scores, xi = form.by_distance(config, model.params, query, key, T, int(tokens[-1]))
+    bounds = form.bound(xi, int(tokens[-1]))
+    forward, hidden = (np.asarray(record[name], np.float64) for name in ("attention", "resid"))
+    every = 1 / np.arange(1, int(tokens[-1]) + 1)  # the first query, which sees one key, has the weight 1 and the bound 1
+    even = np.tril(np.ones((T, T))) * every[:T, None]
+    to_first = form.to_first(scores)
+    return {
+        "hidden": np.abs(hidden - hidden[:, :, :1]).max(axis=(2, 3)) / np.abs(hidden[:, :, 0]).max(axis=-1),
+        "without_positions": np.abs(np.asarray(still["attention"]) - even).max(axis=(3, 4)),
+        "error": np.abs(forward - form.weights(scores, T)).max(axis=(3, 4)),
+        "falls": (np.diff(scores) <= 0).all(axis=-1),
+        "closed": form.running_mean(to_first, tokens),
+        "first_excess": (to_first - every).max(axis=-1),
+        "forward_first_excess": (forward[..., 0] - every[:T]).max(axis=-1),
+        "bound": form.running_mean(bounds, tokens),
+        "excess": (form.largest_weight(scores)[:, :, :, None] - bounds)[..., 1:].max(axis=-1),
+        "forward_excess": (forward.max(axis=4)[:, :, :, None] - bounds[..., :T])[..., 1:].max(axis=-1),
+    }
+
+
+@Identity.define()
+def at_most(read: Readings, computation: str, most: Any, positions: Any, falling: bool = False) -> tuple[bool, str]:
+    """The largest entries of some variables are at most what rounding explains.
+
+    Args:
+        read: The stores.
+        computation: The name of a computation.
+        most: Variable -> its limit.
+        positions: The kinds of positions that a proposition is about.
+        falling: Whether it holds only where scores fall with the distance, in every head.
+
+    Raises:
+        Absent: The model has other positions, or its scores do not fall.
+    """
+    data, kind = read.results[read.store(computation)], kind_of_positions(read.scope.architecture)
+    if kind not in positions:
+        raise Absent(f"positions are {kind}, and must be {' or '.join(positions)}")
+    if falling and not data["falls"].values.all():
+        raise Absent(f"the scores of {100 * float((data['falls'] == 0).mean()):.3g}% of heads do not fall with the distance")
+    limits = read.scope.get(most)
+    largest = {
+        name: float((data[name].sel(xi_from="norms") if "xi_from" in data[name].dims else data[name]).max()) for name in limits
+    }
+    said = "; ".join(f"largest {NAMES[name]}: {size:.2g} (at most {limits[name]:g})" for name, size in largest.items())
+    return all(size <= limits[name] for name, size in largest.items()), said
+
+
+@Described.define()
+def by_length(read: Readings, computation: str, eps: float = F.eps) -> list[Row]:
+    """Attention to the first key in closed form and its bounds, for each length of a prompt; none without a closed form."""
+    data, least = read.results[computation], read.scope.get(eps)
+    if not np.isfinite(data["closed"].values).all():
+        return []
+    per_head = {
+        "heads that sink on key 0 (%)": 100.0 * (data["closed"] > least),
+        "attention to key 0, mean over heads": data["closed"],
+    }
+    if np.isfinite(data["bound"].values).all():
+        bounds = {kind: data["bound"].sel(xi_from=kind) for kind in BOUNDS}
+        per_head |= {f"bound from {kind}, mean over heads": values for kind, values in bounds.items()}
+        per_head |= {f"heads whose bound from {kind} excludes a sink (%)": 100.0 * (bounds[kind] <= least) for kind in BOUNDS}
+    labels, found = [f"{tokens} tokens" for tokens in data["tokens"].values], []
+    for name, values in per_head.items():
+        means = values.mean(("layer", "head")).transpose("tokens", "prompt").values
+        found += own_rows(labels, "lengths", name, means, read.scope.config.seed)
+    return found
+
+
+@FigureWord.define()
+def with_bound(read: Readings, computation: str, along: str) -> Drawing | None:
+    """Attention to the first key in closed form and its bounds, means over heads, along "tokens" or "layer"."""
+    from sinkjax.analysis import intervals
+    from sinkjax.report.figures.layers import Line, Panel, lines
+
+    data = read.results[computation]
+    shown = {"closed form": data["closed"]} | {name: data["bound"].sel(xi_from=kind) for kind, name in BOUNDS.items()}
+    x, found = data["tokens"].values.tolist() if along == "tokens" else list(range(data.sizes["layer"])), []
+    for name, values in shown.items():
+        chosen = values if along == "tokens" else values.isel(tokens=0)
+        means = chosen.mean(set(chosen.dims) - {"prompt", along}).transpose(along, "prompt").values
+        if np.isfinite(means).all():
+            found.append(Line(name, x, [*intervals.intervals(means, seed=read.scope.config.seed)]))
+    if not found:
+        return None
+    if along == "tokens":
+        found.append(Line("even attention", x, [constant(float((1 / np.arange(1, size + 1)).mean())) for size in x]))
+    where = "tokens of a prompt" if along == "tokens" else f"layer (0-based), {data['tokens'].values[0]} tokens"
+    figure = lines([[Panel("", "attention to key 0", found, True)]], where, log_x=along == "tokens", legend_above=True)
+    caption = "Attention to the first key of one token repeated, in closed form, and its bounds; means over heads."
+    return read.drawing(f"bound-by-{along}", figure, caption, computation)

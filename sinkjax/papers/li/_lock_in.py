@@ -1,0 +1,167 @@
+"""How one dim dominates hidden states, and how keys and queries lock in on it: reductions inside the forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+import sinkjax
+from sinkjax.edits.site import Site
+from sinkjax.model.ops import rms_norm
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.statistics import PairView, Statistic
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.study import Batch
+
+BLOCK = 4  # prompts of one forward: their hidden states exist at one time
+HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")
+
+
+def _queries(view: PairView, dtype: Any) -> jax.Array:
+    """Rotated queries of real positions but the first, zeros elsewhere: [B, H, Q, D]."""
+    later = view.real_rows & (view.rows > 0)[None, None, :, None]
+    return jnp.where(later, view.query.astype(dtype), 0)
+
+
+def gram(scores: jax.Array, view: PairView) -> jax.Array:
+    """Sum of q q' over the queries but the first: [B, H, D, D]."""
+    queries = _queries(view, scores.dtype)
+    return jnp.einsum("BHQD,BHQE->BHDE", queries, queries, precision="highest")
+
+
+def query_sum(scores: jax.Array, view: PairView) -> jax.Array:
+    """Sum of the queries but the first: [B, H, D]."""
+    return _queries(view, scores.dtype).sum(axis=2)
+
+
+def rotated_keys(scores: jax.Array, view: PairView) -> jax.Array:
+    """The rotated keys, [B, K, S, D], in the first block of queries, as every block sees them."""
+    return jnp.where(view.rows[0] == 0, view.key.astype(scores.dtype), 0)
+
+
+def positive(scores: jax.Array, view: PairView) -> jax.Array:
+    """How many later queries have a positive score with each key: [B, H, S]."""
+    later = view.rows[:, None] > jnp.arange(scores.shape[-1])[None, :]
+    return ((scores > 0) & later & view.real_rows).sum(axis=2).astype(scores.dtype)
+
+
+def share_of_later(sums: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Counts of queries i with key < i < length as shares of all such queries, NaN for the last key."""
+    count = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
+    return jnp.where(count > 0, sums / jnp.maximum(count, 1), jnp.nan)
+
+
+STATISTICS = (
+    Statistic("query_gram", Site.LOGITS, gram, (*HEADS, "dim", "other_dim")),
+    Statistic("query_sum", Site.LOGITS, query_sum, (*HEADS, "dim")),
+    Statistic("rotated_keys", Site.LOGITS, rotated_keys, ("prompt", "layer", "kv_head", "key", "dim")),
+    Statistic("positive", Site.LOGITS, positive, (*HEADS, "key"), share_of_later),
+)
+
+
+@partial(jax.jit, static_argnames="eps")
+def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.Array]:
+    """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with gains [depth, d].
+
+    before, after: [B, depth, T]. top, mean, dim: of the first token after the norm, the largest and the mean |x|, and the dim of
+    the largest, [B, depth].
+    """
+    sizes, normed = jnp.abs(states), jnp.abs(rms_norm(states, gains[:, None, :], eps))
+    size = normed[:, :, 0]
+    return {
+        "before": sizes.max(axis=-1) / sizes.mean(axis=-1),
+        "after": normed.max(axis=-1) / normed.mean(axis=-1),
+        "top": size.max(axis=-1),
+        "mean": size.mean(axis=-1),
+        "dim": size.argmax(axis=-1),
+    }
+
+
+def measure(model: Model, batch: Batch, controls: Sequence[int]) -> xarray.Dataset:
+    """Measure dominance by depth and position, and the lock-in of each head.
+
+    Args:
+        model: The model.
+        batch: Prompts.
+        controls: Dims whose rows of W_K take the place of the dominant dim's.
+
+    Returns:
+        before, after [prompt, depth, position] and top, mean, dim [prompt, depth], as `ratios`; NaN beyond a prompt. alignment
+        and other_alignment [prompt, layer, head]: cos(u_1, k_0), and the mean of cos(u_1, k_j) over later keys of the first half
+        of a prompt. key_alignment [layer, head, key]: mean over prompts of cos(u_1, k_j). positive [prompt, layer, head, key]:
+        share of later queries with a positive score. own_row [prompt, layer, kv_head]: |cosine| of k_0 with the row of W_K of
+        the dim that dominates there. other_rows [control, prompt, layer, kv_head]: the same with the rows of the controls.
+    """
+    import xarray
+
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(batch.lengths), BLOCK)]
+    parts = [_block(model, batch.tokens[at], batch.lengths[at]) for at in blocks]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    gram, queries, keys, count = (joined[name].sum(0) for name in ("gram", "queries", "keys", "count"))
+    first, group = first_direction(gram, queries), model.config.group
+    of_heads = np.repeat(keys / np.maximum(count, 1), group, axis=1)
+    rows = unit(np.asarray(model.params["layers"]["k"], np.float32).transpose(0, 2, 1, 3))
+    chosen = np.stack([matrix[:, dims] for matrix, dims in zip(rows, joined["dim"].T[:-1], strict=True)])  # [L, K, N, D]
+    aligned = {
+        name: np.einsum("NLHD,LHD->NLH", np.repeat(joined[key], group, axis=2), first)
+        for name, key in (("alignment", "key_0"), ("other_alignment", "key_others"))
+    }
+    return xarray.Dataset(
+        {name: (("prompt", "depth", "position"), joined[name]) for name in ("before", "after")}
+        | {name: (("prompt", "depth"), joined[name]) for name in ("top", "mean", "dim")}
+        | {name: (HEADS, values) for name, values in aligned.items()}
+        | {
+            "key_alignment": (("layer", "head", "key"), np.einsum("LHSD,LHD->LHS", of_heads, first)),
+            "positive": ((*HEADS, "key"), joined["positive"]),
+            "own_row": (KV_HEADS, np.abs(np.einsum("NLKD,LKND->NLK", joined["key_0"], chosen))),
+            "other_rows": (
+                ("control", *KV_HEADS),
+                np.abs(np.einsum("NLKD,LKCD->CNLK", joined["key_0"], rows[:, :, list(controls)])),
+            ),
+        }
+    )
+
+
+def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray]:
+    """What `measure` needs of a few prompts; the sums over them (gram, queries, keys, count) have a first axis of length 1."""
+    sites = (Capture(Site.EMBED), Capture(Site.RESID))
+    probe = Probe(capture=sites, extra=STATISTICS)
+    record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
+    states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
+    gains = jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]])
+    found = {name: np.asarray(array) for name, array in ratios(states, gains, eps=model.config.rms_norm.eps).items()}
+    real = (np.arange(tokens.shape[1]) < lengths[:, None])[:, None]
+    found |= {name: np.where(real, found[name], np.nan) for name in ("before", "after")}
+    keys = unit(np.asarray(record["rotated_keys"], np.float32))
+    there = np.isfinite(keys).all(axis=-1, keepdims=True)
+    return found | {
+        "key_0": keys[:, :, :, 0],
+        "key_others": np.nanmean(keys[:, :, :, 1 : tokens.shape[1] // 2 + 1], axis=3),
+        "positive": np.asarray(record["positive"], np.float32),
+        "gram": np.asarray(record["query_gram"], np.float64).sum(0, keepdims=True),
+        "queries": np.asarray(record["query_sum"], np.float64).sum(0, keepdims=True),
+        "keys": np.where(there, keys, 0).sum(0, keepdims=True),
+        "count": there.sum(0, keepdims=True),
+    }
+
+
+def first_direction(gram: NDArray, total: NDArray) -> NDArray:
+    """u_1 of each head: the first eigenvector of gram [..., D, D], signed so that the sum of the queries [..., D] is positive."""
+    vectors = np.linalg.eigh(gram)[1][..., -1]
+    sign = np.where((vectors * total).sum(-1, keepdims=True) < 0, -1, 1)
+    return vectors * sign
+
+
+def unit(vectors: NDArray) -> NDArray:
+    """Vectors over their norm, 0 for those of norm 0."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)

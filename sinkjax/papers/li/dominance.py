@@ -1,0 +1,44 @@
+"""li/dominance: one dim dominates the first token's state, the norm keeps it, and keys lock in on it (Li et al. 2026, Table 1).
+
+Nothing is edited. The first token is compared with ordinary tokens.
+"""
+
+from sinkjax.papers.li._dominance import (
+    dominance_and_lock_in,
+    dominates,
+    key_is_row,
+    largest_state,
+    lock_in_by_head,
+    lock_in_by_layer,
+    locks_in,
+    norm_keeps,
+    of_layers,
+    scores_are_positive,
+)
+from sinkjax.studies.vocabulary import *
+
+SOURCE, LOCK_IN = "Li et al. 2026, dimension disparity", "Li et al. 2026, lock-in"
+
+STUDY = Study(
+    name="li/dominance",
+    needs=(
+        "norm",
+        "RMSNorm",
+        "pre-norm",
+        "embedding without positions",
+        "scores without positions",
+        "scores without a kernel",
+        "keys without a norm",
+    ),
+    computations={"dominance": dominance_and_lock_in()},
+    claims={
+        "ratio": Claim(contrast=dominates("dominance"), source=SOURCE),
+        "norm": Claim(contrast=norm_keeps("dominance"), source="Li et al. 2026, Table 1"),
+        "table": Claim(contrast=largest_state("dominance"), source="Li et al. 2026, Table 1"),
+        "row": Claim(contrast=key_is_row("dominance"), source=LOCK_IN),
+        "lock-in": Claim(contrast=locks_in("dominance"), source=LOCK_IN),
+        "positive": Claim(contrast=scores_are_positive("dominance"), source=LOCK_IN),
+        "layers": Claim(contrast=of_layers("dominance"), source=SOURCE),
+    },
+    figures=(lock_in_by_layer("dominance"), lock_in_by_head("dominance")),
+)

@@ -1,0 +1,148 @@
+"""gu/repeat-bound: closed forms against the forward pass for every kind of position, and the propositions."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.analysis.estimates import Absent
+from sinkjax.config_files.places import place
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from sinkjax.model.config import Config, NoPosition
+from sinkjax.model.positions import Alibi, BucketIndex, Learned, PowerAlibi, RelativeBias, Sinusoidal
+from sinkjax.model.rotary import DynamicScaling, LayerRopes, Rope, YarnScaling
+from sinkjax.papers.gu import _closed_form as form
+from sinkjax.papers.gu.repeat_bound import STUDY
+from sinkjax.studies import run
+from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.registry import as_value
+from sinkjax.studies.scope import Scope
+from tests.studies.tiny import study, write_both
+
+T = 12
+CONFIG = config_type(STUDY)(length=T, longest=48)
+ROPE = Rope(10_000.0)
+
+
+def model_with(tiny_config: Config, position: object, **other: object) -> SimpleNamespace:
+    """A model with these positions and random weights of a size at which scores matter."""
+    config = dataclasses.replace(tiny_config, position=position, **other)
+    noise = np.random.default_rng(1)
+    drawn = jax.tree.map(lambda leaf: leaf + 0.2 * noise.standard_normal(leaf.shape, np.float32), params.init(config, seed=0))
+    return SimpleNamespace(config=config, params=drawn)
+
+
+def measured(model: SimpleNamespace) -> xarray.Dataset:
+    """The computation of the study on three tokens, each repeated."""
+    tokens = np.repeat(np.array([[7], [8], [9]], np.int32), T, axis=1)
+    word = dict(STUDY.computations)["bound"]
+    batch = SimpleNamespace(tokens=tokens, lengths=np.full(3, T))
+    return word.meaning.of(Scope(CONFIG, model.config), model, batch, longest=CONFIG.longest)
+
+
+def word_on(name: str, model: SimpleNamespace, data: xarray.Dataset) -> str:
+    """Whether a proposition holds."""
+    read = SimpleNamespace(store=str, results={"bound": data}, scope=Scope(CONFIG, model.config))
+    contrast = dict(STUDY.claims)[name].contrast
+    try:
+        return "holds" if contrast.meaning.of(read, **contrast.given)[0] else "fails"
+    except Absent:
+        return "untested"
+
+
+FORMS = [ROPE, Rope(10_000.0, YarnScaling(factor=4.0, original_context=16)), Rope(10_000.0, dims=4), NoPosition()]
+
+
+@pytest.mark.parametrize("position", [*FORMS, Alibi(), PowerAlibi(), RelativeBias(), BucketIndex()], ids=str)
+def test_the_closed_form_is_what_the_forward_does(tiny_config, position):
+    model = model_with(tiny_config, position)
+    data = measured(model)
+    assert data["error"].max() < 2e-5
+    assert data["without_positions"].max() < 2e-5
+    tokens = np.repeat(np.array([[7], [8], [9]], np.int32), T, axis=1)
+    maps = sinkjax.forward(model.params, tokens, model.config, probe=sinkjax.Probe(attention=(0, 1, 2)), logits=False).record
+    np.testing.assert_allclose(data["closed"].isel(tokens=0), np.asarray(maps["attention"])[..., 0].mean(axis=-1), atol=2e-5)
+    assert np.ptp(np.asarray(maps["attention"])[0, 0, 0, -1]) > 0 or isinstance(position, NoPosition)
+    words = {name: word_on(name, model, data) for name in ("hidden", "nope", "biases", "bound")}
+    falling = isinstance(position, Alibi | PowerAlibi)
+    about = ("holds", "untested") if position in FORMS else ("untested", "holds" if falling else "untested")
+    assert words == {"hidden": "holds", "nope": "holds", "bound": about[0], "biases": about[1]}
+    assert np.isfinite(data["bound"].values).all() == (position in FORMS)
+    if position in FORMS:
+        assert (data["closed"] <= data["bound"].min("xi_from") + 1e-12).all()
+        assert (data["bound"].sel(xi_from="pairs") <= data["bound"].sel(xi_from="norms") + 1e-12).all()
+
+
+@pytest.mark.parametrize("position", [Learned(), Sinusoidal()], ids=str)
+def test_vectors_added_to_the_embedding_are_the_only_positions_that_make_hidden_states_differ(tiny_config, position):
+    model = model_with(tiny_config, position)
+    data = measured(model)
+    assert data["hidden"].max() > 0.01
+    assert word_on("nope", model, data) == "holds"  # the same weights without the vectors
+    assert {word_on(name, model, data) for name in ("hidden", "biases", "bound")} == {"untested"}
+    read = SimpleNamespace(results={"bound": data}, scope=Scope(CONFIG, model.config))
+    assert dict(STUDY.claims)["lengths"].contrast.meaning.of(read, "bound", 0.3) == []
+
+
+def test_a_proposition_fails_where_it_is_broken(tiny_config):
+    model = model_with(tiny_config, ROPE)
+    plain = measured(model)
+    limits = {
+        "hidden": ("hidden", 1e-4),
+        "without_positions": ("nope", 1e-4),
+        "excess": ("bound", 1e-12),
+        "forward_excess": ("bound", 1e-4),
+    }
+    for array, (claim, limit) in limits.items():
+        for size, expected in ((limit, "holds"), (1.1 * limit, "fails")):
+            data = plain.copy(deep=True)
+            data[array][...] = size
+            assert word_on(claim, model, data) == expected
+
+
+def test_rows_and_means_of_the_closed_form_agree(rng):
+    scores = rng.standard_normal((2, 9))
+    rows = form.weights(scores, 9)
+    np.testing.assert_allclose(rows.sum(-1), 1)
+    np.testing.assert_allclose(form.to_first(scores), rows[..., 0])
+    np.testing.assert_allclose(form.largest_weight(scores), rows.max(-1))
+    means = [[row[:4].mean(), row.mean()] for row in rows[..., 0]]
+    np.testing.assert_allclose(form.running_mean(rows[..., 0], np.array([4, 9])), means)
+
+
+def test_the_bound_is_the_papers_and_is_reached():
+    np.testing.assert_allclose(form.bound(np.array(0.7), 3), [np.exp(1.4) / (np.exp(1.4) + other) for other in range(3)])
+    worst = np.array([-0.7, -0.7, 0.7])  # the farthest key at the largest score, all others at the smallest
+    assert form.to_first(worst)[2] == pytest.approx(form.bound(np.array(0.7), 3)[2])
+    assert form.bound(np.array(400.0), 3).tolist() == [1, 1, 1]
+
+
+def test_the_closed_form_goes_as_far_as_all_layers_see_all_keys_alike(tiny_config):
+    assert form.reach(tiny_config, 50) == 50
+    assert form.reach(dataclasses.replace(tiny_config, windows=(None, 20, None)), 50) == 20
+    assert form.reach(dataclasses.replace(tiny_config, position=Rope(10_000.0, DynamicScaling(2.0, 32))), 50) == 32
+    assert form.reach(dataclasses.replace(tiny_config, position=Alibi()), 50) == 50
+    assert form.lengths(16, 300).tolist() == [16, 64, 256]
+    with pytest.raises(SinkjaxError, match="reaches 8 tokens, fewer than the 12 of a prompt"):
+        measured(model_with(tiny_config, ROPE, windows=(None, 8, None)))
+    with pytest.raises(SinkjaxError, match="the same rotary positions in all layers"):
+        measured(model_with(tiny_config, LayerRopes((ROPE,), (0, None, 0))))
+
+
+def test_the_study_runs_and_is_equal_after_yaml(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    section = run.carry_out(study("gu/repeat-bound", write_both(tmp_path), longest=48), place(tmp_path / "out"))
+    words = {verdict.name: verdict.judgement.word for verdict in section.verdicts if verdict.kind == "identity"}
+    assert words == {"hidden": "holds", "nope": "holds", "biases": "untested", "bound": "holds"}
+    lengths = {row.condition for row in section.rows}
+    assert lengths == {"12 tokens", "48 tokens"}
+    value = as_value("gu/repeat-bound")
+    assert from_yaml(to_yaml(value)) == value

@@ -1,0 +1,131 @@
+"""gu/rope-positions: the exchanges of rotary indices and of learned vectors, and Table 7 on a tiny GPT-2 made to sink."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.analysis.estimates import Absent
+from sinkjax.config_files.places import place
+from sinkjax.errors import SinkjaxError
+from sinkjax.model import params
+from sinkjax.model.positions import Alibi, Learned
+from sinkjax.papers.gu._positions import alike, position_vectors
+from sinkjax.papers.gu.rope_positions import STUDY
+from sinkjax.studies import run
+from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.known import Unedited, blank
+from sinkjax.studies.registry import as_value
+from sinkjax.studies.scope import Scope
+from tests.studies.tiny import study, write_both
+
+T, PLACES = 13, (2, 5)
+CONFIG = config_type(STUDY)(length=T, places=PLACES, text_places=PLACES)
+
+
+def points(architecture: object, vectors: np.ndarray, grid: str) -> dict[str, sinkjax.Edit]:
+    scope = Scope(CONFIG, architecture, {"vectors": vectors})
+    return {point.label: point.edit for point in scope.get(dict(STUDY.grids)[grid])}
+
+
+def test_rotary_indices_are_exchanged_for_queries_and_keys(tiny_config):
+    none = blank(dict(STUDY.known), Scope(CONFIG, tiny_config), 1)["vectors"]
+    for grid, wanted in (("taken", [5, 1, 2, 3, 4, 5, *range(6, T)]), ("swapped", [5, 1, 2, 3, 4, 0, *range(6, T)])):
+        found = points(tiny_config, none, grid)
+        assert list(found) == ["no edit", "position 2", "position 5"]
+        query, key = found["position 5"].terms
+        assert np.asarray(query.value).tolist() == np.asarray(key.value).tolist() == wanted
+
+
+def test_learned_vectors_are_exchanged_and_nothing_else(tiny_config):
+    """The forward with exchanged vectors is the forward of a model whose table is exchanged."""
+    config = dataclasses.replace(tiny_config, position=Learned())
+    weights = params.init(config, seed=3)
+    scope = Scope(CONFIG, config)
+    model = SimpleNamespace(params=weights, config=config)
+    (known,) = dict(STUDY.known).values()
+    vectors = known.meaning.of(scope, Unedited(model, None))
+    table = np.asarray(weights["positions"])
+    np.testing.assert_array_equal(vectors, table[:T])
+    assert position_vectors() == known
+    assert blank(dict(STUDY.known), scope, 1)["vectors"].shape == vectors.shape
+    tokens = np.random.default_rng(0).integers(0, 61, (2, T)).astype(np.int32)
+    for grid, rows in (("taken", {0: 5}), ("swapped", {0: 5, 5: 0})):
+        other = table.copy()
+        for token, position in rows.items():
+            other[token] = table[position]
+        edited = sinkjax.forward(weights, tokens, config, edits=points(config, vectors, grid)["position 5"])
+        np.testing.assert_allclose(
+            edited.logits, sinkjax.forward(weights | {"positions": other}, tokens, config).logits, atol=1e-5
+        )
+    with pytest.raises(SinkjaxError, match="positions are scores, and only rotary ones or vectors"):
+        points(dataclasses.replace(tiny_config, position=Alibi()), vectors, "taken")
+
+
+def test_hidden_states_are_alike_with_rotary_positions_and_one_token_without_a_bos(tiny_config):
+    largest = np.full((2, 3, 4, T), 2.0)  # edit, prompt, depth, position
+    largest[1, 2, 3, 4] = 2.001
+    axes = ("edit", "prompt", "depth", "position")
+    data = xarray.Dataset({"resid_max": (axes, largest)}, attrs={"study": {"bos": "none"}})
+    read = SimpleNamespace(store=str, results={"swapped": data}, scope=Scope(CONFIG, tiny_config))
+    of = alike("swapped", 1e-3).meaning.of
+    assert of(read, "swapped", 1e-3)[0]
+    assert not of(read, "swapped", 1e-4)[0]
+    data.attrs["study"]["bos"] = "model"
+    with pytest.raises(Absent, match="bos is model"):
+        of(read, "swapped", 1e-3)
+
+
+def write_gpt2(folder: Path) -> Path:
+    """A GPT-2 of two layers whose queries all point to the first position's vector, with the tokenizer of the tiny Llama."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    write_both(folder)
+    config = transformers.GPT2Config(
+        vocab_size=257, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    with torch.no_grad():
+        model.transformer.wpe.weight[:] = torch.tensor([0.0, 5, -5] + [0] * 13)
+        model.transformer.wpe.weight[0] = torch.tensor([20.0] + [0] * 15)
+        for block in model.transformer.h:
+            block.attn.c_attn.weight[:] = 0
+            block.attn.c_attn.bias[:] = 0
+            for head in range(2):
+                block.attn.c_attn.bias[8 * head] = 10.0  # every query
+                block.attn.c_attn.weight[0, 16 + 8 * head] = 1.0  # the keys of tokens with that vector
+    model.save_pretrained(folder / "gpt2")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / "model" / name, folder / "gpt2" / name)
+    assert json.loads((folder / "gpt2" / "config.json").read_text())["model_type"] == "gpt2"
+    return folder
+
+
+def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(run, "build", run.section_of)  # nothing is rendered
+    folder = write_gpt2(tmp_path)
+    small = {"controls": 2, "control_prompts": 16, "length": 25, "prompts": 2, "repeat_prompts": 16}
+    small |= {"places": list(range(1, 17)), "text_places": [3]}
+    chosen = study("gu/rope-positions", folder, model=str(folder / "gpt2"), **small)
+    section = run.carry_out(chosen, place(tmp_path / "out"))
+    *judged, identity = section.verdicts
+    assert identity.judgement.word == "untested"  # positions are not rotary
+    assert [verdict.name for verdict in judged] == ["replaced", "leaves", "moves"]
+    for verdict in judged:
+        found = verdict.judgement
+        assert found.S.low > 0.5
+        assert (found.rank.below, found.rank.of) == (2, 2)
+        assert "fewer than 20" in found.reason  # two controls show nothing
+        assert verdict.twin.D.mean == 0  # its attention is even, and no head sinks on any key
+    rows = {(row.condition, row.measure): row.value.mean for row in section.rows}
+    assert rows["one token repeated, 0 swapped with: position 6", "heads that sink on the position (%)"] == 100
+    assert rows["one token repeated, 0 swapped with: position 6", "heads that sink on key 0 (%)"] == 0
+    value = as_value("gu/rope-positions")
+    assert from_yaml(to_yaml(value)) == value

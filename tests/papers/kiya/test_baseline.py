@@ -1,0 +1,66 @@
+"""kiya/baseline: what counts as a sink and an activation of the unedited model, and how they grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sinkjax.papers.kiya.baseline import STUDY
+from sinkjax.studies.grids import Point
+from sinkjax.studies.lower import lower, verdicts
+from sinkjax.studies.study import Sweep
+from tests.studies.stores import Numbers, planted
+
+N = 64
+
+
+def unedited(seen: float = 90.0, early: float = 20.0, other: float = 3.0, size: float = 500.0) -> Any:
+    """Attention to key 0 (%), the same in layer 0, and to key 5; largest |h| at position 0 from layer 1 on."""
+
+    def numbers(name: str, point: Point) -> Numbers:
+        if name.endswith("-twin"):
+            seen_here, early_here, size_here = 3.0, 3.0, 3.0
+        else:
+            seen_here, early_here, size_here = seen, early, size
+        noise = iter(np.random.default_rng(len(name)).uniform(-1, 1, (6, N)))
+        planted: dict[tuple[Any, ...], Any] = {("seen", 0): seen_here + next(noise), ("seen", 0, 0): early_here + next(noise)}
+        planted |= {("seen", 5): other + next(noise), ("size", 0): size_here * np.exp(next(noise) / 50)}
+        planted |= {("size", 0, depth): 4.0 + next(noise) for depth in (0, 1)}  # the embedding, and after layer 0
+        planted |= {("size", place): 10.0 + place / 10 for place in range(1, 24)}
+        return planted
+
+    return numbers
+
+
+def words(numbers: Any) -> dict[str, str]:
+    results = planted(STUDY, numbers, layers=4, heads=2, prompts=N, control_prompts=N, length=24)
+    return {found.name: found.word for found in verdicts(STUDY, results)}
+
+
+def test_a_sink_and_an_activation_that_grow_replicate():
+    found = words(unedited())
+    assert {name: found[name] for name in ("sink", "activation", "sink-grows", "activation-grows")} == dict.fromkeys(
+        ("sink", "activation", "sink-grows", "activation-grows"), "replicates"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "word"),
+    [
+        ({"other": 60.0}, "sink", "weaker"),  # key 0 has 90%
+        ({"seen": 50.0, "early": 50.0}, "sink-grows", "undecided"),
+        ({"seen": 60.0, "early": 85.0}, "sink-grows", "differs"),
+        ({"size": 5.0}, "activation", "differs"),
+    ],
+)
+def test_each_claim_is_about_its_own_numbers(fields, name, word):
+    assert words(unedited(**fields))[name] == word
+
+
+def test_the_model_is_measured_as_it_is_and_with_and_without_a_bos(tiny_config):
+    declared = lower(STUDY)
+    config = declared.config(bos=5)
+    found = {sweep.name: sweep.inputs(config).bos for sweep in declared.more(config, tiny_config) if isinstance(sweep, Sweep)}
+    assert {name: bos for name, bos in found.items() if "-twin" not in name} == {"text": 5, "without-bos": "none", "with-bos": 5}

@@ -1,0 +1,114 @@
+"""kiya/bos-swap: which rows are swapped on which prompts, models without a usable BOS, and the words of planted sinks."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.analysis.estimates import Absent
+from sinkjax.papers.kiya.bos_swap import STUDY
+from sinkjax.studies.grids import Point
+from sinkjax.studies.lower import lower, readings, verdicts
+from sinkjax.studies.study import Sweep
+from tests.studies.edited import Conditions
+from tests.studies.stores import Numbers, planted
+
+POSITIONS, N, T = tuple(range(1, 9)), 32, 24
+SETTINGS = {"positions": POSITIONS, "shown": 8, "prompts": N, "control_prompts": N, "length": T}
+
+
+@pytest.mark.parametrize("grid", ["text", "bos"])
+def test_the_first_embedding_changes_places_with_a_later_one(tiny_config, grid):
+    study = Conditions(STUDY, tiny_config, positions=(1, 8), shown=8, length=T, controls=6, bos=0)
+    none, *found = study.of(grid).values()
+    assert none.edit.terms == ()
+    for point, place in zip(found, (1, 8), strict=True):
+        study.assert_same(point.edit, sinkjax.swap_embeddings(0, place))
+    drawn = study.random(grid)
+    assert len(drawn) == 12
+    for point in drawn:
+        place = dict(point.bound)["position"]
+        ((other, there),) = np.atleast_2d(point.edit.terms[0].value).tolist()
+        assert there == place
+        assert other not in (0, place, T - 1)
+
+
+def test_both_kinds_of_prompts_are_the_same_texts(tiny_config):
+    declared = lower(STUDY)
+    config = declared.config(bos=7)
+    inputs = {sweep.name: sweep.inputs(config) for sweep in declared.more(config, tiny_config) if isinstance(sweep, Sweep)}
+    assert {name: found.bos for name, found in inputs.items() if "-" not in name} == {"text": "none", "bos": 7}
+    assert inputs["text"].kind == inputs["bos"].kind == "text"
+
+
+def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0) -> Any:
+    """The sink and the activation stay at position 0 or move along; in the first layer they move along with a BOS, or not.
+
+    sinks: attention to BOS in the first layer (%).
+    """
+
+    def numbers(name: str, point: Point) -> Numbers:
+        noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, 10, N))
+        at = dict(point.bound).get("position", 0) if point.draw < 0 and not name.endswith("-twin") else 0
+        later, here = (0 if stays else at), (at if first and name.startswith("bos") else 0)
+        planted: dict[tuple[Any, ...], Any] = {}
+        for place in (0, *POSITIONS):
+            planted["seen", place] = (90.0 if place == later else 2.0) + noise[0, place]
+            planted["size", place] = (500.0 if place == later else 10.0) * np.exp(noise[1, place] / 50)
+            planted["seen", place, 0] = (sinks if place == here else 2.0) + noise[2, place]
+            planted["size", place, 1] = (50.0 if place == here else 3.0) * np.exp(noise[3, place] / 50)
+        return planted
+
+    return numbers
+
+
+def words(numbers: Any, text: str = "<s>", **options: Any) -> dict[str, str]:
+    results = planted(STUDY, numbers, layers=4, about={"first_tokens": [(0, text)]}, **{**SETTINGS, **options})
+    return {found.name: found.word for found in verdicts(STUDY, results)}
+
+
+def test_the_papers_result_replicates():
+    """In the first layer the sink is where BOS is, in later layers at position 0, with and without BOS."""
+    twin = " (untrained too)"  # where nothing moves
+    assert words(swaps()) == {
+        "sink-first": "replicates",
+        "activation-first": "replicates",
+        "sink": f"replicates{twin}",
+        "activation": f"replicates{twin}",
+        "ordinary": f"replicates{twin}",
+    }
+
+
+def test_a_sink_that_moves_along_with_its_token_differs():
+    found = words(swaps(stays=False))
+    assert found["sink"] == found["activation"] == found["ordinary"] == "differs"
+
+
+def test_a_first_layer_without_a_sink_on_bos_leaves_the_first_claims_untested():
+    found = words(swaps(sinks=29.0))
+    assert (found["sink-first"], found["activation-first"]) == ("untested", "untested")
+    assert found["sink"].startswith("replicates")
+
+
+@pytest.mark.parametrize(("bos", "tested"), [("none", False), (0, True)])
+def test_a_token_that_opens_a_chat_is_a_bos_only_if_the_config_says_so(bos, tested):
+    found = words(swaps(), "<|im_start|>", bos=bos)
+    assert {name: word != "untested" for name, word in found.items()} == {
+        **dict.fromkeys(("sink-first", "activation-first", "sink", "activation"), tested),
+        "ordinary": True,
+    }
+
+
+def test_a_model_without_a_bos_is_judged_on_ordinary_tokens_alone():
+    why = "the files of the model name no BOS token; give a token id as bos"
+    results = planted(STUDY, swaps(), layers=4, absent=dict.fromkeys(("bos", "bos-controls", "bos-twin"), why), **SETTINGS)
+    found = {one.name: one for one in verdicts(STUDY, results)}
+    assert {name: one.judgement.reason for name, one in found.items() if one.word == "untested"} == dict.fromkeys(
+        ("sink-first", "activation-first", "sink", "activation"), why
+    )
+    with pytest.raises(Absent, match="name no BOS token"):
+        readings(STUDY, results).points("bos")  # so that figures of this grid are left out

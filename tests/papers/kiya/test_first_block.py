@@ -1,0 +1,242 @@
+"""kiya/embedding and kiya/rope: norms, cosines and scores of the first block against their definitions, and ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax.analysis.summary import Rank
+from sinkjax.errors import SinkjaxError
+from sinkjax.papers.kiya import _first_block as first_block
+from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
+from sinkjax.papers.kiya.embedding import STUDY as EMBEDDING
+from sinkjax.papers.kiya.rope import STUDY as ROPE
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.declaration import Computation, config_type
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
+from tests.studies.tiny import write_both
+
+SIZE = 16
+NO_BATCH = Batch(np.zeros((1, 1), np.int32), np.ones(1, np.int32), {})
+TOKENS = 101  # of a planted vocabulary; token 0 is the BOS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_both(tmp_path_factory.mktemp("tiny")) / "model")
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> Any:
+    """With biases, which some models have."""
+    loaded = sinkjax.load(folder)
+    config = dataclasses.replace(loaded.config, qkv_bias=True)
+    rng = np.random.default_rng(0)
+    biases = {
+        f"{name}_bias": 0.3 * rng.standard_normal((config.layers, heads, config.head_dim)).astype(np.float32)
+        for name, heads in (("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads))
+    }
+    return dataclasses.replace(loaded, config=config, params=loaded.params | {"layers": loaded.params["layers"] | biases})
+
+
+def computed(study: Any, name: str, folder: str, model: Any, **settings: Any) -> xarray.Dataset:
+    """A computation of a study on a model, as the study carries it out."""
+    word: Computation = dict(study.computations)[name]
+    scope = Scope(config_type(study)(model=folder, **settings), model.config)
+    found: xarray.Dataset = word.meaning.of(
+        scope, model, NO_BATCH, **{key: scope.get(value) for key, value in word.given.items()}
+    )
+    assert set(found.data_vars) == set(word.meaning.facts["variables"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def keys(folder, model) -> xarray.Dataset:
+    return computed(EMBEDDING, "keys", folder, model)
+
+
+@pytest.fixture(scope="module")
+def scores(folder, model) -> xarray.Dataset:
+    return computed(ROPE, "scores", folder, model, indices=SIZE, tokens=5)
+
+
+def cosine(x: np.ndarray, y: np.ndarray) -> float:
+    return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+def by_definition(model: Any, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Queries [H, D] and keys [K, D] of the first block for one vector, in float64."""
+    first = {name: np.asarray(leaf[0], np.float64) for name, leaf in model.params["layers"].items()}
+    x = vector / np.sqrt((vector**2).mean() + model.config.norm.eps) * first["attn_norm"]
+    return np.einsum("d,dhk->hk", x, first["q"]) + first["q_bias"], np.einsum("d,dhk->hk", x, first["k"]) + first["k_bias"]
+
+
+def pair_by_definition(model: Any) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Queries and keys of BOS, token 0, which is the only special one, and of the mean of the others."""
+    table = np.asarray(model.params["embed"], np.float64)
+    return by_definition(model, table[0]), by_definition(model, np.delete(table, 0, axis=0).mean(axis=0))
+
+
+def test_norms_and_cosines_are_those_of_their_definitions(model, keys):
+    (_, k_bos), (query, k_avg) = pair_by_definition(model)
+    for row, vector in enumerate((k_bos, k_avg)):
+        repeated = np.stack([vector[head // model.config.group] for head in range(model.config.heads)])
+        pooled = query.reshape(model.config.kv_heads, model.config.group, -1).mean(axis=1)
+        heads = [cosine(q, k) for q, k in zip(query, repeated, strict=True)]
+        expected = {
+            "key_norm": np.linalg.norm(vector),
+            "cosine_kv": cosine(pooled.ravel(), vector.ravel()),
+            "cosine_repeated": cosine(query.ravel(), repeated.ravel()),
+            "cosine_heads": np.mean(heads),
+        }
+        for name, value in expected.items():
+            assert float(keys[name][row]) == pytest.approx(value, rel=1e-5, abs=1e-6), name
+        np.testing.assert_allclose(keys["head_cosine"][row], heads, rtol=1e-5, atol=1e-6)
+    of_seven = by_definition(model, np.asarray(model.params["embed"][7], np.float64))[1]
+    assert float(keys["token_key_norm"][7]) == pytest.approx(np.linalg.norm(of_seven), rel=1e-5)
+
+
+def test_special_tokens_enter_the_mean_only_if_asked_for_and_the_bos_never(model):
+    assert first_block.averaged(model, 5, special=False).tolist() == [False] + [True] * 4 + [False] + [True] * 251
+    assert first_block.averaged(model, 5, special=True).tolist() == [True] * 5 + [False] + [True] * 251
+    assert first_block.averaged(model, 0, special=True).tolist() == [False] + [True] * 256
+
+
+def test_a_token_id_takes_the_place_of_the_bos_and_must_be_in_the_vocabulary(folder, model):
+    assert computed(EMBEDDING, "keys", folder, model, bos=9).attrs["bos"] == 9
+    with pytest.raises(SinkjaxError, match="bos is the token id 257, but the model's vocabulary has 257 tokens"):
+        computed(EMBEDDING, "keys", folder, model, bos=257)
+
+
+def readings(data: xarray.Dataset, **architecture: int) -> Readings:
+    shape = SimpleNamespace(**{"layers": 2, "heads": 6, "kv_heads": 2, **architecture})
+    return Readings(Scope(SimpleNamespace(eps=0.3, bos="none"), shape), {"it": data}, {})
+
+
+def test_the_bos_is_ranked_among_the_other_ordinary_tokens_by_each_convention():
+    tokens = np.concatenate([[9.0], np.arange(TOKENS - 1) / 100])  # a larger BOS would be a rank too many
+    names = ("key_norm", *COSINES.values())
+    variables: dict[str, Any] = {name: ("vector", np.array([0.2, 0.3])) for name in names}
+    variables |= {f"token_{name}": ("token", tokens) for name in names}
+    variables["ordinary"] = ("token", np.arange(TOKENS) != 50)  # one special token
+    data = xarray.Dataset(variables, {"vector": [BOS, MEAN]}, {"bos": 0})
+    norms = key_norms("it").meaning.of(readings(data), "it")
+    assert [row.condition for row in norms] == [BOS, BOS, MEAN, MEAN]
+    assert (norms[0].value.mean, norms[0].value.low, norms[0].rank) == (0.2, None, Rank(20, 1, TOKENS - 2))
+    assert norms[1].value.mean == pytest.approx(0.2 * 3**0.5)  # repeated to three times as many heads
+    assert norms[1].rank == norms[0].rank
+    cosines = key_cosines("it").meaning.of(readings(data), "it")
+    assert [row.measure for row in cosines] == [*COSINES, *COSINES]
+    assert cosines[0].rank == Rank(20, 1, TOKENS - 2)
+
+
+# Scores.
+
+
+def rotation(index: int, head_dim: int, theta: float) -> np.ndarray:
+    """The matrix R_index: each pair (p, p + head_dim / 2) turned by index * theta^(-2p / head_dim)."""
+    matrix, half = np.zeros((head_dim, head_dim)), head_dim // 2
+    for pair in range(half):
+        angle = index * theta ** (-2 * pair / head_dim)
+        block = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        matrix[np.ix_([pair, pair + half], [pair, pair + half])] = block
+    return matrix
+
+
+def test_scores_are_those_of_rotated_queries_and_keys(model, scores):
+    config = model.config
+    (_, k_bos), (query, k_avg) = pair_by_definition(model)
+    for i, j, head in ((0, 0, 0), (9, 2, 1), (15, 15, config.heads - 1), (3, 12, 2)):
+        turned = rotation(i, config.head_dim, config.position.theta) @ query[head]
+        for row, vector in enumerate((k_bos, k_avg)):
+            key = rotation(j, config.head_dim, config.position.theta) @ vector[head // config.group]
+            expected = turned @ key / np.sqrt(config.head_dim)
+            assert float(scores["score"][row, head, i, j]) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    causal = np.tri(SIZE, dtype=bool)
+    np.testing.assert_allclose(scores["mean_score"], scores["score"].values[..., causal].mean(axis=-1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scores["received"][0], received(*scores["score"].values), rtol=1e-4, atol=1e-6)
+
+
+def received(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """What one key would receive at each index, the keys at all others being the others: a softmax for each query."""
+    heads, size, _ = scores.shape
+    found = np.zeros((heads, size))
+    for head in range(heads):
+        for j in range(size):
+            weights = []
+            for i in range(j, size):
+                row = others[head, i, : i + 1].astype(np.float64)
+                row[j] = scores[head, i, j]
+                weights.append(np.exp(row - row.max())[j] / np.exp(row - row.max()).sum())
+            found[head, j] = np.mean(weights)
+    return found
+
+
+@pytest.mark.parametrize("size", [1.0, 60.0])
+def test_what_a_key_would_receive_is_a_softmax_with_that_one_key_exchanged(rng, size):
+    """Also where one key outweighs all others by far more than float32 resolves."""
+    scores, others = (size * rng.standard_normal((2, 7, 7)).astype(np.float32) for _ in range(2))
+    np.testing.assert_allclose(first_block.received(scores, others), received(scores, others), rtol=1e-4, atol=1e-7)
+
+
+def test_controls_are_different_ordinary_tokens_and_never_the_bos(scores):
+    drawn = scores["control"].values
+    assert len(set(drawn)) == 5
+    assert 0 not in drawn
+    assert scores.attrs["bos"] == 0
+
+
+def planted_scores(bos: np.ndarray, mean: np.ndarray) -> Readings:
+    """Scores [query, key] that are the same in two heads, with 40 controls that score 0 and receive 5%."""
+    scores = np.stack([np.stack([grid, grid]) for grid in (bos, mean)]).astype(np.float32)
+    causal = np.tri(SIZE, dtype=bool)
+    data = xarray.Dataset(
+        {
+            "score": (("vector", "head", "query", "key"), scores),
+            "mean_score": (("vector", "head"), scores[..., causal].mean(axis=-1)),
+            "received": (("vector", "head", "key"), np.stack([received(grid, scores[1]) for grid in scores])),
+            "control_mean_score": (("control", "head"), np.zeros((40, 2))),
+            "control_received": (("control", "head", "key"), np.full((40, 2, SIZE), 0.05)),
+        },
+        coords={"vector": [BOS, MEAN]},
+        attrs={"bos": 0, "bos_text": "<s>"},
+    )
+    return readings(data)
+
+
+def test_both_keys_are_ranked_among_the_controls_and_the_mean_is_compared_with_the_bos():
+    rows = scores_of_bos("it").meaning.of(planted_scores(np.full((SIZE, SIZE), 5.0), np.zeros((SIZE, SIZE))), "it")
+    (bos, mean), pairs = rows[:2], rows[-1]
+    assert (bos.value.mean, bos.rank, bos.effect.mean) == (5, Rank(40, 0, 40), 0)
+    assert (mean.value.mean, mean.rank, mean.effect.mean) == (0, Rank(0, 40, 40), -5)
+    assert pairs.value.mean == 100
+    assert {(row.value.low, row.value.samples is None) for row in rows} == {(None, True)}  # numbers of weights: no interval
+    at_first = next(row for row in rows if row.measure.startswith("attention at index 0"))
+    expected = np.mean([np.exp(5) / (np.exp(5) + i) for i in range(SIZE)])
+    assert at_first.value.mean == pytest.approx(100 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("grid", "holds"),
+    [
+        (np.full((SIZE, SIZE), 5.0), True),
+        (np.subtract.outer(np.arange(SIZE), np.arange(SIZE)) * 0.1, True),  # the distance alone
+        (np.arange(SIZE) * np.ones((SIZE, 1)), False),  # the key's own index
+        (5.0 * (np.arange(SIZE) == 0) * np.ones((SIZE, 1)), False),  # index 0
+    ],
+)
+def test_a_score_depends_on_the_distance_or_does_not(grid, holds):
+    found, text = depends_on_distance("it").meaning.of(planted_scores(grid, np.zeros((SIZE, SIZE))), "it")
+    assert found is holds
+    assert text.startswith("largest change of a score when both indices move by one: ")
+
+
+def test_the_scores_of_a_model_depend_on_the_distance(scores):
+    assert depends_on_distance("it").meaning.of(readings(scores), "it")[0]

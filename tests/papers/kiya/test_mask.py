@@ -1,0 +1,146 @@
+"""kiya/mask: which logits are masked, which controls there are, when Figs. 4c and 8c apply, and the words of planted sinks."""
+
+from __future__ import annotations
+
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.papers.kiya.mask import STUDY
+from sinkjax.studies.grids import Point
+from sinkjax.studies.known import Unedited, measured
+from sinkjax.studies.lower import lower, verdicts
+from sinkjax.studies.scope import Scope
+from tests.studies.edited import Conditions
+from tests.studies.stores import Numbers, planted, store
+
+FORMS = "layers 0 to the one in which it forms"
+LAYERS: dict[str, Any] = {"layer 0": 0, "layer 1": 1, "layer 2": 2, "layers 0 to 1": [0, 1], "all layers": None, FORMS: [0, 1]}
+N = 64
+
+
+@pytest.fixture(scope="module")
+def study(tiny_config) -> Conditions:
+    """On three layers of six heads, of which the heads of layer 2 attend to key 0 most; the activation forms in layer 1."""
+    known = {"forms": 1, "attention": np.repeat([0.2, 0.1, 0.8], 6)}
+    return Conditions(STUDY, tiny_config, known, length=24, controls=5, head_shares=(0.3, 0.7))
+
+
+def test_the_logits_towards_the_key_are_masked_in_each_set_of_layers(study):
+    found = study.of("masks")
+    assert [*found] == ["no edit", *LAYERS]
+    for label, layers in LAYERS.items():
+        study.assert_same(found[label].edit, sinkjax.mask_key(0, layers=layers))
+
+
+def test_heads_are_masked_in_the_layers_that_they_are_in(study):
+    found = study.of("heads")
+    assert [*found][1:] == [
+        "the 6 heads with the largest attention", "the 12 heads with the largest attention",
+        "the 6 heads of layer 0", "the 12 heads of layers 0 to 1",
+    ]  # fmt: skip
+    for label, layers in zip([*found][1:], ([2], [0, 2], [0], [0, 1]), strict=True):
+        (term,) = found[label].edit.terms
+        assert set(np.argwhere(np.isneginf(term.value[:, 0]))[:, 0]) == set(layers)
+        assert np.isneginf(term.value).sum() == 6 * len(layers)
+
+
+def test_controls_mask_another_key_or_other_heads(study):
+    for point in study.random("masks"):
+        (term,) = point.edit.terms
+        (key,) = term.keys
+        assert 1 < key < 23
+        study.assert_same(point.edit, sinkjax.mask_key(key, layers=LAYERS[point.budget]))
+    assert {len({point.draw for point in study.random("masks", label)}) for label in LAYERS} == {5}
+    for point in study.random("heads"):
+        (term,) = point.edit.terms
+        assert term.keys == (0,)
+        assert np.isneginf(term.value).sum() == (6 if " 6 " in point.budget else 12)
+
+
+def test_controls_run_for_what_claims_are_about_and_for_all_sets_of_heads(tiny_config):
+    declared = lower(STUDY)
+    config = declared.config(controls=2, length=24)
+    masks, heads = (
+        next(sweep for sweep in declared.more(config, tiny_config) if sweep.name == name) for name in ("masks", "heads")
+    )
+    known = {"forms": 1, "attention": np.zeros(18)}
+
+    def controlled(sweep: Any) -> set[str]:
+        return {point.budget for point in sweep.controls[0].conditions(config, tiny_config, known) if point.draw >= 0}
+
+    assert controlled(masks) == {"layer 0", "layer 1", FORMS, "all layers"}
+    assert len(controlled(heads)) == 4
+
+
+def test_the_activation_forms_where_it_passes_half_of_its_peak():
+    data = store(
+        [{("size", 0, 1): 4, ("size", 0, 2): 49, ("size", 0, 3): 51, ("size", 0, 4): 100, ("size", 0, 0): 900}], 3, (4, 2, 12)
+    )
+    run = Unedited(None, None, data, 2)
+    scope = Scope(lower(STUDY).config(length=12), SimpleNamespace(layers=4, heads=2))
+    found = measured(dict(STUDY.known), scope, run)
+    assert found["forms"] == 2
+    assert found["attention"].shape == (8,)
+
+
+def moves(first: float = 10.0, **edited: tuple[float, float, float, float]) -> Any:
+    """Attention to keys 0 and 1 (%), and largest |h| there, of the conditions in some places; others change nothing.
+
+    first: attention to key 0 in layer 0 without an edit.
+    """
+
+    def numbers(name: str, point: Point) -> Numbers:
+        noises = iter(np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (4, N)))
+        place = point.where.replace(" ", "_") if point.draw < 0 and not name.endswith("-twin") else ""
+        place = "forms" if point.where == FORMS and place else place
+        seen, after, size, size_1 = edited.get(place, (90.0, 2.0, 500.0, 10.0))
+        return {
+            ("seen", 0): seen + next(noises), ("seen", 1): after + next(noises), ("seen", 0, 0): first if place == "" else seen,
+            ("size", 0): size, ("size", 1): size_1 * np.exp(next(noises) / 50),
+        }  # fmt: skip
+
+    return numbers
+
+
+def words(numbers: Any, **options: Any) -> dict[str, str]:
+    settings = {"prompts": N, "control_prompts": N, "length": 32}
+    results = planted(STUDY, numbers, layers=4, heads=2, **settings, **options)
+    return {found.name: found.word for found in verdicts(STUDY, results)}
+
+
+MOVED = (1.0, 80.0, 500.0, 400.0)
+
+
+def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_nothing_differs():
+    found = words(moves(all_layers=MOVED, layer_0=MOVED, forms=(1.0, 30.0, 500.0, 10.0)))
+    assert found == {
+        "all": "replicates",
+        "first": "replicates",
+        "second-stays": "untested",
+        "second-moves": "differs",
+        "forms": "weaker",
+        "activation": "replicates",
+        "kept": "holds",
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "applies"), [(10.0, "second-moves"), (29.9, "second-moves"), (30.0, "second-stays"), (50.0, "second-stays")]
+)
+def test_the_second_layer_alone_is_judged_by_one_figure_or_the_other(first, applies):
+    """By Fig. 4c if the first layer has a sink already, by Fig. 8c if it has none yet."""
+    found = words(moves(first, layer_1=MOVED))
+    assert {name for name in ("second-stays", "second-moves") if found[name] != "untested"} == {applies}
+    assert found[applies] == ("replicates" if applies == "second-moves" else "differs")
+
+
+def test_what_any_mask_does_is_not_the_keys_doing():
+    def numbers(name: str, point: Point) -> Numbers:
+        return moves(all_layers=MOVED)(name, point) | ({("seen", 1): 99.0} if point.draw >= 0 else {})
+
+    assert words(numbers)["all"] == "differs"

@@ -1,0 +1,57 @@
+"""kiya/rope: the first token exchanges its rotary index with a later one, and controls exchange those of two others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.papers.kiya.rope import STUDY
+from sinkjax.studies.lower import lower
+from sinkjax.studies.study import Calculation
+from tests.studies.edited import Conditions
+
+
+@pytest.fixture(scope="module")
+def study(tiny_config) -> Conditions:
+    return Conditions(STUDY, tiny_config, positions=(1, 8), length=24, controls=6)
+
+
+def exchanged(one: int, other: int) -> np.ndarray:
+    indices = np.arange(24)
+    indices[[one, other]] = other, one
+    return indices
+
+
+def test_queries_and_keys_of_two_positions_exchange_their_indices(study):
+    none, *found = study.of("indices").values()
+    assert none.edit.terms == ()
+    for point, place in zip(found, (1, 8), strict=True):
+        wanted = sinkjax.set_positions(query=exchanged(0, place), key=exchanged(0, place))
+        study.assert_same(point.edit, wanted)
+
+
+def test_controls_leave_index_0_where_it_is(study):
+    drawn = study.random("indices")
+    assert len(drawn) == 12
+    for point in drawn:
+        place, (values, _) = dict(point.bound)["position"], (term.value for term in point.edit.terms)
+        moved = np.flatnonzero(np.asarray(values) != np.arange(24))
+        assert place in moved
+        assert len(moved) == 2
+        assert 0 not in moved
+        other = int(*({*moved.tolist()} - {place}))
+        wanted = sinkjax.set_positions(query=exchanged(other, place), key=exchanged(other, place))
+        study.assert_same(point.edit, wanted)
+
+
+def test_the_edit_that_must_change_nothing_exchanges_a_position_with_itself(study):
+    (point,) = [point for label, point in study.of("identity").items() if label != "no edit"]
+    study.assert_same(point.edit, sinkjax.set_positions(query=np.arange(24), key=np.arange(24)))
+
+
+def test_scores_are_computed_once_without_prompts_beside_the_sweeps(tiny_config):
+    declared = lower(STUDY)
+    (scores,) = (part for part in declared.more(declared.config(), tiny_config) if isinstance(part, Calculation))
+    assert scores.name == "scores"
+    assert not scores.twin

@@ -1,0 +1,122 @@
+"""kiya/self: which query sees what in which layers, controls that cut as many links, and the words of planted sinks."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.errors import SinkjaxError
+from sinkjax.papers.kiya.self import STUDY
+from sinkjax.studies.grids import Point
+from sinkjax.studies.lower import lower, verdicts
+from tests.studies.edited import Conditions
+from tests.studies.stores import Numbers, planted
+
+FORMS = "layers 0 to the one in which it forms"
+LAYERS: dict[str, Any] = {"layer 0": 0, "layer 1": 1, "layer 2": 2, "layers 0 to 1": [0, 1], FORMS: [0, 1], "all layers": None}
+SETTINGS = {"positions": (4, 8), "shown": 8, "ends": (1, 5), "length": 24}
+N, POSITIONS = 24, tuple(range(4, 12))
+
+
+@pytest.fixture(scope="module")
+def study(tiny_config) -> Conditions:
+    return Conditions(STUDY, tiny_config, {"forms": 1}, controls=6, **SETTINGS)
+
+
+def test_the_query_sees_itself_alone_in_each_set_of_layers(study):
+    none, *found = study.of("alone").values()
+    assert none.edit.terms == ()
+    assert [point.where for point in found] == [label for label in LAYERS for _ in range(2)]
+    for point in found:
+        place = dict(point.bound)["position"]
+        assert point.label == f"position {place} in {point.where}"
+        study.assert_same(point.edit, sinkjax.attend_self(place, layers=LAYERS[point.where]))
+
+
+def test_or_one_random_earlier_key_in_all_layers(study):
+    _, *found = study.of("other").values()
+    assert [point.label for point in found] == ["position 4", "position 8"]
+    for point in found:
+        (term,), place = point.edit.terms, dict(point.bound)["position"]
+        (seen,) = set(range(place + 1)) - set(term.keys)
+        assert seen < place
+        hidden = [key for key in range(place + 1) if key != seen]
+        study.assert_same(point.edit, sinkjax.edit("logits", "set", -np.inf, queries=place, keys=hidden))
+
+
+def test_which_other_key_depends_on_the_seed(tiny_config):
+    def seen(seed: int) -> list[Any]:
+        conditions = Conditions(STUDY, tiny_config, {"forms": 1}, seed=seed, positions=tuple(range(4, 14)), shown=8, length=24)
+        return [point.edit.terms[0].keys for point in [*conditions.of("other").values()][1:]]
+
+    assert seen(0) == seen(0) != seen(1)
+
+
+def test_controls_cut_as_many_links_to_one_key_in_the_same_layers(study):
+    drawn = study.random("alone")
+    assert len(drawn) == 6 * 12
+    for point in drawn:
+        (term,), place = point.edit.terms, dict(point.bound)["position"]
+        (key,) = term.keys
+        assert len(set(term.queries)) == place
+        assert key < min(term.queries)
+        assert key != place
+        wanted = sinkjax.edit(
+            "logits",
+            "set",
+            -np.inf,
+            queries=list(term.queries),
+            keys=key,
+            relation="others",
+            layers=LAYERS[point.budget.partition(" in ")[2]],
+        )
+        study.assert_same(point.edit, wanted)
+
+
+def test_the_position_that_is_drawn_is_one_of_those_that_are_edited():
+    with pytest.raises(SinkjaxError, match="shown is 5, but must be one of positions: 4, 8"):
+        lower(STUDY).config(**{**SETTINGS, "shown": 5})
+
+
+def isolates(**places: tuple[float, float, float]) -> Any:
+    """Attention to the position (%), to key 0, and largest |h| at the position, under the edits in some places."""
+
+    def numbers(name: str, point: Point) -> Numbers:
+        noise = np.random.default_rng(zlib.crc32(f"{name} {point.label}".encode())).uniform(-1, 1, (2, 16, N))
+        place = {FORMS: "forms", "all layers": "everywhere"}.get(point.where, "") if point.draw < 0 else ""
+        place = "other" if place and name == "other" else "" if name.endswith("-twin") else place
+        seen, first, size = places.get(place, (1.0, 90.0, 10.0))
+        planted: dict[tuple[Any, ...], Any] = {}
+        for position in (0, *POSITIONS):
+            usual = (90.0, 500.0) if position == 0 else (1.0, 10.0)
+            here = {0: (first, 500.0), dict(point.bound).get("position"): (seen, size)}.get(position, usual)
+            planted["seen", position] = here[0] + noise[0, position]
+            planted["size", position] = here[1] * np.exp(noise[1, position] / 50)
+        return planted
+
+    return numbers
+
+
+def words(numbers: Any) -> dict[str, str]:
+    settings = {**SETTINGS, "positions": POSITIONS, "prompts": N, "control_prompts": N, "ends": (1,)}
+    return {found.name: found.word for found in verdicts(STUDY, planted(STUDY, numbers, layers=2, **settings))}
+
+
+def test_a_query_that_sees_itself_alone_takes_the_sink_over():
+    found = words(isolates(everywhere=(70.0, 20.0, 400.0), forms=(30.0, 60.0, 400.0), other=(20.0, 60.0, 200.0)))
+    assert found == {
+        "sink": "replicates",
+        "activation": "replicates",
+        "leaves": "replicates",
+        "early": "weaker",
+        "other": "replicates",
+    }
+
+
+def test_a_query_that_sees_itself_alone_and_changes_nothing():
+    found = words(isolates())
+    assert found["sink"] == found["activation"] == found["early"] == found["leaves"] == "differs"

@@ -1,0 +1,131 @@
+"""li/super-neurons: neurons are ranked, described and set to 0 as stated."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax.analysis import intervals
+from sinkjax.errors import SinkjaxError
+from sinkjax.papers.li import _neurons, _super_neurons, super_neurons
+from sinkjax.papers.li._super_neurons import Neuron
+from sinkjax.studies.contrasts import Readings
+from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
+from sinkjax.studies.known import blank
+from sinkjax.studies.registry import as_value
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import Batch
+from tests.studies.tiny import write_both
+
+CONFIG = config_type(super_neurons.STUDY)
+PLANTED: Neuron = (1, 7)
+CHOSEN: tuple[Neuron, ...] = ((0, 3), (2, 3), (2, 9), (1, 0), (0, 5))
+SCOPE = Scope(CONFIG(neurons=5, length=9), SimpleNamespace(layers=3, mlp_width=64), {"largest": CHOSEN})
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory):
+    """The tiny model with one neuron whose vectors are ten times as long, and that writes to dim 5 only."""
+    model = sinkjax.load(str(write_both(tmp_path_factory.mktemp("tiny")) / "model"))
+    layers = dict(model.params["layers"])
+    for name in ("gate", "up"):
+        layers[name] = layers[name].at[PLANTED[0], :, PLANTED[1]].multiply(10)
+    row = np.zeros(model.config.width, np.float32)
+    row[5] = 40
+    layers["down"] = layers["down"].at[PLANTED].set(row)
+    return dataclasses.replace(model, params={**model.params, "layers": layers})
+
+
+def zeroed(edit: sinkjax.Edit) -> set[Neuron]:
+    (term,) = edit.terms
+    return {(int(layer), int(number)) for layer, number in np.argwhere(term.value[:, 0] == 0)}
+
+
+def edits(grid: str) -> list[sinkjax.Edit]:
+    return [point.edit for point in SCOPE.get(dict(super_neurons.STUDY.grids)[grid])[1:]]
+
+
+def test_a_planted_neuron_is_the_largest_feeds_the_massive_dim_and_is_compared(planted):
+    tokens = np.random.default_rng(0).integers(1, planted.config.vocab_size, (3, 12)).astype(np.int32)
+    scope: Any = Scope(CONFIG(neurons=1, controls=4), planted.config)
+    word = _super_neurons.neurons_at_work(1)
+    data = word.meaning.of(scope, planted, Batch(tokens, np.full(3, 12), {}), count=1, controls=4)
+    assert data.attrs["neurons"] == [list(PLANTED)]
+    assert set(data.data_vars) == set(_super_neurons.VARIABLES)
+    gate, up = _neurons.sizes(planted)
+    read = Readings(scope, {"neurons": data}, {})
+    rows = _super_neurons.neuron_numbers("neurons", tuple(_super_neurons.COLUMNS)).meaning.of(
+        read, computation="neurons", columns=tuple(_super_neurons.COLUMNS)
+    )
+    found = {row.measure: row.value.mean for row in rows}
+    assert found["size (medians of its layer)"] == pytest.approx((gate * up)[PLANTED])
+    assert found["squared norm of W_down row in one dim (%)"] == pytest.approx(100)
+    assert found["the dim that it feeds most"] == 5
+    assert data["massive_dim"].values.tolist() == [5] * 3
+    share = _super_neurons.feeds_massive_dim("neurons").meaning.of(read, computation="neurons")
+    np.testing.assert_allclose(share.contrast, 100)
+    assert share.controls.shape == (4, 3)
+    assert share.controls.max() < 50
+    cosine = _super_neurons.gate_cosine("neurons").meaning.of(read, computation="neurons")
+    np.testing.assert_allclose(cosine.contrast, (data["own_first"] - data["own_others"])[:, 0])
+    np.testing.assert_allclose(cosine.controls[1], (data["own_first"] - data["own_others"])[:, 2])
+
+
+def test_cosines_are_those_of_the_definition(planted, monkeypatch):
+    tokens = np.random.default_rng(1).integers(1, planted.config.vocab_size, (2, 9)).astype(np.int32)
+    monkeypatch.setattr(_neurons, "BLOCK", 1)
+    data = _neurons.survey(planted, tokens, np.full(2, 9), [(2, 3), PLANTED])
+    probe = sinkjax.Probe(capture=tuple(sinkjax.Capture(site) for site in ("resid", "attn_out")))
+    record = sinkjax.forward(planted.params, tokens, planted.config, probe=probe).record
+    weights, layer = planted.params["layers"], 2
+    state = np.asarray(record["resid"][:, layer - 1] + record["attn_out"][:, layer], np.float64)
+    x = state / np.sqrt(np.square(state).mean(-1, keepdims=True) + planted.config.norm.eps)
+    x *= np.asarray(weights["mlp_norm"][layer])
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    gate = np.asarray(weights["gate"][layer], np.float64)
+    of_prompts = x @ (gate / np.linalg.norm(gate, axis=0))
+    cosines = of_prompts.mean(0)
+    np.testing.assert_allclose(data["cosine_first"][layer], cosines[0], atol=1e-5)
+    np.testing.assert_allclose(data["cosine_others"][layer], cosines[1:].mean(0), atol=1e-5)
+    np.testing.assert_allclose(data["own_first"][:, 0], of_prompts[:, 0, 3], atol=1e-5)
+    np.testing.assert_allclose(data["own_others"][:, 0], of_prompts[:, 1:, 3].mean(1), atol=1e-5)
+
+
+def test_the_conditions_are_each_neuron_and_the_largest_together():
+    assert [zeroed(edit) for edit in edits("single")] == [{neuron} for neuron in CHOSEN]
+    assert [zeroed(edit) for edit in edits("together")] == [set(CHOSEN[:many]) for many in (2, 4, 5)]
+    first, later = edits("part")
+    assert zeroed(first) == zeroed(later) == set(CHOSEN)
+    assert first.terms[0].queries == (0,)
+    assert edits("single")[3].terms[0].layers == (1,)
+    assert [zeroed(edit) for edit in edits("identity")] == [set()]
+
+
+def test_placeholders_give_the_same_labels():
+    empty = dataclasses.replace(SCOPE, known=blank(dict(super_neurons.STUDY.known), SCOPE, 2))
+    for _, grid in super_neurons.STUDY.grids:
+        assert [point.label for point in empty.get(grid)] == [point.label for point in SCOPE.get(grid)]
+
+
+def test_controls_are_other_neurons_of_the_same_layers():
+    scope = dataclasses.replace(SCOPE, rng=intervals.generator(0, "test"))
+    for _ in range(20):
+        others = zeroed(scope.get(_super_neurons.without_others(CHOSEN, 3)))
+        assert not others & set(CHOSEN)
+        assert sorted(layer for layer, _ in others) == [0, 2, 2]
+
+
+def test_too_many_neurons_are_refused():
+    scope = Scope(CONFIG(neurons=40), SimpleNamespace(layers=3, mlp_width=64))
+    with pytest.raises(SinkjaxError, match="40 neurons and as many controls do not fit a layer of 64"):
+        blank(dict(super_neurons.STUDY.known), scope, 1)
+
+
+def test_yaml_keeps_it():
+    value = as_value("li/super-neurons")
+    assert from_yaml(to_yaml(value)) == value

@@ -1,0 +1,92 @@
+"""The queue of pretraining runs: every training once, ranked rows first, and logs that are kept as they are."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sinkjax.errors import SinkjaxError
+from sinkjax.studies.papers._pretrain.measure import of_log
+from sinkjax.tasks import registry
+from sinkjax.train.log import LOG, read
+from tests.studies.papers.pretrain.logs import curve, log
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "pretrain_runs.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> dict:
+    return runpy.run_path(str(SCRIPT))
+
+
+def test_every_training_is_in_the_queue_once_and_ranked_rows_come_first(script):
+    queue = list(script["queue"]())
+    seeds = Counter(row for row, _ in queue)
+    assert [row for row, _ in queue[:16]] == [script["BASELINE"]] * 16
+    assert list(seeds)[1:31] == [*script["FIRST"], *script["NEXT"]]
+    assert [seeds[row] for row in (script["FIRST"][0], script["NEXT"][0])] == [8, 4]
+    assert set(list(seeds.values())[31:]) == {1}
+    assert len({script["_identity"](row) for row in seeds}) == len(seeds)
+    equal = {script["_identity"](row) for row in script["rows"]()}
+    assert equal == {script["_identity"](row) for row in seeds}
+
+
+def test_every_row_of_the_queue_has_a_model(script):
+    for row in script["rows"]():
+        assert registry.task(script["config_of"](row, 3)).model("").vocab_size == 512
+
+
+def test_a_row_of_the_queue_is_that_of_its_study_with_the_steps_of_its_size(script):
+    found = script["config_of"]("gu-learning-rate/x2", 5)
+    base = script["config_of"](script["BASELINE"], 5)
+    assert (found.seed, found.seeds, found.steps) == (5, 1, base.steps)
+    assert found.learning_rates == (2 * base.learning_rates[0],)
+    with pytest.raises(SinkjaxError, match="unknown"):
+        script["config_of"]("gu-nothing/x2", 5)
+
+
+def test_a_log_is_kept_as_it_is(script, tmp_path):
+    log(tmp_path / "run", curve(0, [5.0, 4.0], 0.2, 100), 100)
+    home = tmp_path / "kept" / "seed-0.jsonl.gz"
+    script["keep"](tmp_path / "run", home, 12.34)
+    before = home.read_bytes()
+    first, lines = script["read"](home)
+    assert lines == read(tmp_path / "run")[1]
+    assert first["processor_seconds"] == 12.3
+    script["keep"](tmp_path / "run", home, 12.34)
+    assert home.read_bytes() == before
+
+
+def test_the_kept_seeds_of_a_row_are_read_as_one_training(script, tmp_path):
+    for seed, last in ((4, 3.5), (3, 4.0)):
+        lines = [{**line, "run": 0} for line in curve(seed, [5.0, last], 0.2, 100)]
+        folder = log(tmp_path / str(seed), lines, 100)
+        first, *rest = (folder / LOG).read_text().splitlines()
+        header = json.loads(first)
+        header["config"]["seed"] = header["runs"][0]["seed"] = seed
+        (folder / LOG).write_text("\n".join([json.dumps(header), *rest]) + "\n")
+        script["keep"](folder, tmp_path / "kept" / f"seed-{seed}.jsonl.gz", 1.0)
+    script["merge"](tmp_path / "kept", tmp_path / "row")
+    found = of_log(tmp_path / "row")
+    assert found["run"].values.tolist() == [3, 4]
+    assert found["loss"].values.tolist() == [[5.0, 4.0], [5.0, 3.5]]
+    script["merge"](tmp_path / "none", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("received", "spike", "status", "qualifies"),
+    [
+        ([[0.1, 0.3], [0.1, 0.9]], [9.0, 50.0], "running", True),
+        ([[0.1, 0.29], [0.1, 0.9]], [9.0, 50.0], "running", False),
+        ([[0.1, 0.3], [0.1, 0.9]], [9.0, 49.0], "running", False),
+        ([[0.1, 0.3], [0.1, 0.9]], [9.0, 50.0], "diverged", False),
+    ],
+)
+def test_a_run_qualifies_by_half_of_its_heads_and_its_spike(script, received, spike, status, qualifies):
+    line = {"received": received, "spike": spike, "loss": 3.0, "status": status}
+    assert script["numbers"](line)["qualifies"] is qualifies
