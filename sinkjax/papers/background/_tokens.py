@@ -85,10 +85,10 @@ def at_first_of(read: Readings, tokens: Any, of: str, grid: str) -> Parts:
     there = np.any([occurrences(text, token) for token in named], axis=0)
     found = np.where(there.any(axis=-1), values[np.arange(len(values)), there.argmax(axis=-1)], np.nan)
     label = f"{of} at the first {' or '.join(map(repr, named))}, above a typical position"
-    facts: Any = (None, "log") if of == "activation" else ((0.0, 100.0), "percentage points")
-    ends = None if of == "activation" else (-100.0, 100.0)
-    span, unit = facts
-    return Parts(found - typical, None, values[:, 0] - typical, span, unit, label, whole_range=ends)
+    if of == "activation":
+        return Parts(found - typical, None, values[:, 0] - typical, None, "log", label)
+    whole, ends = values[:, 0] - typical, (-100.0, 100.0)
+    return Parts(found - typical, None, whole, (0.0, 100.0), "percentage points", label, whole_range=ends)
 
 
 @Described.define()
