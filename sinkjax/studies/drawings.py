@@ -397,7 +397,8 @@ def maps(read: Readings, conditions: At, layers: Any = F.map_layers, tokens: int
             for layer in drawn_layers(read.scope.get(layers), read.scope.architecture.layers)
             if layer in shown["layer"].values
         ]
-        ticks = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
+        texts = data.attrs["study"]["token_texts"][0][: min(tokens, shown.sizes["query"])]
+        ticks = [text if text.isprintable() else repr(text)[1:-1] for text in texts]
         values = shown.isel(prompt=0).sel(layer=there).mean("head").values
         labels = [str(label).replace(" in ", "\nin ") for label in data["edit"].values]
         figure = attention.by_layer(values[0], there, ticks) if len(values) == 1 else attention.maps(values, labels, there, ticks)

@@ -86,7 +86,9 @@ def test_hidden_states_are_alike_with_rotary_positions_and_one_token_without_a_b
 
 def write_gpt2(folder: Path) -> Path:
     """A GPT-2 of two layers whose queries all point to the first position's vector, with the tokenizer of the tiny Llama."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     write_both(folder)
     config = transformers.GPT2Config(
         vocab_size=257, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
