@@ -47,6 +47,7 @@ SECONDS = "processor_seconds"
 E1 = {"batch": 2, "steps": 8000, "eval_every": 200}
 NARROW = {"width": 64, "mlp_width": 192, "head_dim": 32, "vocabulary": 512, "context": 128}
 F1 = NARROW | {"batch": 8, "steps": 4000, "eval_every": 200}
+N = F1 | {"weight_decay": 0.2, "steps": 7000, "micro_batch": 2}
 SEARCH: dict[str, dict[str, Any]] = {
     "e1": E1,
     "f1": F1,
@@ -57,15 +58,15 @@ SEARCH: dict[str, dict[str, Any]] = {
     "k1": F1 | {"layers": 6, "weight_decay": 0.2, "learning_rates": (6e-3,), "steps": 4500, "eval_every": 250, "micro_batch": 4},
     "h4": F1 | {"weight_decay": 0.2, "steps": 6000},
     "h5": F1 | {"weight_decay": 0.2, "steps": 8000, "micro_batch": 4},
-    "280k": {**SIZES["280k"].fields},
-    "m1": {**SIZES["280k"].fields, "head_dim": 64},
-    "m2": {**SIZES["280k"].fields, "heads": 4, "head_dim": 32},
-    "m3": {**SIZES["280k"].fields, "layers": 6},
-    "m4": {**SIZES["280k"].fields, "weight_decay": 0.1},
+    "280k": N,
+    "m1": N | {"head_dim": 64},
+    "m2": N | {"heads": 4},
+    "m3": N | {"layers": 6},
+    "m4": N | {"weight_decay": 0.1},
 }
 
 # The queue: the size of its models, and its rows by rank (configs/pretrain/STUDY.yaml, row). All other rows follow, a seed each.
-SIZE: SizeName = "280k"
+SIZE: SizeName = "340k"
 BASELINE = "mini/softmax"
 FIRST = (
     *("mini/no-bos", "mini/sigmoid", "mini/k-bias", "mini/head-norm", "mini/decay-0"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-SizeName = Literal["mini", "280k", "60m", "1b", "152m", "backcopy", "backcopy-mini"]
+SizeName = Literal["mini", "340k", "60m", "1b", "152m", "backcopy", "backcopy-mini"]
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,13 @@ SIZES: dict[str, Size] = {
         "A model for two CPU cores: 4 layers of width 128, 2 heads of 64, 8 blocks of 256 tokens a step, BOS first in"
         " each, decay 0.5 on everything. Chosen so that a softmax model develops a sink early; no paper uses it.",
     ),
-    "280k": Size(
+    "340k": Size(
         "pretrain",
         {
             "layers": 4,
             "width": 64,
             "heads": 2,
+            "head_dim": 64,
             "mlp_width": 192,
             "context": 128,
             "vocabulary": 512,
@@ -82,7 +83,7 @@ SIZES: dict[str, Size] = {
             "steps": 7000,
             "eval_every": 200,
         },
-        "A model for one CPU core: 4 layers of width 64, 2 heads of 32, 8 blocks of 128 tokens a step, a vocabulary of 512, BOS"
+        "A model for one CPU core: 4 layers of width 64, 2 heads of 64, 8 blocks of 128 tokens a step, a vocabulary of 512, BOS"
         " first in each, decay 0.2 on everything. Chosen so that a softmax model develops sinks and massive activations in a few"
         " minutes (docs/pretraining-plan.md); no paper uses it.",
     ),
