@@ -34,7 +34,7 @@ FIGURES = {
         "masks-layers",
         "Masking the first key: heads that sink on it and on the next key, and their largest activations.",
     ),
-    "li/isolate": ("alone-position", "Cutting a token off from its context, by kind of isolation and layer window."),
+    "li/isolate": ("alone-layers", "Cutting a token off from its context, by kind of isolation and layer window."),
 }
 TRIGGER = (
     "images/trigger-maps.png",
@@ -43,11 +43,13 @@ TRIGGER = (
 HEAD = """# Findings
 
 {scope} One [rule](judgements.md) judges every claim. A cell has the word; the effect as a share of the whole, or in its own unit,
-with its 95% interval; the number of matched random controls below it; and the same share in the untrained twin.
+with its 95% interval; the number n of independent samples (genres, documents or positions); the number of matched random controls
+below it; and the same share in the untrained twin.
 [Every number](data/claims.csv) is a row of a CSV file, and `sinkjax run` with the name of a study writes its page."""
 LIMITS = """## Limits
 
 - One instruct model of 135M parameters, in 4 bits, and one small model trained here: nothing is said of models in general.
+- These runs are small. Where n is below 8, the word says more about n than about the model; larger runs on two models come next.
 - The documents are synthetic English, written for this project in 12 genres, which count as clusters.
 - An interval by Student's t promises its level only for normal samples; its simulated error is in the page of each study.
 - The trigger and pretraining studies train their own models, have [pages](trigger.md) of [their own](pretraining.md), and are
@@ -123,7 +125,7 @@ def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     claimed = [row for row in rows if row["kind"] == "claim"]
     most = {model: max(int(row["n"] or 0) for row in claimed if row["model"] == model) for model in models if claimed}
     samples = "; ".join(f"{ABOUT.get(model, model)} (n up to {most.get(model, 0)})" for model in models)
-    scope = f"What the claims of the papers come to in the models at hand: {samples}."
+    scope = f"The claims of the papers, repeated on the models at hand: {samples}."
     parts = [HEAD.format(scope=scope), counts(claimed, models)]
     for paper, title in PAPERS.items():
         here = [row for row in claimed if row["study"].startswith(f"{paper}/")]
@@ -171,7 +173,7 @@ def cell(row: Mapping[str, str]) -> str:
     numbers = share(row["s"], row["s_low"], row["s_high"]) if row["s"] else effect(row)
     controls = f"; {row['controls_below']} of {row['controls']} controls" if row["controls"] not in ("", "0") else ""
     twin = f"; twin {100 * float(row['twin_s']):.0f}%" if row["twin_s"] else ""
-    return f"{word} {numbers}{controls}{twin}"
+    return f"{word} {numbers}; n = {row['n']}{controls}{twin}"
 
 
 def share(mean: str, low: str, high: str) -> str:

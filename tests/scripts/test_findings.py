@@ -52,9 +52,9 @@ def test_the_page_is_what_the_table_says_and_fits_on_a_page(script):
 
 
 def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
-    assert script["cell"](ROW) == "**replicates** 85% [70, 101]; 20 of 20 controls; twin 1%"
+    assert script["cell"](ROW) == "**replicates** 85% [70, 101]; n = 12; 20 of 20 controls; twin 1%"
     log = ROW | {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379", "controls": "0", "twin_s": ""}
-    assert script["cell"](log) == "**replicates** 2 [1, 5] times"
+    assert script["cell"](log) == "**replicates** 2 [1, 5] times; n = 12"
     assert script["cell"](ROW | {"word": "untested", "d": ""}) == "**untested**"
 
 
