@@ -34,7 +34,10 @@ FIGURES = {
         "masks-layers",
         "Masking the first key: heads that sink on it and on the next key, and their largest activations.",
     ),
-    "li/isolate": ("alone-layers", "Cutting a token off from its context, by kind of isolation and layer window."),
+    "kiya/self": (
+        "alone-by-layer",
+        "A token that sees only itself, in some layers: its sink and its largest activation by depth.",
+    ),
 }
 TRIGGER = (
     "images/trigger-maps.png",
