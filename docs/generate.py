@@ -32,8 +32,9 @@ from sinkjax.report.models import SEPARATORS, separators
 from sinkjax.studies import config as shared
 from sinkjax.studies import vocabulary
 from sinkjax.studies.declaration import Identity, Premise
+from sinkjax.studies.declaration import Study as Value
 from sinkjax.studies.grids import At, Draws, Grid
-from sinkjax.studies.registry import choose, declared, find
+from sinkjax.studies.registry import as_value, choose, declared, find
 from sinkjax.studies.scope import Contrast, EditWord, FigureWord, Known, Measure, Place
 from sinkjax.studies.words import Number
 
@@ -208,10 +209,13 @@ command: `sinkjax run kiya/mask --prompts 8`. A table lists the fields that a st
 
 
 def _study(name: str, shown: set[type]) -> list[str]:
-    study = find(name)
+    study, value = find(name), as_value(name)
     question = " ".join((study.question or study.config.__doc__ or "").split())
     command = f"`sinkjax run {name}`" if name in shipped() else f"`{name}` is the study behind the configs below."
     parts = [f"### {name}", command, question]
+    if isinstance(value, Value):
+        named = [(f"`{setting}`", f"`{entry.value!r}`", entry.help) for setting, entry in value.settings if entry.help]
+        return [*parts, _table(("setting", "default", "meaning"), named)] if named else parts
     own = [cls for cls in study.config.__mro__ if dataclasses.is_dataclass(cls) and cls.__module__ != shared.__name__]
     if not any(own) or study.config in shown:
         return parts
