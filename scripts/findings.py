@@ -74,7 +74,7 @@ def main() -> None:
         rows = {name: row for name, row in rows.items() if not found or name[:2] != key(found[0])[:2]}
         rows |= {key(row): row for row in found}
         picture(folder, options.docs)
-    kept = list(rows.values())
+    kept = sorted(rows.values(), key=lambda row: (row["study"], row["model"]))
     write(table, as_csv(kept))
     write(options.docs / "findings.md", page(kept, options.docs))
     print(f"{len(kept)} claims of {len({row['study'] for row in kept})} studies: {table}")
@@ -114,11 +114,11 @@ def image(study: str) -> str:
 
 
 def as_csv(rows: Iterable[Mapping[str, str]]) -> str:
-    """Rows as CSV, sorted by study and model; the claims of a study stay in their order."""
+    """Rows as CSV."""
     out = io.StringIO()
     table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     table.writeheader()
-    table.writerows(sorted(rows, key=lambda row: (row["study"], row["model"])))
+    table.writerows(rows)
     return out.getvalue()
 
 
