@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,7 +118,7 @@ def _label(place: Placed, bound: Sequence[tuple[str, Any]], alone: bool) -> str:
 
 def _shown(value: Any) -> str:
     """A value of an axis; texts other than words are quoted, because spaces and line breaks cannot be seen."""
-    quoted = isinstance(value, str) and not all(part.replace("-", "").isalnum() for part in value.split(" "))
+    quoted = isinstance(value, str) and not all(re.fullmatch(r"[\w-]+", part) for part in value.split(" "))
     return f"{value:g}" if isinstance(value, float) else repr(value) if quoted else str(value)
 
 
