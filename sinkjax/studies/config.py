@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import tyro
 
+from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, last_seed, typed
 from sinkjax.data.corpora import Split
 from sinkjax.errors import SinkjaxError
@@ -56,6 +57,8 @@ class Trains:
     """precision of the parameters and activations"""
     seed: int = 0
     """seed of the first run (the others follow), of the data that are measured on and of the bootstrap"""
+    only: tuple[str, ...] = field(default=(), metadata=documents.CHOICE)
+    """names of the trainings to run, by default all; others are shown if they are finished"""
 
     def __post_init__(self) -> None:
         typed(self)

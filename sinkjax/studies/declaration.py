@@ -44,6 +44,13 @@ class Computation(Word, noun="computation", supplied=3):
     """Numbers that no edit or statistic gives: a named function of the model and a batch."""
 
 
+class Training(Word, noun="training", supplied=2):
+    """Models that are trained: a named function of the settings and the training's name that gives a `TrainingSpec`.
+
+    Its fact `config` is the dataclass of the settings that every study with such trainings has.
+    """
+
+
 @dataclass(frozen=True)
 class Setting:
     """A setting of a study: its default, from which its type follows, and a line of help."""
@@ -112,10 +119,11 @@ PARTS: dict[str, type[Word]] = {
     "grids": Grid,
     "controls": Draws,
     "computations": Computation,
+    "trainings": Training,
     "measures": Measure,
     "figures": FigureWord,
 }
-TABLES = ("settings", "known", "grids", "controls", "computations", "claims")
+TABLES = ("settings", "known", "grids", "controls", "computations", "trainings", "claims")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +140,8 @@ class Study:
         grids: Name -> conditions; one named "identity" holds edits that must change nothing.
         controls: Grid -> its random controls, which run for the conditions that claims are about.
         computations: Name -> what no edit gives.
-        measures: What the summary shows of every condition.
+        trainings: Name -> models that the study trains, in place of grids and computations on a given model.
+        measures: What the summary shows of every condition, or of the models of every training.
         claims: Name -> claim.
         figures: What is drawn.
     """
@@ -147,6 +156,7 @@ class Study:
     grids: Any = field(default=Table())
     controls: Any = field(default=Table())
     computations: Any = field(default=Table())
+    trainings: Any = field(default=Table())
     measures: tuple[Measure, ...] = ()
     claims: Any = field(default=Table())
     figures: tuple[FigureWord, ...] = ()
@@ -164,8 +174,8 @@ class Study:
         for _, claim in self.claims:
             if not isinstance(claim, Claim):
                 raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
-        if not self.grids and not self.computations:
-            raise SinkjaxError(f"{self.name}: a study needs a grid or a computation")
+        if bool(self.trainings) == bool(self.grids or self.computations):
+            raise SinkjaxError(f"{self.name}: a study needs a grid or a computation, or else trainings")
         grids = self.grids.names()
         for name in self.controls.names():
             if name not in grids:
@@ -175,7 +185,12 @@ class Study:
                 named = word.given.get(argument) if isinstance(word, Word) else None
                 if isinstance(named, str) and not isinstance(word, Grid) and named not in names:
                     raise SinkjaxError(f"{self.name}: {unknown(argument if argument != 'over' else 'grid', named, names)}")
-        allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common()}
+            for argument in word.meaning.facts.get("trainings", ()) if isinstance(word, Word) else ():
+                named = word.given[argument]
+                for one in named if isinstance(named, tuple) else (named,):
+                    if isinstance(one, str) and one not in self.trainings.names():
+                        raise SinkjaxError(f"{self.name}: {unknown('training', one, self.trainings.names())}")
+        allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common(self)}
         for one in self.words:
             if isinstance(one, Field) and one.name not in allowed:
                 raise SinkjaxError(f"{self.name}: {unknown('field', one.name, sorted(allowed))}")
@@ -183,7 +198,7 @@ class Study:
     @property
     def words(self) -> list[Word | Field]:
         """Every word and field of the study."""
-        parts = [self.known, self.grids, self.controls, self.computations, self.measures, self.figures]
+        parts = [self.known, self.grids, self.controls, self.computations, self.trainings, self.measures, self.figures]
         return [word for part in (*parts, *(claim.words for _, claim in self.claims)) for word in words_in(part)]
 
     def __hash__(self) -> int:
@@ -207,10 +222,14 @@ SHARED: dict[str, Setting] = {
 }
 
 
-@functools.cache
-def _common() -> frozenset[str]:
-    """The names of the settings that all studies have."""
-    return frozenset(entry.name for entry in dataclasses.fields(StudyConfig))
+def _base(study: Study) -> Any:
+    """The dataclass of the settings that all studies of a kind have: on a given model, or with trainings of one kind."""
+    return next((word.meaning.facts["config"] for _, word in study.trainings), StudyConfig)
+
+
+def _common(study: Study) -> frozenset[str]:
+    """The names of the settings that all studies of its kind have."""
+    return frozenset(entry.name for entry in dataclasses.fields(_base(study)))
 
 
 @functools.cache
@@ -221,26 +240,29 @@ def config_type(study: Study) -> type:
         study: The study.
 
     Returns:
-        A frozen dataclass over `StudyConfig`: the shared settings that the study's words name, then its own.
+        A frozen dataclass over `StudyConfig`, or that of the study's trainings: the shared settings that the study's words name,
+        then its own.
     """
+    base = _base(study)
     named = {one.name for one in study.words if isinstance(one, Field)}
     named |= {"controls", "control_prompts"} if study.controls else set()
     named |= {"control_prompts"} if study.known else set()
-    named |= {"twin", "control_prompts"} if any(isinstance(claim.contrast, Contrast) for _, claim in study.claims) else set()
+    judged = any(isinstance(claim.contrast, Contrast) for _, claim in study.claims)
+    named |= {"twin", "control_prompts"} if judged and not study.trainings else set()
     named |= {"map_layers"} if any(word.word == "maps" for word in study.figures) else set()
     found = {name: entry for name, entry in SHARED.items() if name in named} | dict(study.settings)
     fields = []
     for name, entry in found.items():
-        old = StudyConfig.__dataclass_fields__.get(name)
+        old = base.__dataclass_fields__.get(name)
         shared = SHARED.get(name)
         kind = old.type if old else _type(entry.value, f"{study.name}: {name}", (shared or entry).value)
         help_text = entry.help or (shared.help if shared else "")
         hint: Any = Annotated[kind, tyro.conf.arg(help=help_text)] if help_text and old is None else kind
-        fields.append((name, _hint(name) if old else hint, field(default=entry.value)))
-    own = [name for name in found if name not in _common()]
+        fields.append((name, _hint(base, name) if old else hint, field(default=entry.value)))
+    own = [name for name in found if name not in _common(study)]
 
     def check(self: Any) -> None:
-        StudyConfig.__post_init__(self)
+        base.__post_init__(self)
         for name in own:
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool):
@@ -249,12 +271,13 @@ def config_type(study: Study) -> type:
                 _check_list(name, value, filled=bool(found[name].value))
         if "eps" in own:
             share(self, "eps")
-        _check_positions(study, self)
-        _check_choices(study, self)
+        if not study.trainings:
+            _check_positions(study, self)
+            _check_choices(study, self)
 
     namespace = {"__post_init__": check, "__doc__": f"{_sentence(study)}", "__module__": __name__}
     name = "".join(part.capitalize() for part in study.name.replace("/", "-").split("-"))
-    made: type = dataclasses.make_dataclass(name, fields, bases=(StudyConfig,), namespace=namespace, frozen=True, kw_only=True)
+    made: type = dataclasses.make_dataclass(name, fields, bases=(base,), namespace=namespace, frozen=True, kw_only=True)
     return made
 
 
@@ -318,11 +341,11 @@ def _value(config: Any, entry: Any) -> Any:
     return None if isinstance(entry, Word) else entry
 
 
-def _hint(name: str) -> Any:
+def _hint(base: type, name: str) -> Any:
     """The type of a shared setting."""
     from typing import get_type_hints
 
-    return get_type_hints(StudyConfig, include_extras=True)[name]
+    return get_type_hints(base, include_extras=True)[name]
 
 
 def _sentence(study: Study) -> str:
@@ -418,7 +441,7 @@ def to_yaml(study: Study) -> str:
     document["settings"] = {name: _setting(entry) for name, entry in study.settings}
     if study.needs:
         document["needs"] = list(study.needs)
-    for part in ("known", "grids", "controls", "computations", "measures"):
+    for part in ("known", "grids", "controls", "computations", "trainings", "measures"):
         document[part] = plain(getattr(study, part))
     document["claims"] = {name: _claim(claim) for name, claim in study.claims}
     document["figures"] = plain(study.figures)
@@ -536,6 +559,7 @@ __all__ = [
     "Premise",
     "Setting",
     "Study",
+    "Training",
     "config_type",
     "from_yaml",
     "setting",

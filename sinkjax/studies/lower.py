@@ -15,6 +15,7 @@ from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.config_files.checks import layers_below
 from sinkjax.studies import study as framework
+from sinkjax.studies import trained
 from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.declaration import Claim, Described, Study, config_type, filled
 from sinkjax.studies.drawings import drawn_layers
@@ -48,6 +49,8 @@ def lower(study: Study) -> framework.Study:
     Returns:
         The framework's declaration of it.
     """
+    if study.trainings:
+        return _trains(study)
     grids = {name: grid for name, grid in study.grids if name != NOOP}
     identity = dict(study.grids).get(NOOP)
     shown = [word for word in study.figures if word.word == "maps"]
@@ -110,6 +113,36 @@ def lower(study: Study) -> framework.Study:
         rows=functools.partial(_rows_of, study) if described else None,
         over="documents" if grids or judged else "model",
     )
+
+
+def _trains(study: Study) -> framework.Study:
+    """What the framework runs for a study that trains its own models."""
+
+    def rows(results: Results) -> list[Row]:
+        return [*trained.rows(study, readings(study, results)), *_rows_of(study, results)]
+
+    return framework.Study(
+        name=study.name,
+        config=config_type(study),
+        title=study.title or study.name,
+        question=study.question,
+        trainings=functools.partial(trained.specs, study),
+        rows=rows,
+        figures=lambda config, architecture: [functools.partial(_drawn, study, word) for word in study.figures],
+        notes=lambda config, results: [*_definitions(study), *(filled(note, vars(config)) for note in study.notes)],
+        status=functools.partial(trained.status, study),
+        provenance=trained.provenance,
+        featured=lambda results: [trained.label(name, word) for name, word in study.trainings],
+        verdicts=functools.partial(verdicts, study),
+        over="seeds",
+        subject="model",
+    )
+
+
+def _definitions(study: Study) -> list[str]:
+    """The definitions of the measures of a study, each once."""
+    every = [*study.measures, *(word for word in study.words if isinstance(word, Measure))]
+    return [*dict.fromkeys(note for measure in every if (note := measure.meaning.facts.get("note")))]
 
 
 # Sweeps.

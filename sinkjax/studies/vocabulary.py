@@ -20,6 +20,7 @@ from sinkjax.studies.declaration import Described as Described
 from sinkjax.studies.declaration import Identity as Identity
 from sinkjax.studies.declaration import Premise as Premise
 from sinkjax.studies.declaration import Study as Study
+from sinkjax.studies.declaration import Training as Training
 from sinkjax.studies.declaration import setting as setting
 from sinkjax.studies.drawings import activations as activations
 from sinkjax.studies.drawings import along as along
@@ -94,5 +95,7 @@ from sinkjax.studies.scope import last_layer as last_layer
 from sinkjax.studies.scope import percent as percent
 from sinkjax.studies.scope import random_position as random_position
 from sinkjax.studies.scope import random_positions as random_positions
+from sinkjax.studies.trained import attains as attains
+from sinkjax.studies.trained import between as between
 from sinkjax.studies.words import F as F
 from sinkjax.studies.words import Number as Number

@@ -1,0 +1,210 @@
+"""Studies that train their own models: contrasts, premises and rows over the seeds of trainings.
+
+A measure of a trained model is a `Measure` whose function takes the store of a training and returns float[run], a number for each
+seed: NaN for a run that diverged or is not finished, inf for a step that was never reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.summary import NOT_COMPARED, Row
+from sinkjax.errors import unknown
+from sinkjax.studies.contrasts import Parts, Readings
+from sinkjax.studies.declaration import Premise, Study
+from sinkjax.studies.readouts import label_of, read_measure
+from sinkjax.studies.scope import Contrast, Measure, Scope
+from sinkjax.studies.study import TrainingSpec
+from sinkjax.studies.words import Word
+from sinkjax.train.config import ALL_STEPS, DIVERGED
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.studies.results import Results
+
+__all__ = ["attains", "between"]
+
+MODELS, RUNS, PAPER = "models", "runs", "paper"
+FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
+LISTED = 8  # seeds that a sentence names
+
+
+def label(name: str, word: Word) -> str:
+    """What readers call a training: its label, or else its name."""
+    return str(word.given.get("label") or name)
+
+
+def of_runs(read: Readings, measure: Measure, training: str) -> dict[int, float]:
+    """A measure of each run of a training, by its seed; only finite numbers.
+
+    Args:
+        read: The stores.
+        measure: The measure.
+        training: The name of the training.
+
+    Returns:
+        Seed -> number.
+
+    Raises:
+        Absent: The training was not run, or no run of it has the number.
+    """
+    if training not in read.results:
+        raise Absent(f"{training} was not trained")
+    data = read.results[training]
+    values = read_measure(measure, read.scope, data)
+    found = {int(seed): float(value) for seed, value in zip(data["run"].values, values, strict=True) if np.isfinite(value)}
+    if not found:
+        raise Absent(f"no run of {training} has finished with a finite {label_of(measure, read.scope)}")
+    return found
+
+
+@Contrast.define(trainings=("training", "minus"))
+def between(read: Readings, measure: Measure, training: str, minus: Any = 0.0, whole: bool = True) -> Parts:
+    """A measure of the models of one training minus the same of another, paired by seed, or minus a number.
+
+    Args:
+        read: The stores.
+        measure: What is compared; in logarithms if it has no upper bound.
+        training: The name of the training.
+        minus: The name of the training that is subtracted, or a number that the paper states.
+        whole: Whether the size is a share of the measure of `training`; a loss has no such whole.
+    """
+    one, log = of_runs(read, measure, training), bool(measure.meaning.facts.get("log"))
+    if isinstance(minus, str):
+        other = of_runs(read, measure, minus)
+        seeds = sorted(one.keys() & other.keys())
+        if not seeds:
+            raise Absent(f"{training} and {minus} have no seed in common")
+    else:
+        seeds, other = sorted(one), dict.fromkeys(one, float(read.scope.get(minus)))
+    scale = np.log if log else np.asarray
+    first, second = (scale(np.array([values[seed] for seed in seeds])) for values in (one, other))
+    said = label_of(measure, read.scope)
+    facts = measure.meaning.facts
+    label_text = f"{said}: {training} minus {minus:g}" if not isinstance(minus, str) else f"{said}: {training} minus {minus}"
+    if minus == 0:
+        label_text = f"{said}: {training}"
+    of_whole = first if whole and not log and isinstance(minus, str) else None
+    return Parts(first - second, None, of_whole, facts.get("range"), "log" if log else facts.get("unit", ""), label_text)
+
+
+@Premise.define(trainings=("training",))
+def attains(read: Readings, measure: Measure, training: str, least: Any = None, most: Any = None) -> tuple[bool, str]:
+    """The mean of a measure over the runs of a training is at least, or at most, a cut-off that a paper states."""
+    mean = float(np.mean([*of_runs(read, measure, training).values()]))
+    said = f"{label_of(measure, read.scope)} of {training} is {mean:.3g}"
+    bounds = {
+        "at least": None if least is None else read.scope.get(least),
+        "at most": None if most is None else read.scope.get(most),
+    }
+    wanted = " and ".join(f"{side} {cut:g}" for side, cut in bounds.items() if cut is not None)
+    holds = (least is None or mean >= bounds["at least"]) and (most is None or mean <= bounds["at most"])
+    return holds, f"{said}, and must be {wanted}"
+
+
+def specs(study: Study, config: Any) -> tuple[TrainingSpec, ...]:
+    """The trainings of a study. Errors: `only` names another; fields that do not fit."""
+    for name in config.only:
+        if name not in study.trainings.names():
+            raise unknown("training", name, study.trainings.names())
+    scope = Scope(config, None)
+    found = [word.meaning.of(scope, name, **word.given) for name, word in study.trainings]
+    wanted = [not config.only or name in config.only for name in study.trainings.names()]
+    return tuple(_chosen(spec, one) for spec, one in zip(found, wanted, strict=True) if spec is not None)
+
+
+def _chosen(spec: TrainingSpec, wanted: bool) -> TrainingSpec:
+    import dataclasses
+
+    return dataclasses.replace(spec, wanted=wanted)
+
+
+def rows(study: Study, read: Readings) -> list[Row]:
+    """A row for each training and measure, with the paper's number where it states one, then one for each run.
+
+    The numbers of a training whose word is `compared` have the difference from the first training, paired by seed.
+    """
+    results = read.results
+    table: list[Row] = []
+    runs: list[Row] = []
+    first = study.trainings.names()[0]
+    for name, word in study.trainings:
+        title, paper = label(name, word), dict(word.given.get("paper") or ())
+        if name not in results:
+            continue
+        data = results[name]
+        for measure in study.measures:
+            said = label_of(measure, read.scope)
+            values = read_measure(measure, read.scope, data)
+            effect = NOT_COMPARED
+            if name != first and first in results and word.meaning.facts.get("compared"):
+                effect = difference(results[first], data, read_measure(measure, read.scope, results[first]), values, read)
+            table.append(Row(title, MODELS, said, results.interval(np.where(np.isfinite(values), values, np.nan)), effect))
+            if measure.word in paper:
+                table.append(Row(title, MODELS, f"{said}, {PAPER}", intervals.interval(np.array([float(paper[measure.word])]))))
+            runs += run_rows(data, title, said, values)
+    return table + runs
+
+
+def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray) -> list[Row]:
+    """A row for each run of a training; what is not finite is left out."""
+    return [
+        Row(f"{title}, seed {seed}", RUNS, measure, intervals.interval(np.array([value])))
+        for seed, value in zip(data["run"].values, values, strict=True)
+        if np.isfinite(value)
+    ]
+
+
+def difference(first: xarray.Dataset, second: xarray.Dataset, base: NDArray, values: NDArray, read: Readings) -> Any:
+    """The mean difference of a measure from the first training, over the seeds that both have."""
+    before = dict(zip(first["run"].values.tolist(), base, strict=True))
+    pairs = [value - before[seed] for seed, value in zip(second["run"].values.tolist(), values, strict=True) if seed in before]
+    return intervals.interval(np.array([pair for pair in pairs if np.isfinite(pair)]), seed=read.scope.config.seed)
+
+
+def status(study: Study, results: Results) -> Iterator[str]:
+    """Sentences on trainings that were not run, and on runs that did not come to their end."""
+    missing = [label(name, word) for name, word in study.trainings if name not in results]
+    if missing:
+        yield f"{len(study.trainings) - len(missing)} of {len(study.trainings)} trainings were run; not run: {'; '.join(missing)}."
+    for name, word in study.trainings:
+        if name not in results or "outcome" not in results[name]:
+            continue
+        data = results[name]
+        ends: dict[str, list[str]] = {}
+        for seed, outcome, steps in zip(*(data[part].values for part in ("run", "outcome", "steps")), strict=True):
+            if str(outcome) not in FINISHED:
+                said = "diverged" if outcome == DIVERGED else str(outcome)
+                ends.setdefault(f"{said} at step {int(steps):,}", []).append(str(seed))
+        if ends:
+            listed = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {state}" for state, seeds in ends.items()]
+            more = f"; and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+            yield f"{label(name, word)}: {'; '.join(listed[:LISTED])}{more}."
+
+
+def provenance(results: Results) -> Mapping[str, Any]:
+    """How the numbers of trainings were made."""
+    from sinkjax.sweeps.identity import HARDWARE, IDENTITY, devices_in_words
+
+    if not results.stores:
+        return {}
+    attributes = next(iter(results.stores.values())).attrs
+    made = attributes.get(IDENTITY, {})
+    of_log = attributes.get("training", {})
+    versions = made.get("versions") or of_log.get("versions") or {}
+    seeds = sorted({int(seed) for data in results.stores.values() for seed in data["run"].values})
+    facts = {
+        "seeds": f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0]),
+        "dtype": made.get("dtype") or of_log.get("config", {}).get("dtype"),
+        "parameters": of_log.get("parameters"),
+        "device": devices_in_words(attributes) if HARDWARE in attributes else of_log.get("devices"),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    return {name: value for name, value in facts.items() if value}
