@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sinkjax.studies.results import Results
 
-__all__ = ["attains", "between"]
+__all__ = ["attains", "versus"]
 
 MODELS, RUNS, PAPER = "models", "runs", "paper"
 FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
@@ -66,7 +66,7 @@ def of_runs(read: Readings, measure: Measure, training: str) -> dict[int, float]
 
 
 @Contrast.define(trainings=("training", "minus"))
-def between(read: Readings, measure: Measure, training: str, minus: Any = 0.0, whole: bool = True) -> Parts:
+def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, whole: bool = True) -> Parts:
     """A measure of the models of one training minus the same of another, paired by seed, or minus a number.
 
     Args:

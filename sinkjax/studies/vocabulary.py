@@ -96,6 +96,6 @@ from sinkjax.studies.scope import percent as percent
 from sinkjax.studies.scope import random_position as random_position
 from sinkjax.studies.scope import random_positions as random_positions
 from sinkjax.studies.trained import attains as attains
-from sinkjax.studies.trained import between as between
+from sinkjax.studies.trained import versus as versus
 from sinkjax.studies.words import F as F
 from sinkjax.studies.words import Number as Number
