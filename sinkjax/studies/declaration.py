@@ -185,11 +185,11 @@ class Study:
                 named = word.given.get(argument) if isinstance(word, Word) else None
                 if isinstance(named, str) and not isinstance(word, Grid) and named not in names:
                     raise SinkjaxError(f"{self.name}: {unknown(argument if argument != 'over' else 'grid', named, names)}")
-            for argument in word.meaning.facts.get("trainings", ()) if isinstance(word, Word) else ():
-                named = word.given[argument]
-                for one in named if isinstance(named, tuple) else (named,):
-                    if isinstance(one, str) and one not in self.trainings.names():
-                        raise SinkjaxError(f"{self.name}: {unknown('training', one, self.trainings.names())}")
+            if isinstance(word, Word):
+                for argument in word.meaning.facts.get("trainings", ()):
+                    named = word.given[argument]
+                    if isinstance(named, str) and named and named not in self.trainings.names():
+                        raise SinkjaxError(f"{self.name}: {unknown('training', named, self.trainings.names())}")
         allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common(self)}
         for one in self.words:
             if isinstance(one, Field) and one.name not in allowed:

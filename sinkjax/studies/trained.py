@@ -6,6 +6,7 @@ seed: NaN for a run that diverged or is not finished, inf for a step that was ne
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ __all__ = ["attains", "versus"]
 
 MODELS, RUNS, PAPER = "models", "runs", "paper"
 FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
+FEWEST = 8  # seeds of a word; with fewer, numbers are described
 LISTED = 8  # seeds that a sentence names
 
 
@@ -55,9 +57,10 @@ def of_runs(read: Readings, measure: Measure, training: str) -> dict[int, float]
     Raises:
         Absent: The training was not run, or no run of it has the number.
     """
-    if training not in read.results:
+    store = read.store(training)
+    if store not in read.results:
         raise Absent(f"{training} was not trained")
-    data = read.results[training]
+    data = read.results[store]
     values = read_measure(measure, read.scope, data)
     found = {int(seed): float(value) for seed, value in zip(data["run"].values, values, strict=True) if np.isfinite(value)}
     if not found:
@@ -65,8 +68,8 @@ def of_runs(read: Readings, measure: Measure, training: str) -> dict[int, float]
     return found
 
 
-@Contrast.define(trainings=("training", "minus"))
-def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, whole: bool = True) -> Parts:
+@Contrast.define(trainings=("training", "minus", "whole"))
+def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, whole: str = "") -> Parts:
     """A measure of the models of one training minus the same of another, paired by seed, or minus a number.
 
     Args:
@@ -74,25 +77,26 @@ def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, wh
         measure: What is compared; in logarithms if it has no upper bound.
         training: The name of the training.
         minus: The name of the training that is subtracted, or a number that the paper states.
-        whole: Whether the size is a share of the measure of `training`; a loss has no such whole.
+        whole: The name of a training: the size is then a share of what `training` has more than this one. "": of the measure of
+            `training`, or nothing if a number is subtracted or the measure is compared in logarithms.
+
+    Raises:
+        Absent: One of them was not trained, or fewer than `FEWEST` seeds have finished in both.
     """
-    one, log = of_runs(read, measure, training), bool(measure.meaning.facts.get("log"))
-    if isinstance(minus, str):
-        other = of_runs(read, measure, minus)
-        seeds = sorted(one.keys() & other.keys())
-        if not seeds:
-            raise Absent(f"{training} and {minus} have no seed in common")
-    else:
-        seeds, other = sorted(one), dict.fromkeys(one, float(read.scope.get(minus)))
-    scale = np.log if log else np.asarray
-    first, second = (scale(np.array([values[seed] for seed in seeds])) for values in (one, other))
-    said = label_of(measure, read.scope)
-    facts = measure.meaning.facts
-    label_text = f"{said}: {training} minus {minus:g}" if not isinstance(minus, str) else f"{said}: {training} minus {minus}"
-    if minus == 0:
-        label_text = f"{said}: {training}"
-    of_whole = first if whole and not log and isinstance(minus, str) else None
-    return Parts(first - second, None, of_whole, facts.get("range"), "log" if log else facts.get("unit", ""), label_text)
+    names = [name for name in (training, minus, whole) if isinstance(name, str) and name]
+    runs = {name: of_runs(read, measure, name) for name in names}
+    seeds = sorted(set.intersection(*(set(values) for values in runs.values())))
+    if len(seeds) < FEWEST:
+        raise Absent(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} of {' and '.join(names)} finished, and a word needs {FEWEST}")
+    facts, said = measure.meaning.facts, label_of(measure, read.scope)
+    log = bool(facts.get("log"))
+    of = {name: np.array([values[seed] for seed in seeds]) for name, values in runs.items()}
+    of = {name: np.log(values) if log else values for name, values in of.items()}
+    level = 0.0 if isinstance(minus, str) else float(read.scope.get(minus))
+    other = of[minus] if isinstance(minus, str) else np.full(len(seeds), np.log(level) if log else level)
+    of_whole = of[training] - of[whole] if whole else of[training] if isinstance(minus, str) and not log else None
+    text = f"{said}: {training}" + (f" minus {minus}" if isinstance(minus, str) or level else "")
+    return Parts(of[training] - other, None, of_whole, facts.get("range"), "log" if log else facts.get("unit", ""), text)
 
 
 @Premise.define(trainings=("training",))
@@ -100,13 +104,9 @@ def attains(read: Readings, measure: Measure, training: str, least: Any = None, 
     """The mean of a measure over the runs of a training is at least, or at most, a cut-off that a paper states."""
     mean = float(np.mean([*of_runs(read, measure, training).values()]))
     said = f"{label_of(measure, read.scope)} of {training} is {mean:.3g}"
-    bounds = {
-        "at least": None if least is None else read.scope.get(least),
-        "at most": None if most is None else read.scope.get(most),
-    }
-    wanted = " and ".join(f"{side} {cut:g}" for side, cut in bounds.items() if cut is not None)
-    holds = (least is None or mean >= bounds["at least"]) and (most is None or mean <= bounds["at most"])
-    return holds, f"{said}, and must be {wanted}"
+    low, high = -np.inf if least is None else read.scope.get(least), np.inf if most is None else read.scope.get(most)
+    wanted = " and ".join(f"{side} {cut:g}" for side, cut in (("at least", low), ("at most", high)) if np.isfinite(cut))
+    return bool(low <= mean <= high), f"{said}, and must be {wanted}"
 
 
 def specs(study: Study, config: Any) -> tuple[TrainingSpec, ...]:
@@ -117,13 +117,7 @@ def specs(study: Study, config: Any) -> tuple[TrainingSpec, ...]:
     scope = Scope(config, None)
     found = [word.meaning.of(scope, name, **word.given) for name, word in study.trainings]
     wanted = [not config.only or name in config.only for name in study.trainings.names()]
-    return tuple(_chosen(spec, one) for spec, one in zip(found, wanted, strict=True) if spec is not None)
-
-
-def _chosen(spec: TrainingSpec, wanted: bool) -> TrainingSpec:
-    import dataclasses
-
-    return dataclasses.replace(spec, wanted=wanted)
+    return tuple(dataclasses.replace(spec, wanted=one) for spec, one in zip(found, wanted, strict=True) if spec is not None)
 
 
 def rows(study: Study, read: Readings) -> list[Row]:
@@ -173,9 +167,9 @@ def status(study: Study, results: Results) -> Iterator[str]:
     """Sentences on trainings that were not run, and on runs that did not come to their end."""
     missing = [label(name, word) for name, word in study.trainings if name not in results]
     if missing:
-        yield f"{len(study.trainings) - len(missing)} of {len(study.trainings)} trainings were run; not run: {'; '.join(missing)}."
+        yield f"{len(missing)} of {len(study.trainings)} trainings were not run: {'; '.join(missing)}."
     for name, word in study.trainings:
-        if name not in results or "outcome" not in results[name]:
+        if name not in results or not {"outcome", "steps"} <= set(results[name]):
             continue
         data = results[name]
         ends: dict[str, list[str]] = {}

@@ -10,8 +10,8 @@ import pytest
 import sinkjax
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params as model_params
+from sinkjax.papers.trigger import _bounds as bound
 from sinkjax.probes.probe import Probe
-from sinkjax.studies.papers.trigger import _bounds as bound
 from sinkjax.tasks import train
 from sinkjax.tasks.trigger import capped
 from sinkjax.tasks.trigger.config import CappedTraining

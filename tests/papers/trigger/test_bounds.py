@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.papers.trigger import _bounds as bound
-from sinkjax.studies.papers.trigger._bounds import NOISE, Shape
+from sinkjax.papers.trigger import _bounds as bound
+from sinkjax.papers.trigger._bounds import NOISE, Shape
 from sinkjax.tasks.trigger.config import Trigger
 
 PAPER = Shape(width=16, length=16, first=2, last=15)
 SMALL = Shape(width=9, length=6, first=2, last=5)
 STEPS = 500
 CAPS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
-PAGE = Path(__file__).parents[4] / "docs" / "trigger.md"
+PAGE = Path(__file__).parents[3] / "docs" / "trigger.md"
 BOUNDS = {
     "mean": bound.flags,
     "first row": bound.first_row,

@@ -11,10 +11,11 @@ import pytest
 
 import sinkjax
 from sinkjax.model import params as model_params
+from sinkjax.papers.trigger import _measure as measure
+from sinkjax.papers.trigger._measure import ROWS
+from sinkjax.papers.trigger._outcomes import OTHERS, TRIGGER
+from sinkjax.papers.trigger._task import Trials
 from sinkjax.probes.probe import Probe
-from sinkjax.studies.papers.trigger import _measure as measure
-from sinkjax.studies.papers.trigger._lab import OTHERS, TRIGGER, Lab
-from sinkjax.studies.papers.trigger._measure import ROWS
 from sinkjax.tasks import train
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.task import model
@@ -154,8 +155,8 @@ def test_a_target_moves_with_its_token():
 
 def test_a_training_is_measured_run_by_run_and_a_diverged_one_is_nowhere(tmp_path):
     trained = train(TRAINED, tmp_path / "small", progress=False)
-    config = Lab(width=6, length=8, sequences=40, map_sequences=5, trigger_position=5)
-    data = measure.measure(config, trained)
+    config = Trials(width=6, length=8, sequences=40, map_sequences=5, trigger_position=5, moves=(3,))
+    data = measure.measure(config, False, trained)
     assert dict(data.sizes) | {"evaluation": 3} == dict(data.sizes)
     assert data["run"].values.tolist() == [0, 1]
     assert data["weight"].dims == ("run", "rows", "target", "layer", "head")
@@ -164,7 +165,7 @@ def test_a_training_is_measured_run_by_run_and_a_diverged_one_is_nowhere(tmp_pat
     alone = measure.on_sequences(trained.of(1), model(TRAINED), held_out, TRAINED.data)
     np.testing.assert_allclose(data["weight"].sel(run=1), alone["weight"], rtol=1e-6)
     ended = (dataclasses.replace(trained.runs[0], outcome="diverged"), trained.runs[1])
-    lost = measure.measure(config, dataclasses.replace(trained, runs=ended))
+    lost = measure.measure(config, False, dataclasses.replace(trained, runs=ended))
     assert np.isnan(lost["loss"].sel(run=0)).all()
     np.testing.assert_array_equal(lost["loss"].sel(run=1), data["loss"].sel(run=1))
     assert jax.tree.leaves(trained.params)[0].shape[0] == 2

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinkjax.analysis.claims import judge
-from sinkjax.studies.papers.trigger import bound
-from sinkjax.studies.papers.trigger.bound import Bound
-from sinkjax.studies.registry import Chosen
-from sinkjax.studies.results import Results
-from tests.studies.papers.trigger.conftest import Finished, finish
+from sinkjax.errors import SinkjaxError
+from sinkjax.papers.trigger import _frontier as bound
+from sinkjax.papers.trigger._bounds import Shape
+from sinkjax.studies.registry import Chosen, find
+from sinkjax.tasks.trigger.config import Trigger
+from tests.papers.trigger.conftest import Finished, config_of, finish, judged
 
-SMALL = Bound(
+SMALL = config_of(
+    "bound",
     seeds=1,
     steps=600,
     rate=5e-3,
@@ -26,7 +27,11 @@ SMALL = Bound(
     cap_seeds=2,
     cap_steps=600,
     shifts=(-1.0, -20.0),
+    trigger_position=4,
+    moves=(3,),
 )
+SHAPE = Shape.of(Trigger(width=9, length=6))
+KNOWN = (0.0, 0.9, *bound.MORE)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +61,9 @@ def test_a_layer_that_learns_with_its_mass_held_beats_one_that_is_held_afterward
 
 
 def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished):
-    (claim,) = finished.section.claims
-    assert (claim.verdict, claim.kind) == ("holds", "identity")
-    layers = bound.points(finished.stores)
+    found = finished.section.verdicts[0]
+    assert (found.word, found.kind) == ("holds", "identity")
+    layers = bound.points(finished.stores["free"], finished.stores["capped"])
     assert {kind: len(each) for kind, each in layers.items()} == {
         "mass held in training": 6,
         "free to sink": 1,
@@ -67,7 +72,7 @@ def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished
         "logit shifted after training": 2,
     }
     for each in layers.values():
-        assert (bound.distances(SMALL, each) > 1).all()
+        assert (bound.distances(SHAPE, KNOWN, each) > 1).all()
 
 
 @pytest.mark.parametrize(
@@ -77,16 +82,15 @@ def test_no_layer_lies_below_the_bounds_and_the_claim_says_so(finished: Finished
 def test_one_kind_of_layer_below_a_bound_breaks_the_claim(finished: Finished, store, name):
     found = finished.stores[store]
     stores = {**finished.stores, store: found.assign({name: 1e-12 * found[name]})}
-    (claim,) = bound.STUDY.claims(SMALL, None)
-    assert judge(claim, Results(bound.STUDY, SMALL, stores)).verdict == "fails"
+    assert judged("bound", SMALL, stores)["bounds"] == "fails"
 
 
 def test_a_layer_below_a_bound_would_be_found():
-    curves = bound.bounds(SMALL, (0.9,))
+    curves = bound.bounds(SHAPE, (0.9,))
     for name, first in ((bound.ANY_MEAN, np.nan), (bound.ANY_FIRST, 0.9)):
         at = np.array([[curves[name][0], 0.9, first]])
-        assert bound.distances(SMALL, at * [0.9, 1, 1])[0] == pytest.approx(0.9, rel=1e-6)
-    assert bound.distances(SMALL, np.array([[1e-9, 1.0, 1.0]]))[0] == np.inf
+        assert bound.distances(SHAPE, KNOWN, at * [0.9, 1, 1])[0] == pytest.approx(0.9, rel=1e-6)
+    assert bound.distances(SHAPE, KNOWN, np.array([[1e-9, 1.0, 1.0]]))[0] == np.inf
 
 
 def test_the_section_has_a_row_for_each_mass_and_its_figures(finished: Finished):
@@ -95,8 +99,12 @@ def test_the_section_has_a_row_for_each_mass_and_its_figures(finished: Finished)
         1e6 * finished.stores["capped"]["loss"].values[1].mean()
     )
     assert rows["BOS mass 0.9", f"best loss over {bound.BLIND}"] == pytest.approx(
-        finished.stores["capped"]["loss"].values[1].min() / bound.bounds(SMALL, (0.9,))[bound.BLIND][0]
+        finished.stores["capped"]["loss"].values[1].min() / bound.bounds(SHAPE, (0.9,))[bound.BLIND][0]
     )
     assert all(np.isfinite(value) for value in rows.values())
     assert sorted(path.name for path in (finished.folder / "figures").glob("*.png")) == ["bounds.png", "forced.png"]
-    assert len(finished.section.findings) >= 5
+
+
+def test_masses_that_do_not_rise_are_refused():
+    with pytest.raises(SinkjaxError, match="caps must rise from 0 to 1"):
+        find("trigger/bound").trainings(config_of("bound", caps=(0.5, 0.2)))

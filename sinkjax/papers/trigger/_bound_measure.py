@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.papers.trigger._measure import held_out, in_blocks, learned
+from sinkjax.papers.trigger._task import Trials
 from sinkjax.probes.probe import Probe
-from sinkjax.studies.papers.trigger._lab import DIVERGED
-from sinkjax.studies.papers.trigger._measure import held_out, in_blocks, learned
 from sinkjax.tasks.trigger.capped import held, run_others, shifted
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.task import model
+from sinkjax.train.config import DIVERGED
 from sinkjax.train.trained import Trained
 
 if TYPE_CHECKING:
@@ -27,33 +28,33 @@ if TYPE_CHECKING:
 Found = dict[str, NDArray]
 
 
-def free(config: Any, trained: Trained) -> xarray.Dataset:
+def free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained: Trained) -> xarray.Dataset:
     """Each run without an edit, with its mass held (held_*) and with BOS's logit shifted (shifted_*), and its learning curves."""
     import xarray
 
     plain = _each(config, trained, shifted, [(0.0,)] * len(trained.runs))
     variables: dict[str, Any] = {name: (("run",), array[:, 0]) for name, array in plain.items()}
-    for axis, edit, values in (("held", held, config.caps), ("shifted", shifted, config.shifts)):
+    for axis, edit, values in (("held", held, caps), ("shifted", shifted, shifts)):
         found = _each(config, trained, edit, [values] * len(trained.runs))
         variables |= {f"{axis}_{name}": (("run", axis), array) for name, array in found.items()}
     variables |= learned(trained)
     seeds = [ended.run.seed for ended in trained.runs]
-    return xarray.Dataset(variables, {"run": seeds, "held": list(config.caps), "shifted": list(config.shifts)})
+    return xarray.Dataset(variables, {"run": seeds, "held": list(caps), "shifted": list(shifts)})
 
 
-def capped(config: Any, trained: Trained) -> xarray.Dataset:
+def capped(config: Trials, caps: Sequence[float], seeds: int, trained: Trained) -> xarray.Dataset:
     """Each run with the mass held with which it was trained."""
     import xarray
 
-    masses = [(float(ended.run.variant),) for ended in trained.runs]  # in the order of config.caps, each with all its seeds
-    shape = (len(config.caps), config.cap_seeds)
+    masses = [(float(ended.run.variant),) for ended in trained.runs]  # in the order of caps, each with all its seeds
+    shape = (len(caps), seeds)
     found = _each(config, trained, held, masses) | {"outcome": np.array([ended.outcome for ended in trained.runs])}
-    seeds = [ended.run.seed for ended in trained.runs[: config.cap_seeds]]
+    first = [ended.run.seed for ended in trained.runs[:seeds]]
     variables = {name: (("cap", "run"), array.reshape(shape)) for name, array in found.items()}
-    return xarray.Dataset(variables, {"cap": list(config.caps), "run": seeds})
+    return xarray.Dataset(variables, {"cap": list(caps), "run": first})
 
 
-def _each(config: Any, trained: Trained, edit: Callable, values: Sequence[Sequence[float]]) -> Found:
+def _each(config: Trials, trained: Trained, edit: Callable, values: Sequence[Sequence[float]]) -> Found:
     """`on_sequences` of each run under an edit, for each of its values: name -> [run, value], NaN for runs that diverged."""
     data = held_out(Trigger(width=config.width, length=config.length), config.sequences, config.seed)
     architecture = model(cast(TriggerTraining, trained.config))

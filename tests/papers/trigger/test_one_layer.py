@@ -9,19 +9,18 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.claims import judge
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies import run, training
-from sinkjax.studies.papers.trigger import _lab as lab
-from sinkjax.studies.papers.trigger import _measure as measure
-from sinkjax.studies.papers.trigger._lab import IDENTITY, LABELS, OTHERS, TRIGGER, Model
-from sinkjax.studies.papers.trigger.one_layer import STUDY, OneLayer
-from sinkjax.studies.registry import Chosen, choose
-from sinkjax.studies.results import Results
+from sinkjax.papers.trigger import _measure as measure
+from sinkjax.papers.trigger._outcomes import IDENTITY, OTHERS, TRIGGER
+from sinkjax.papers.trigger._task import trigger
+from sinkjax.studies import run, trained, training
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.registry import Chosen, choose, find
+from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import load_runs
 from sinkjax.tasks.trigger.task import model
-from tests.studies.papers.trigger.conftest import seeds
+from tests.papers.trigger.conftest import config_of, judged, seeds
 
 J = 7  # where the trigger of the maps stands
 MASKED, VALUE_OFF = "BOS's key masked", "BOS's value removed"
@@ -89,21 +88,21 @@ def test_the_curves_are_those_of_the_log(one_layer):
 def test_the_page_has_its_figures(one_layer):
     names = {path.name for path in (one_layer.folder / "figures").glob("*.png")}
     assert names == {"maps.png", "learning.png", "interventions.png"}
-    assert "met the stopping rule" in (one_layer.folder / "report.html").read_text(encoding="utf-8")
+    assert "runs that met the stopping rule" in (one_layer.folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_summary_holds_models_runs_and_edits(one_layer):
     lines = list(csv.DictReader((one_layer.folder / "summary.csv").open()))
     groups = {line["group"] for line in lines}
-    assert groups == {lab.MODELS, lab.RUNS, "edits"}
-    (steps,) = [line for line in lines if (line["model"], line["measure"]) == ("softmax, seed 0", lab.STEPS)]
+    assert groups == {trained.MODELS, trained.RUNS, "edits"}
+    (steps,) = [line for line in lines if (line["model"], line["measure"]) == ("softmax, seed 0", "steps until then")]
     assert float(steps["mean"]) == int(one_layer.stores["softmax"]["steps"][0])
 
 
 def test_a_trained_model_is_one_for_the_one_forward(one_layer):
-    trained = load_runs(one_layer.folder / "softmax")
-    x, y, _ = measure.held_out(trained.config.data, 50, seed=9)
-    out = sinkjax.forward(trained.of(0), x, model(trained.config), logits=False)
+    loaded = load_runs(one_layer.folder / "softmax")
+    x, y, _ = measure.held_out(loaded.config.data, 50, seed=9)
+    out = sinkjax.forward(loaded.of(0), x, model(loaded.config), logits=False)
     assert float(np.abs(out.output - y).max()) < 0.02
 
 
@@ -114,58 +113,65 @@ def test_a_finished_run_is_rebuilt_from_its_folder_and_not_trained_again(one_lay
     assert (one_layer.folder / "summary.csv").read_bytes() == before
 
 
-def verdicts(one_layer, **changes):
-    """On eight seeds like the one that was trained, after changes of their stores. name -> change of all, or of one model."""
-    stores = {name: seeds(data) for name, data in one_layer.stores.items()}
-    for name, (of, value) in changes.items():
-        for store in stores if of == "both" else [of]:
-            stores[store][name] = xarray.full_like(stores[store][name], value, dtype=np.asarray(value).dtype)
-    stores["relu"]["map_mean"][..., J, 1 : J + 1] *= 0.45 / stores["relu"]["map_mean"][..., J, 1 : J + 1].mean()
-    stores["relu"]["map_mean"][..., J, 0] = 0.2
-    if "map_mean" in changes:
-        stores["relu"]["map_mean"][...] = changes["map_mean"][1]
-    results = Results(STUDY, one_layer.chosen.config, stores)
-    return [judge(claim, results).verdict for claim in STUDY.claims(results.config, results.architecture)]
+def words(one_layer, softmax="softmax", **changes):
+    """On eight seeds like the one that was trained, after changes of softmax's store: variable -> value."""
+    stores = {name: seeds(one_layer.stores[of]) for name, of in (("softmax", softmax), ("relu", "relu"))}
+    for name, value in changes.items():
+        stores["softmax"][name] = xarray.full_like(stores["softmax"][name], value)
+    return judged("one-layer", one_layer.chosen.config, stores)
 
 
-def test_eight_seeds_like_the_papers_support_every_claim(one_layer):
-    assert verdicts(one_layer) == ["supported"] * 6
+def test_eight_seeds_like_the_papers_replicate_it(one_layer):
+    assert words(one_layer) == {"softmax": "replicates", "edits": "described", "neutral": "holds"}
 
 
 def test_one_seed_decides_nothing(one_layer):
-    assert {claim.verdict for claim in one_layer.section.claims} == {"inconclusive"}
+    (found, *_) = one_layer.section.verdicts
+    assert found.word == "untested"
+    assert "1 seed of softmax and relu finished, and a word needs 8" in found.judgement.reason
 
 
-def test_what_contradicts_a_claim_is_not_supported(one_layer):
-    no = "contradicted"
-    weak = verdicts(one_layer, weight=("both", 0.5), uneven=("softmax", 0.5), map_std=("both", 0.5))
-    assert weak == [no, no, no, "supported", no, "supported"]
-    assert verdicts(one_layer, written=("relu", 0.5))[2] == no
-    assert verdicts(one_layer, map_mean=("relu", 0.9))[3] == no
-    assert verdicts(one_layer, outcome=("both", "all steps")) == ["not applicable"] * 4 + ["supported", no]
+def test_layers_without_a_sink_do_not_replicate_it_and_those_that_do_not_solve_the_task_do_not_count(one_layer):
+    assert words(one_layer, softmax="relu")["softmax"] == "undecided"
+    assert words(one_layer, loss=1.0)["softmax"] == "untested"
+
+
+def test_an_edit_of_nothing_that_changes_a_loss_fails(one_layer):
+    stores = {name: data.copy(deep=True) for name, data in one_layer.stores.items()}
+    stores["relu"]["edited_loss"].loc[{"edit": IDENTITY, "error_rows": OTHERS}] += 1e-3
+    assert judged("one-layer", one_layer.chosen.config, stores)["neutral"] == "fails"
 
 
 def test_a_run_that_diverged_or_did_not_finish_is_named_by_its_seed(one_layer):
     changed = {name: data.copy(deep=True) for name, data in one_layer.stores.items()}
-    changed["softmax"]["outcome"][...] = "all steps"
+    changed["softmax"]["outcome"][...] = "going on"
     changed["relu"]["outcome"] = changed["relu"]["outcome"].astype("U16")
     changed["relu"]["outcome"][...] = "diverged"
-    softmax, relu = lab.unfinished(changed, LABELS)
-    assert "0 of 1 runs met the stopping rule" in softmax
-    assert "seed 0, largest error" in softmax
-    assert "seed 0, diverged at step" in relu
+    said = " ".join(assemble(find("trigger/one-layer"), one_layer.chosen.config, changed).findings)
+    assert "oftmax: seed 0 going on at step" in said
+    assert "ReLU / max(i, 1): seed 0 diverged at step" in said
 
 
 def test_a_trigger_that_cannot_stand_where_it_should_is_refused():
-    config = OneLayer(trigger_position=2)
+    word = trigger("both", {"second_anchor": True, "zero_token": True})
     with pytest.raises(SinkjaxError, match="trigger position 2 is outside of 4 to 15"):
-        measure.training_spec(config, Model("both", "both", {"second_anchor": True, "zero_token": True}))
+        word.meaning.of(Scope(config_of("one-layer", trigger_position=2), None), "both", **word.given)
     with pytest.raises(SinkjaxError, match="trigger_position must lie from 2 to 15, not 16"):
-        OneLayer(trigger_position=16)
+        config_of("one-layer", trigger_position=16)
+
+
+def test_only_some_trainings_can_be_asked_for():
+    config = config_of("one-layer", only=("relu",))
+    assert [(spec.name, spec.wanted) for spec in find("trigger/one-layer").trainings(config)] == [
+        ("softmax", False),
+        ("relu", True),
+    ]
+    with pytest.raises(SinkjaxError, match=r"unknown training 'rely' \(did you mean 'relu'"):
+        find("trigger/one-layer").trainings(config_of("one-layer", only=("rely",)))
 
 
 def test_a_plan_makes_nothing(tmp_path):
-    chosen = Chosen("trigger/one-layer", OneLayer())
+    chosen = Chosen("trigger/one-layer", config_of("one-layer"))
     ((softmax, architecture, _), (relu, _, _)) = run.work(chosen)
     assert (softmax.name, relu.name) == ("softmax", "relu")
     assert (architecture.layers, architecture.heads, architecture.mlp_width) == (1, 1, None)

@@ -24,15 +24,16 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
+from sinkjax.papers.trigger._task import Trials
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
-from sinkjax.studies.papers.trigger._lab import DIVERGED, EVERY, IDENTITY, OTHERS, TRIGGER, Edited, Lab, training
-from sinkjax.studies.papers.trigger._lab import Model as Declared
-from sinkjax.studies.study import NO_EDIT, TrainingSpec
+from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import written
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining
 from sinkjax.tasks.trigger.data import sample
 from sinkjax.tasks.trigger.task import model
+from sinkjax.train.config import DIVERGED
 from sinkjax.train.log import read
 from sinkjax.train.trained import Trained
 
@@ -60,8 +61,8 @@ DIMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def measure(config: Lab, trained: Trained) -> xarray.Dataset:
-    """Attention masses, losses, maps and learning curves of every run on held-out sequences; losses under edits if `Edited`.
+def measure(config: Trials, edited: bool, trained: Trained) -> xarray.Dataset:
+    """Attention masses, losses, maps and learning curves of every run on held-out sequences, and (edited) losses under edits.
 
     Everything is NaN for a run that diverged.
     """
@@ -71,7 +72,7 @@ def measure(config: Lab, trained: Trained) -> xarray.Dataset:
     trigger, architecture = stated.data, model(stated)
     data = held_out(trigger, config.sequences, config.seed)
     maps = held_out(trigger, config.map_sequences, config.seed, config.trigger_position)
-    chosen = edits(trigger, config.trigger_position, config.moves) if isinstance(config, Edited) else []
+    chosen = edits(trigger, config.trigger_position, config.moves) if edited else []
     parts = []
     for ended in trained.runs:
         params = trained.of(ended.run.run)
@@ -252,10 +253,3 @@ def _moved_targets(y: jax.Array, edit: Edit) -> jax.Array:
             i, j = (int(place) for place in term.value)
             y = y.at[:, jnp.array([i, j])].set(y[:, jnp.array([j, i])])
     return y
-
-
-def training_spec(config: Lab, declared: Declared) -> TrainingSpec:
-    """The training of one model and what is measured on it."""
-    stated = training(config, declared.changes)
-    stated.data.check_position(config.trigger_position)
-    return TrainingSpec(declared.name, stated, model(stated), partial(measure, config))

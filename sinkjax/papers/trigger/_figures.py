@@ -1,0 +1,246 @@
+"""The figures of the studies of the trigger task: maps, learning curves, masses by model, the loss under edits.
+
+`shown` is name of a training -> its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import Row
+from sinkjax.papers.trigger._outcomes import IDENTITY, MILLION, OTHERS, TRIGGER, by_head
+from sinkjax.report.figures import layers
+from sinkjax.report.figures.causal import causal, gallery
+from sinkjax.report.figures.curves import Axis, Bundle, curves
+from sinkjax.report.figures.grid import Column, grids
+from sinkjax.report.figures.grid import Row as Panels
+from sinkjax.report.figures.points import Point, points
+from sinkjax.report.section import Drawing
+from sinkjax.studies.readouts import label_of, read_measure
+from sinkjax.studies.study import NO_EDIT
+from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Measure, Readings
+
+SMALLEST_LOSS = 1e-9  # smaller losses are drawn here
+OTHER_KEYS, OTHER_VALUES = "another key masked (mean)", "another value removed (mean)"
+LEAST = [round(0.05 * step, 2) for step in range(1, 20)]  # masses from which on a head is counted, along a figure
+KINDS = {"share": "share of BOS", "weight": "weight on BOS"}
+
+
+def over_runs(read: Readings) -> str:
+    """What the intervals of a figure are over."""
+    config, (first, *_) = read.scope.config, read.results.trained.values()
+    shared = " (initialisations only: all have the same data)" if config.shared_data else ""
+    return f"{first.sizes['run']} runs{shared}, n = {config.width}, L = {config.length}"
+
+
+def _held_out(read: Readings) -> str:
+    config = read.scope.config
+    return f"{config.map_sequences:,} held-out sequences with the trigger at position {config.trigger_position}"
+
+
+@FigureWord.define()
+def map_statistics(read: Readings, shown: Any) -> Drawing:
+    """Mean and standard deviation of attention of models of one head, a column a model, on one scale: the paper's Fig. 3."""
+    labels, kinds = dict(shown), {"mean": "map_mean", "standard deviation": "map_std"}
+    maps = np.array([[read.results[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
+    caption = (
+        f"Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over"
+        f" {over_runs(read)}. Fig. 3 of Ran-Milo 2026 shows one run and counts positions from 1."
+    )
+    place = read.scope.config.trigger_position
+    return Drawing("maps", causal(maps, [*kinds], [*labels.values()], "attention weight", place), caption)
+
+
+@FigureWord.define()
+def map_gallery(read: Readings, shown: Any) -> Drawing:
+    """Mean attention of models of one head, a panel a model."""
+    labels = dict(shown)
+    maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
+    place = read.scope.config.trigger_position
+    figure = gallery(maps, [*labels.values()], "attention weight", marked=place, limits=(0, 1))
+    caption = (
+        f"Attention weights, mean over {_held_out(read)} (arrow) and over {over_runs(read)}. Weights above 1 have the colour"
+        " of 1."
+    )
+    return Drawing("maps", figure, caption)
+
+
+@FigureWord.define()
+def head_maps(read: Readings, training: str, label: str) -> Drawing:
+    """The attention of every head of the first run on one sequence, a row a layer: the paper's Figs. 4 to 8."""
+    data, place = read.results[training], read.scope.config.trigger_position
+    depth, heads = ([f"{axis} {number}" for number in range(data.sizes[axis])] for axis in ("layer", "head"))
+    figure = causal(data["map_example"].values[0], depth, heads, "attention weight", place)
+    caption = (
+        f"{label}: attention of every head on one held-out sequence with the trigger at position {place} (arrow), of the run with"
+        f" seed {int(data['run'][0])}. The paper counts layers, heads and positions from 1."
+    )
+    return Drawing(f"heads-{training}", figure, caption)
+
+
+@FigureWord.define()
+def by_model(
+    read: Readings,
+    name: str,
+    measures: Measure | tuple[Measure, ...],
+    groups: Any,
+    xlabel: str,
+    caption: str,
+    least: float | None = None,
+) -> Drawing:
+    """Measures of every model.
+
+    Args:
+        read: The stores.
+        name: Of the figure.
+        measures: A panel each.
+        groups: Colour -> name of a training -> the label of its line.
+        xlabel: Of all panels.
+        caption: What it shows.
+        least: Smaller numbers are drawn here, on a logarithmic axis; None: a linear one.
+    """
+    columns = {}
+    for measure in measures if isinstance(measures, tuple) else (measures,):
+        columns[label_of(measure, read.scope).replace(" in ", "\nin ", 1)] = [
+            Point(line, _interval(read, read_measure(measure, read.scope, read.results[training])), group)
+            for group, labels in groups
+            for training, line in labels
+        ]
+    end = f"Means over {read.scope.config.seeds} runs; bars: 95% intervals."
+    return Drawing(name, points(columns, xlabel, least=least), f"{caption} {end}")
+
+
+def _interval(read: Readings, values: NDArray) -> Interval:
+    found: Interval = read.results.interval(values)
+    return found
+
+
+@FigureWord.define()
+def learning(read: Readings, shown: Any) -> Drawing:
+    """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
+    loss, mass, path = [], [], []
+    for name, label in shown:
+        steps, bos, losses = (read.results[name][f"curve_{what}"].values for what in ("step", "bos", "loss"))
+        losses = np.maximum(losses, SMALLEST_LOSS)
+        loss.append(Bundle(label, steps, losses, _medians(steps, losses)))
+        mass.append(Bundle(label, steps, bos, _medians(steps, bos)))
+        path.append(Bundle(label, bos, losses))
+    bos_label = "weight on BOS, other rows"
+    panels = [
+        Axis("", "step", "held-out loss", loss, "y"),
+        Axis("", "step", bos_label, mass, "", (0, 1.05)),
+        Axis("", bos_label, "held-out loss", path, "y"),
+    ]
+    caption = (
+        "Loss and attention on held-out sequences during training, against steps (thin: each run; bold: the median, in which a"
+        " run that is done keeps its last value) and against each other. Other rows are those of all tokens but BOS and the"
+        f" trigger; models with several heads are shown by their mean over heads. {over_runs(read)}."
+    )
+    return Drawing("learning", curves([panels]), caption)
+
+
+def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
+    """The step of each evaluation (the largest: that of the runs that did not end in it), and the median over all runs."""
+    kept = values.copy()
+    for place in range(1, kept.shape[1]):  # a run that is done keeps its last value, so that its end does not bend the median
+        kept[:, place] = np.where(np.isnan(kept[:, place]), kept[:, place - 1], kept[:, place])
+    return np.nanmax(steps, axis=0), np.median(kept, axis=0)
+
+
+@FigureWord.define()
+def losses_by_edit(read: Readings, shown: Any) -> Drawing:
+    """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
+    columns = {
+        title: [
+            Point(edit, value, label) for name, label in shown for edit, value in losses_under_edits(read, name, rows).items()
+        ]
+        for rows, title in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
+    }
+    figure = points(columns, "mean squared error of the output (log scale)", least=SMALLEST_LOSS)
+    caption = (
+        f"The loss of trained models under edits, on {_held_out(read)}, by rows. Controls: the same edit of each other token but"
+        f" the trigger, averaged. Means over {over_runs(read)}; bars: 95% intervals. Losses below {SMALLEST_LOSS:g} are drawn"
+        " there."
+    )
+    return Drawing("interventions", figure, caption)
+
+
+def losses_under_edits(read: Readings, name: str, rows: str, factor: float = 1.0) -> dict[str, Interval]:
+    """Label of an edit -> the loss over some rows times a factor, mean over runs; controls of one kind are averaged."""
+    losses = factor * read.results[name]["edited_loss"].sel(error_rows=rows).transpose("edit", "run").values
+    kinds: dict[str, list[int]] = {}
+    for number, edit in enumerate(read.results[name]["edit"].values):
+        kind = OTHER_KEYS if edit.startswith("key ") else OTHER_VALUES if edit.startswith("value ") else str(edit)
+        kinds.setdefault(kind, []).append(number)
+    return {kind: _interval(read, losses[chosen].mean(axis=0)) for kind, chosen in kinds.items()}
+
+
+@Described.define()
+def edited_losses(read: Readings, shown: Any) -> list[Row]:
+    """The loss of trained models under each edit of BOS and its controls, in millionths."""
+    return [
+        Row(f"{label}, {edit}", "edits", f"loss, {where} (millionths)", loss)
+        for name, label in shown
+        for kind, where in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
+        for edit, loss in losses_under_edits(read, name, kind, MILLION).items()
+    ]
+
+
+@Identity.define()
+def neutral_edit(read: Readings, shown: Any) -> tuple[bool, str]:
+    """Adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
+    losses = [read.results[name]["edited_loss"] for name, _ in shown]
+    largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
+    size = max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
+    limit = float(np.finfo(np.float32).eps) * size
+    return largest <= limit, f"largest change of a loss: {largest:.2g} (rounding: {limit:.2g})"
+
+
+@FigureWord.define()
+def counted_heads(read: Readings, sizes: Mapping[str, Any]) -> Drawing:
+    """How many heads sink, against the mass from which on one counts. sizes: of models -> (softmax, ReLU), their trainings."""
+    config, panels = read.scope.config, []
+    for size, (soft, relu) in dict(sizes).items():
+        lines = []
+        for name, training, kind in (
+            ("softmax", soft, "share"),
+            ("ReLU, share", relu, "share"),
+            ("ReLU, weight", relu, "weight"),
+        ):
+            masses = by_head(read.results[training], kind)
+            lost = ~np.isfinite(masses).all(axis=(1, 2))
+            many = np.stack([np.where(lost, np.nan, (masses >= least).sum(axis=(1, 2))) for least in LEAST])
+            lines.append(layers.Line(name, LEAST, list(intervals.intervals(many, seed=config.seed))))
+        total = int(np.prod(masses.shape[1:]))
+        panels.append(layers.Panel(f"{size}: {total} heads", "heads that sink", lines, top=float(total)))
+    caption = (
+        "Number of heads that sink, against the smallest mean mass on BOS, in the rows of all tokens but BOS and the trigger, for"
+        f" which a head counts; the summary uses {config.sinks:g}. Bands: 95% intervals over {config.seeds} runs."
+    )
+    return Drawing(
+        "sinking-heads", layers.lines([panels], "mean mass on BOS from which on a head sinks", legend_above=True), caption
+    )
+
+
+@FigureWord.define()
+def bos_by_head(read: Readings, shown: Any) -> Drawing:
+    """The mass on BOS in each layer and head, for each seed."""
+    labels = dict(shown)
+    masses = {kind: [by_head(read.results[name], kind) for name in labels] for kind in KINDS}
+    names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
+    columns = [Column(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]
+    top = max(1.0, *(float(np.nanmax(mass)) for mass in masses["weight"]))
+    flat = {kind: [mass.reshape(len(mass), -1).T for mass in several] for kind, several in masses.items()}
+    panels = [Panels(flat["share"], "share", limits=(0, 1)), Panels(flat["weight"], "weight", limits=(0, top))]
+    seeds = [str(seed) for seed in next(iter(read.results.trained.values()))["run"].values]
+    caption = (
+        "Mean mass on BOS in the rows of all tokens but BOS and the trigger, by layer, head and seed: as a share of the row,"
+        " and as the weight itself. The two are equal for softmax."
+    )
+    return Drawing("bos-by-head", grids(columns, panels, seeds, "seed", height=2.1), caption)

@@ -1,0 +1,156 @@
+"""trigger/bound: losses of trained layers beside the lower bounds of docs/trigger.md, as words.
+
+"Other rows" are all but BOS's and the trigger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.summary import Row
+from sinkjax.papers.trigger import _bounds
+from sinkjax.papers.trigger._bounds import Shape
+from sinkjax.papers.trigger._figures import SMALLEST_LOSS
+from sinkjax.papers.trigger._outcomes import MILLION
+from sinkjax.report.figures.frontier import Dots, Line, Panel, frontier
+from sinkjax.report.section import Drawing
+from sinkjax.studies.vocabulary import Described, FigureWord, Identity, Readings
+from sinkjax.tasks.trigger.config import Trigger
+
+if TYPE_CHECKING:
+    import xarray
+
+FREE, CAPPED = "free", "capped"  # the trainings
+KINDS = ("mass held in training", "free to sink", "while learning", "mass held after training", "logit shifted after training")
+MORE = (0.9997, 0.9999, 0.99997, 0.99999)  # further masses at which bounds are computed, as trained layers reach them
+ANY_MEAN, ANY_FIRST, BLIND, EVEN = "A: mean of rows", "B: row 1", "C: blind weights", "even weights (attained)"
+
+
+def shape_of(read: Readings) -> Shape:
+    config = read.scope.config
+    return Shape.of(Trigger(width=config.width, length=config.length))
+
+
+def caps_of(read: Readings) -> NDArray:
+    """The masses that are held: float[cap]."""
+    return np.asarray(read.results[CAPPED]["cap"].values)
+
+
+def masses(read: Readings) -> tuple[float, ...]:
+    """The masses below 1 at which bounds are computed, in rising order."""
+    return tuple(sorted({float(cap) for cap in (*caps_of(read), *MORE) if cap < 1}))
+
+
+def bounds(shape: Shape, caps: Sequence[float] | NDArray) -> dict[str, NDArray]:
+    """The bounds, and the loss that even weights attain, at some masses: float[cap]."""
+    return {
+        ANY_MEAN: np.array([_bounds.flags(cap, shape) for cap in caps]),
+        ANY_FIRST: np.array([_bounds.first_row(cap, shape) for cap in caps]),
+        BLIND: np.array([_bounds.blind(cap, shape, each=True) for cap in caps]),
+        EVEN: np.array([_bounds.even(np.full(shape.length, 1 - cap), shape) for cap in caps]),
+    }
+
+
+def points(free: xarray.Dataset, capped: xarray.Dataset) -> dict[str, NDArray]:
+    """All layers: kind -> float[layer, (loss, mean BOS mass, largest BOS mass of row 1)], NaN if not measured."""
+
+    def of(data: xarray.Dataset, prefix: str = "") -> NDArray:
+        return np.stack([data[prefix + name].values.ravel() for name in ("loss", "bos", "first")], axis=-1)
+
+    learning = np.stack([free[f"curve_{name}"].values.ravel() for name in ("loss", "bos")], axis=-1)
+    learning = np.pad(learning, ((0, 0), (0, 1)), constant_values=np.nan)
+    found = dict(zip(KINDS, (of(capped), of(free), learning, of(free, "held_"), of(free, "shifted_")), strict=True))
+    return {kind: array[np.isfinite(array[:, :2]).all(axis=1)] for kind, array in found.items()}
+
+
+def distances(shape: Shape, known: Sequence[float], layers: NDArray) -> NDArray:
+    """Loss of each layer over the larger of the bounds A and B for its masses; inf at a full sink. layers: as in `points`.
+
+    Bound A is interpolated between the masses at which it is computed (`known`), in the logarithms of bound and mass off BOS.
+    """
+    falling = list(known)[::-1]
+    off, curve = np.log1p(-np.array(falling)), np.log([_bounds.flags(cap, shape) for cap in falling])
+    rest = 1 - layers[:, 1]
+    mean = np.where(rest > 0, np.exp(np.interp(np.log(np.maximum(rest, 1e-300)), off, curve)), 0)
+    first = [0.0 if np.isnan(mass) else _bounds.first_row(float(min(mass, 1)), shape) for mass in layers[:, 2]]
+    least = np.maximum(mean, first)
+    return np.divide(layers[:, 0], least, out=np.full(len(least), np.inf), where=least > 0)
+
+
+@Identity.define()
+def above_bounds(read: Readings) -> tuple[bool, str]:
+    """The loss of every layer is above bounds A and B for its masses on BOS."""
+    known, shape = masses(read), shape_of(read)
+    found = points(read.results[FREE], read.results[CAPPED])
+    least = {kind: float(distances(shape, known, layers).min()) for kind, layers in found.items()}
+    said = "; ".join(f"{kind} {ratio:.4g}" for kind, ratio in least.items())
+    return all(ratio > 1 for ratio in least.values()), f"smallest ratio of a loss to the larger of bounds A and B: {said}"
+
+
+@Described.define()
+def held_losses(read: Readings) -> list[Row]:
+    """For each mass: losses over runs, held in training and after it, and the best one over each bound."""
+    caps = caps_of(read)
+    curves = bounds(shape_of(read), caps)
+    found = []
+    for place, cap in enumerate(caps):
+        values = {
+            "loss, mass held in training (millionths)": MILLION * read.results[CAPPED]["loss"].values[place],
+            "loss, mass held after training (millionths)": MILLION * read.results[FREE]["held_loss"].values[:, place],
+        }
+        smallest = np.nanmin(values["loss, mass held in training (millionths)"]) / MILLION
+        values |= {f"best loss over {name}": np.array([smallest / curve[place]]) for name, curve in curves.items() if cap < 1}
+        found += [Row(f"BOS mass {cap:g}", "held", measure, read.results.interval(each)) for measure, each in values.items()]
+    met = 100.0 * (read.results[FREE]["outcome"].values == "converged")
+    found.append(Row("free to sink", "held", "runs that met the stopping rule (%)", intervals.interval(met)))
+    return found
+
+
+@FigureWord.define()
+def loss_and_mass(read: Readings, held: str) -> Drawing:
+    """Losses against the mass off BOS. held: "in training", beside the bounds, or "after training", beside the former."""
+    free, capped, caps, known = read.results[FREE], read.results[CAPPED], caps_of(read), masses(read)
+    curves = bounds(shape_of(read), known)
+    inner = caps < 1  # a logarithmic axis does not show a mass of 1
+    off, losses, after = 1 - caps[inner], capped["loss"].values[inner], free["held_loss"].values[:, inner]
+    best, offs = np.nanmin(losses, axis=1), np.tile(off, len(after))
+    lines = [Line(name, 1 - np.array(known), values) for name, values in curves.items()]
+    trained = Dots("mass held in training", np.repeat(off, losses.shape[1]), losses.ravel())
+    mass, loss = "mass off BOS, other rows (1 - c)", "held-out mean squared error"
+    sizes = f"n = {read.scope.config.width}, L = {read.scope.config.length}"
+    if held == "in training":
+        here = [known.index(float(cap)) for cap in caps if cap < 1]
+        ratios = [Line(name, off, best / values[here]) for name, values in curves.items()]
+        path = Dots("free to sink, while learning", 1 - free["curve_bos"].values.ravel(), free["curve_loss"].values.ravel())
+        ended = Dots("free to sink, at the end", 1 - free["bos"].values, free["loss"].values)
+        at_full = "not measured"
+        if not inner.all():
+            at_full = f"{max(float(np.nanmin(capped['loss'].values[-1])), SMALLEST_LOSS):.1e}"
+        panels = [
+            Panel("loss", mass, loss, lines, [trained, path, ended]),
+            Panel("best loss with the mass held, over each line", mass, "ratio", ratios, [], plain=True),
+        ]
+        caption = (
+            f"Loss against the mass off BOS. Left: layers with their mass held in training ({losses.shape[1]} runs a mass),"
+            f" and {len(after)} layers free to sink, during training and at the end. Lines: lower bounds A, B and C, and the loss"
+            f" that even weights attain (docs/trigger.md). Right: the best loss at each mass divided by each line. {sizes}. At a"
+            f" mass of 1 on BOS, which a logarithmic axis does not show, the best loss is {at_full}."
+        )
+        return Drawing("bounds", frontier(panels), caption)
+    forced = Dots("mass held after training", offs, after.ravel())
+    shifted = Dots("logit shifted after training", 1 - free["shifted_bos"].values.ravel(), free["shifted_loss"].values.ravel())
+    less = Dots("mass held after training", offs, (after / best).ravel())
+    panels = [
+        Panel("loss", mass, loss, lines, [trained, forced, shifted]),
+        Panel("loss over the best learned with the mass held", mass, "ratio", [], [less], plain=True),
+    ]
+    caption = (
+        "Loss against the mass off BOS of layers trained free to sink and then edited without further training (the mass held in"
+        f" the other rows, or a number added to BOS's logit there), beside layers trained with the mass held. {sizes}."
+    )
+    return Drawing("forced", frontier(panels), caption)
