@@ -23,7 +23,7 @@ PLAIN  := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_c
 plain   = $$(XLA_FLAGS="$(PLAIN)" JAX_PLATFORMS=cpu $(1)/python -c "import jax; jax.devices()" 2>/dev/null && echo $(PLAIN))
 xla     = XLA_FLAGS="--xla_backend_optimization_level=$(2) --xla_llvm_disable_expensive_passes=true $(plain) $$XLA_FLAGS"
 AS_IS    := tests/transformer/test_parity.py tests/transformer/test_smollm2.py tests/transformer/test_forward.py
-COMPUTES := tests/checkpoints tests/data tests/scripts tests/papers tests/studies/papers tests/tasks/trigger
+COMPUTES := tests/checkpoints tests/data tests/scripts tests/papers tests/tasks/trigger
 # Those with the longest files come first, and files are taken in this order, so that no process is left with one at the end.
 LONG     := tests/train tests/studies tests/transformer tests/sweeps tests/edits
 OTHERS   := $(filter-out $(LONG) $(COMPUTES) tests/conftest.py,$(wildcard tests/[a-z]*))

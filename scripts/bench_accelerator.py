@@ -24,7 +24,7 @@ from bench_peers.command import say, span
 from sections import markdown
 
 import sinkjax
-from sinkjax.studies.papers._pretrain.sizes import SIZES
+from sinkjax.papers.pretrain._sizes import SIZES
 
 PROBE = sinkjax.Probe(attention_received=True, resid_max=True, resid_norm=True, resid_argmax=True)
 SHORT, LONG = 0.50, 0.40  # goals of a forward: the share of the rate that products reach, up to 2k positions and beyond

@@ -26,7 +26,7 @@ from bench_peers.command import cpu_name, say, span
 from bench_peers.report import table
 from bench_peers.worker import CORES, Worker
 
-from sinkjax.studies.papers._pretrain.sizes import SIZES
+from sinkjax.papers.pretrain._sizes import SIZES
 
 OURS, SEEDS, EAGER, COMPILED = "sinkjax", "sinkjax, a seed for each core", "PyTorch", "PyTorch, compiled"
 HUGE = ", huge pages"

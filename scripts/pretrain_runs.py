@@ -28,11 +28,9 @@ from typing import Any
 import numpy as np
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import shipped, write
-from sinkjax.studies.papers._pretrain.config import Ablation
-from sinkjax.studies.papers._pretrain.sizes import SIZES, SizeName
-from sinkjax.studies.papers._pretrain.trainings import training
-from sinkjax.studies.registry import choose
+from sinkjax.config_files.files import write
+from sinkjax.papers.pretrain._sizes import SIZES, SizeName
+from sinkjax.studies.registry import choose, documented, find
 from sinkjax.tasks import registry
 from sinkjax.train import log
 from sinkjax.train.config import ALL_STEPS, DIVERGED, Training
@@ -135,23 +133,22 @@ def queue() -> Iterator[tuple[str, int]]:
 
 def rows() -> list[str]:
     """STUDY/ROW of all tables, in the order of the files' names."""
-    studies = [choose(name) for name in sorted(shipped()) if name.startswith("pretrain/")]
-    tables = [study.config for study in studies if study.experiment == "pretrain" and study.config.size == "mini"]
-    names = [table.name for table in tables if table.name != OTHER]
-    return [f"{name}/{spec.name}" for name in names for spec in _table(name).here]
+    names = [name for name in documented() if name.startswith("pretrain/") and choose(name).config.size == "mini"]
+    tables = [name.partition("/")[2] for name in names if name != f"pretrain/{OTHER}"]
+    return [f"{study}/{row}" for study in tables for row in _table(study)]
 
 
 def config_of(row: str, seed: int, text: str = "packaged") -> Training:
     """The training of a row at the queue's size."""
     study, name = row.split("/")
-    table = dataclasses.replace(_table(study), seed=seed, seeds=1, text=text)
-    return training(table, next(spec for spec in table.here if spec.name == name))
+    return dataclasses.replace(_table(study)[name], seed=seed, text=text)
 
 
 @functools.cache
-def _table(study: str) -> Ablation:
-    """A study at the queue's size, with that size's steps."""
-    return dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None)
+def _table(study: str) -> dict[str, Training]:
+    """The trainings of a table at the queue's size, with that size's steps and one seed."""
+    config = dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None, seeds=1)
+    return {spec.name: spec.training for spec in find(f"pretrain/{study}").trainings(config)}
 
 
 @functools.cache

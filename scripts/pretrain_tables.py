@@ -22,16 +22,13 @@ import numpy as np
 from sections import markdown, write_section
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import shipped, write
+from sinkjax.config_files.files import write
 from sinkjax.errors import SinkjaxError
+from sinkjax.papers.pretrain._log import so_far
 from sinkjax.report.section import Section
-from sinkjax.report.table import chance, table
+from sinkjax.report.table import table
 from sinkjax.studies.assemble import assemble
-from sinkjax.studies.papers import pretrain
-from sinkjax.studies.papers._pretrain.config import Ablation
-from sinkjax.studies.papers._pretrain.measure import so_far
-from sinkjax.studies.papers._pretrain.trainings import trainings
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import as_value, choose, documented, find
 from sinkjax.studies.run import section_of
 from sinkjax.train import log
 from sinkjax.train.config import DIVERGED
@@ -61,18 +58,18 @@ def main() -> None:
         parser.error(str(error))
     page = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
     for name, config in studies().items():
-        if stores := kept(config, options.logs):
-            found[name] = assemble(pretrain.STUDY, config, stores)
+        if stores := kept(name, config, options.logs):
+            found[name] = assemble(find(name), config, stores)
         elif name not in found and not was_run(page, name):
-            found[name] = assemble(pretrain.STUDY, config, {})
+            found[name] = assemble(find(name), config, {})
     for name, section in found.items():
         write_section(options.out, name, text(section), HEAD)
     print(options.out)
 
 
-def studies() -> dict[str, Ablation]:
-    """The studies that ship, in the order of the page: what is measured at mini size first."""
-    names = [name for name in shipped() if choose(name).experiment == "pretrain"]
+def studies() -> dict[str, Any]:
+    """The tables that ship, with their configs, in the order of the page: what is measured at mini size first."""
+    names = [name for name in documented() if name.startswith("pretrain/")]
     return {name: choose(name).config for name in sorted(names, key=lambda name: (name != "pretrain/mini", name))}
 
 
@@ -88,27 +85,33 @@ def read(folder: Path, logs: Path) -> tuple[str, Section] | None:
     Errors: a folder of something else; runs of other settings, or on another text, than those that are kept.
     """
     chosen = choose(str(folder))
-    if chosen.experiment != "pretrain" and chosen.experiment not in SAME:
+    name = SAME.get(chosen.experiment, chosen.experiment)
+    if not name.startswith("pretrain/"):
         raise SinkjaxError(f"{folder} is no study of pretraining, but of {chosen.experiment}")
-    name = SAME.get(chosen.experiment) or f"pretrain/{chosen.config.name}"
     own = studies().get(name)
     if own is None or chosen.config.size != own.size:
         section = section_of(chosen, folder)
         return section.study + f" at {chosen.config.size}" * (own is not None), section
-    for spec in trainings(own):
+    for spec in find(name).trainings(own):
         if (folder / spec.name / log.LOG).is_file():
-            keep(folder / spec.name, logs / own.name / spec.name, documents.plain(documents.fields(spec.training)))
+            keep(folder / spec.name, logs / _short(name) / spec.name, documents.plain(documents.fields(spec.training)))
     return None
 
 
-def kept(config: Ablation, logs: Path) -> dict[str, Any]:
+def _short(name: str) -> str:
+    """The name of a table in the folder of logs."""
+    return name.partition("/")[2]
+
+
+def kept(name: str, config: Any, logs: Path) -> dict[str, Any]:
     """The evaluations of the runs of a study that are kept, by row."""
-    found = {spec.name: so_far(logs / config.name / spec.name) for spec in config.here}
+    rows = [spec.name for spec in find(name).trainings(config)]
+    found = {row: so_far(logs / _short(name) / row) for row in rows}
     for (study, row), home in SHARED.items():
-        if study == config.name and found.get(row) is None and (data := so_far(logs.joinpath(*home))) is not None:
+        if study == _short(name) and found.get(row) is None and (data := so_far(logs.joinpath(*home))) is not None:
             own = np.isin(data["run"], range(config.seed, config.seed + config.seeds))
             found[row] = data.isel(run=own) if own.any() else None
-    return {name: data for name, data in found.items() if data is not None}
+    return {row: data for row, data in found.items() if data is not None}
 
 
 def keep(folder: Path, home: Path, stated: dict[str, Any]) -> None:
@@ -154,23 +157,22 @@ def text(section: Section) -> str:
     ]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
     ran = bool(section.provenance)
+    own = as_value(section.study).notes if section.study in documented() else ()
     said = ", ".join(f"{name} {value}" for name, value in section.provenance.items()) if ran else NOT_RUN
     parts = [
         f"## {section.title}",
         fill(f"`sinkjax run {section.study}`. {section.question}"),
-        fill(f"{' '.join(section.findings)} Means over {section.over}, 95 % intervals in brackets. {said}.") if ran else said,
+        fill(f"{' '.join(section.findings)} Means over {section.over}, 95% intervals in brackets. {said}.") if ran else said,
         markdown([section.subject, *(shown.columns[number].replace("_*", "_\\*") for number in columns)], lines),
     ]
-    if ran and section.claims:
-        head = ["claim", "source", "verdict", "evidence", "the paper's"]
-        parts.append(fill(chance(section.claims)))
-        parts.append(
-            markdown(
-                head,
-                [[c.statement, c.source or "ours", c.verdict, c.evidence.replace("_*", "_\\*"), c.paper] for c in section.claims],
-            )
-        )
-    return "\n\n".join([*parts, *map(fill, section.notes[: len(section.notes) - pretrain.COMMON])])
+    if ran and section.verdicts:
+        head = ["claim", "source", "word", "evidence", "the paper's"]
+        lines = [
+            [v.statement, v.source, v.word, (v.numbers or v.judgement.reason or v.label).replace("_*", "_\\*"), v.paper]
+            for v in section.verdicts
+        ]
+        parts.append(markdown(head, lines))
+    return "\n\n".join([*parts, *map(fill, own)])
 
 
 def fill(paragraph: str) -> str:

@@ -18,7 +18,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing, Section
 from sinkjax.studies import folder as results
-from sinkjax.studies.papers.sweep import MEASURES
+from sinkjax.studies.listed import MEASURES
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:

@@ -60,10 +60,13 @@ class Readings:
         results: Store by name, with `conditions(store)`.
         known: The study's known numbers, which are read from the unedited condition of a store.
         suffix: Of the stores, such as that of the untrained twin.
+        trainings: Of a study that trains its own models: name -> its word.
     """
 
-    def __init__(self, scope: Scope, results: Any, known: Mapping[str, Word], suffix: str = ""):
-        self.scope, self.results, self.known, self.suffix = scope, results, known, suffix
+    def __init__(
+        self, scope: Scope, results: Any, known: Mapping[str, Word], suffix: str = "", trainings: Mapping[str, Word] | None = None
+    ):
+        self.scope, self.results, self.known, self.suffix, self.trainings = scope, results, known, suffix, trainings or {}
         self._read: dict[Any, NDArray] = {}
 
     def store(self, grid: str) -> str:

@@ -118,6 +118,9 @@ def lower(study: Study) -> framework.Study:
 def _trains(study: Study) -> framework.Study:
     """What the framework runs for a study that trains its own models."""
 
+    def featured(results: Results) -> list[str]:
+        return [trained.label(name, word) for name, word in study.trainings]
+
     def rows(results: Results) -> list[Row]:
         return [*trained.rows(study, readings(study, results)), *_rows_of(study, results)]
 
@@ -132,7 +135,7 @@ def _trains(study: Study) -> framework.Study:
         notes=lambda config, results: [*_definitions(study), *(filled(note, vars(config)) for note in study.notes)],
         status=functools.partial(trained.status, study),
         provenance=trained.provenance,
-        featured=lambda results: [trained.label(name, word) for name, word in study.trainings],
+        featured=featured if study.measures else None,
         verdicts=functools.partial(verdicts, study),
         over="seeds",
         subject="model",
@@ -391,7 +394,7 @@ def _has_twin(config: Any, architecture: Any) -> bool:
 def readings(study: Study, results: Results, twin: bool = False) -> Readings:
     """The stores of a study as its contrasts and figures read them."""
     scope = Scope(results.config, results.architecture)
-    return Readings(scope, results, dict(study.known), TWIN if twin else "")
+    return Readings(scope, results, dict(study.known), TWIN if twin else "", dict(study.trainings))
 
 
 def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:

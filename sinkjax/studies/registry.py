@@ -1,4 +1,4 @@
-"""Which studies there are: the modules of `studies/papers`, found by their place. This module imports no JAX.
+"""Which studies there are: the modules of `papers` and the documents in `configs/` that hold a whole study, by name. This module imports no JAX.
 
 `papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A user's
 own study is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.
@@ -20,7 +20,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, user_place
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
-from sinkjax.resources import configs
+from sinkjax.resources import config_path, configs
 from sinkjax.studies.study import Study
 
 STORE_SUFFIX = ".zarr"
@@ -31,8 +31,10 @@ SERIES = "series"
 SUITES = {"all": "All", "all-trained": "AllTrained", SERIES: "Series"}
 
 STUDY_FILE, VALUE_FILES = ".py", (".yaml", ".yml")
-HOMES = ("sinkjax.studies.papers", "sinkjax.papers")
+HOME = "sinkjax.papers"
 VALUE = "study"  # the key of a YAML file that holds a whole study
+LISTED = "sweep"  # the study of a list of edits
+PRETRAIN = f"{HOME}.pretrain"  # whose studies are all documents
 PROSE = "prose"  # the key of a config file under which a shipped study's title, question, statements and notes stand
 
 
@@ -64,18 +66,22 @@ def config_type(study: Any) -> type:
 
 def declared() -> dict[str, str]:
     """Name -> module of every study in `papers`."""
-    found: dict[str, str] = {}
-    for home in HOMES:
-        folder = Path(__file__).parent.parent.joinpath(*home.split(".")[1:])
-        files = sorted(file.relative_to(folder).with_suffix("") for file in folder.rglob("*.py"))
-        modules = [".".join(file.parts) for file in files if not any(part.startswith("_") for part in file.parts)]
-        found |= {module.replace(".", "/").replace("_", "-"): f"{home}.{module}" for module in modules}
-    return found
+    folder = Path(__file__).parent.parent / "papers"
+    files = sorted(file.relative_to(folder).with_suffix("") for file in folder.rglob("*.py"))
+    modules = [".".join(file.parts) for file in files if not any(part.startswith("_") for part in file.parts)]
+    return {module.replace(".", "/").replace("_", "-"): f"{HOME}.{module}" for module in modules}
+
+
+@functools.cache
+def documented() -> dict[str, str]:
+    """Name -> document of every shipped config that holds a whole study."""
+    texts = {name: config_path(name).read_text(encoding="utf-8") for name in configs()}
+    return {name: text for name, text in texts.items() if f"\n{VALUE}:" in text and "\nexperiment:" not in text}
 
 
 def studies() -> list[str]:
     """The names of all studies, sorted."""
-    return sorted({*declared(), *_registered})
+    return sorted({*declared(), *documented(), LISTED, *_registered})
 
 
 _registered: dict[str, Study] = {}
@@ -105,7 +111,7 @@ def find(name: Any) -> Study:
     if isinstance(name, str):
         if name in _registered:
             return _registered[name]
-        if name in declared() or name.endswith((STUDY_FILE, *VALUE_FILES)):
+        if name == LISTED or name in declared() or name in documented() or name.endswith((STUDY_FILE, *VALUE_FILES)):
             value = as_value(name)
             return value if isinstance(value, Study) else _lowered(value)
     raise unknown("study", name, studies())
@@ -127,6 +133,10 @@ def as_value(name: str) -> Any:
         return _document(Path(name))
     if name.endswith(STUDY_FILE):
         return _own(Path(name))
+    if name in documented():
+        return _shipped(name)
+    if name == LISTED:
+        return importlib.import_module("sinkjax.studies.listed").STUDY
     modules = declared()
     if name not in modules:
         raise unknown("study", name, studies())
@@ -157,10 +167,24 @@ def _document(path: Path) -> Any:
 
     if not path.is_file():
         raise SinkjaxError(f"there is no study file {path}")
-    for module in ("sinkjax.studies.vocabulary", *declared().values()):
-        if not module.startswith(HOMES[0]):
-            importlib.import_module(module)  # defines its words
+    _define_words()
     return from_yaml(path.read_text(encoding="utf-8"), str(path))
+
+
+@functools.cache
+def _shipped(name: str) -> Any:
+    """The study in a shipped document."""
+    from sinkjax.studies.declaration import from_yaml
+
+    _define_words()
+    return from_yaml(documented()[name], name)
+
+
+def _define_words() -> None:
+    """Import every module that defines words."""
+    modules = declared().values()
+    for module in ("sinkjax.studies.vocabulary", *{module.rpartition(".")[0] for module in modules}, *modules, PRETRAIN):
+        importlib.import_module(module)
 
 
 @functools.cache
@@ -202,6 +226,8 @@ def choose(name: str) -> Chosen:
     if path.suffix == STUDY_FILE:
         return _of_file(path)
     text, what, folder = document(name)
+    if folder is None and name in documented():
+        return Chosen(name, find(name).config())
     if folder is None and path.suffix in VALUE_FILES and VALUE in documents.parse(text, what):
         return _of_file(path)
     return read(text, what, folder)

@@ -253,7 +253,7 @@ def section_of(chosen: Chosen, folder: Place) -> Section:
 
 def _config_of(data: xarray.Dataset) -> Any:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and what was measured."""
-    from sinkjax.studies.papers.sweep import MEASURES, Sweep
+    from sinkjax.studies.listed import MEASURES, Sweep
 
     if "edit" not in data.dims:
         raise SinkjaxError("this store holds no edits, so there is nothing to summarise")

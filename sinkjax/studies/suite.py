@@ -17,7 +17,7 @@ from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.registry import Chosen, choose, claim, config_type, studies, trains
+from sinkjax.studies.registry import LISTED, Chosen, choose, claim, config_type, documented, studies, trains
 from sinkjax.sweeps.hardware import Hardware
 
 REFUSED = "refused.yaml"
@@ -26,7 +26,8 @@ REFUSED = "refused.yaml"
 def names(config: All | AllTrained) -> list[str]:
     """The studies of a suite, sorted: those on one model, or those that train their own. Errors: a family that has none."""
     trained = isinstance(config, AllTrained)
-    every = [name for name in studies() if "/" in name and trains(name) == trained]  # a sweep belongs to no paper
+    alone = {*documented(), LISTED}  # tables of pretraining, which are run one by one, and lists of edits
+    every = [name for name in studies() if name not in alone and trains(name) == trained]
     families = {name.partition("/")[0] for name in every}
     if config.family and config.family not in families:
         raise unknown("family", config.family, families)

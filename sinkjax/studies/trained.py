@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import NOT_COMPARED, Row
 from sinkjax.errors import unknown
 from sinkjax.studies.contrasts import Parts, Readings
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attains", "versus"]
 
-MODELS, RUNS, PAPER = "models", "runs", "paper"
+MODELS, RUNS, SEEDS, PAPER = "models", "runs", "seeds", "paper"
 FINISHED = (ALL_STEPS, "converged")  # outcomes of runs that came to their end
 FEWEST = 8  # seeds of a word; with fewer, numbers are described
 LISTED = 8  # seeds that a sentence names
@@ -78,7 +79,7 @@ def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, wh
         training: The name of the training.
         minus: The name of the training that is subtracted, or a number that the paper states.
         whole: The name of a training: the size is then a share of what `training` has more than this one. "": of the measure of
-            `training`, or nothing if a number is subtracted or the measure is compared in logarithms.
+            `training`, or of nothing if a number is subtracted, or if the measure has no whole (a loss, a logarithm).
 
     Raises:
         Absent: One of them was not trained, or fewer than `FEWEST` seeds have finished in both.
@@ -94,7 +95,8 @@ def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, wh
     of = {name: np.log(values) if log else values for name, values in of.items()}
     level = 0.0 if isinstance(minus, str) else float(read.scope.get(minus))
     other = of[minus] if isinstance(minus, str) else np.full(len(seeds), np.log(level) if log else level)
-    of_whole = of[training] - of[whole] if whole else of[training] if isinstance(minus, str) and not log else None
+    shared = isinstance(minus, str) and not log and facts.get("whole", True)
+    of_whole = of[training] - of[whole] if whole else of[training] if shared else None
     text = f"{said}: {training}" + (f" minus {minus}" if isinstance(minus, str) or level else "")
     return Parts(of[training] - other, None, of_whole, facts.get("range"), "log" if log else facts.get("unit", ""), text)
 
@@ -120,8 +122,21 @@ def specs(study: Study, config: Any) -> tuple[TrainingSpec, ...]:
     return tuple(dataclasses.replace(spec, wanted=one) for spec, one in zip(found, wanted, strict=True) if spec is not None)
 
 
+def stated(word: Word, measure: Measure) -> float | str | None:
+    """The paper's number or words for a measure of a training, or None."""
+    found: float | str | None = dict(word.given.get("paper") or ()).get(measure.word)
+    return found
+
+
+def alone(value: float | str) -> Interval:
+    """A number without an interval, or words in its place."""
+    if isinstance(value, str):
+        return dataclasses.replace(NOT_COMPARED, note=value)
+    return intervals.interval(np.array([float(value)]))
+
+
 def rows(study: Study, read: Readings) -> list[Row]:
-    """A row for each training and measure, with the paper's number where it states one, then one for each run.
+    """A row for each training and measure, with the paper's number where it states one, and a row for each run.
 
     The numbers of a training whose word is `compared` have the difference from the first training, paired by seed.
     """
@@ -130,21 +145,33 @@ def rows(study: Study, read: Readings) -> list[Row]:
     runs: list[Row] = []
     first = study.trainings.names()[0]
     for name, word in study.trainings:
-        title, paper = label(name, word), dict(word.given.get("paper") or ())
-        if name not in results:
-            continue
-        data = results[name]
+        title = label(name, word)
+        if study.measures:
+            table.append(Row(title, MODELS, SEEDS, alone(_finished(results, name))))
         for measure in study.measures:
             said = label_of(measure, read.scope)
+            if (paper := stated(word, measure)) is not None:
+                table.append(Row(title, MODELS, f"{said}, {PAPER}", alone(paper)))
+            if name not in results:
+                continue
+            data = results[name]
             values = read_measure(measure, read.scope, data)
+            if np.isnan(values).all():  # not measured, or no run has come to its end
+                continue
             effect = NOT_COMPARED
             if name != first and first in results and word.meaning.facts.get("compared"):
                 effect = difference(results[first], data, read_measure(measure, read.scope, results[first]), values, read)
             table.append(Row(title, MODELS, said, results.interval(np.where(np.isfinite(values), values, np.nan)), effect))
-            if measure.word in paper:
-                table.append(Row(title, MODELS, f"{said}, {PAPER}", intervals.interval(np.array([float(paper[measure.word])]))))
             runs += run_rows(data, title, said, values)
     return table + runs
+
+
+def _finished(results: Results, name: str) -> str:
+    """How many of the planned runs of a training came to their end."""
+    if name not in results:
+        return "not run"
+    done = sum(str(outcome) in FINISHED for outcome in results[name]["outcome"].values)
+    return f"{done} of {max(results[name].sizes['run'], results.config.seeds)}"
 
 
 def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray) -> list[Row]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.papers.sweep import Sweep
+from sinkjax.studies.listed import Sweep
 from sinkjax.studies.registry import Chosen, choose, find, read
 from sinkjax.tasks.language_model.config import Pretrain
 

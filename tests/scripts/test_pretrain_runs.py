@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.papers._pretrain.measure import of_log
+from sinkjax.papers.pretrain._log import of_log
 from sinkjax.tasks import registry
 from sinkjax.train.log import LOG, read
-from tests.studies.papers.pretrain.logs import curve, log
+from tests.papers.pretrain.logs import curve, log
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "pretrain_runs.py"
 

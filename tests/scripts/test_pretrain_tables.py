@@ -12,7 +12,7 @@ import pytest
 from sinkjax.config_files import documents
 from sinkjax.studies.registry import choose
 from sinkjax.train.log import LOG, read
-from tests.studies.papers.pretrain.logs import curve, log
+from tests.papers.pretrain.logs import curve, log
 
 ROOT = Path(__file__).parents[2]
 STEPS = 3000  # those that the studies state
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     out = tmp_path / "out"
     log(out / "decay-0", [*curve(0, [5.0, 4.0], 0.2, STEPS), *curve(1, [5.0, 4.2], 0.4, STEPS)], STEPS)
     log(out / "decay-0.5", curve(0, [5.0, 4.0, 3.0], 0.2, STEPS)[:2], STEPS)
-    (out / "config.yaml").write_text(documents.write("pretrain", choose("pretrain/gu-weight-decay").config))
+    (out / "config.yaml").write_text(documents.write("pretrain/gu-weight-decay", choose("pretrain/gu-weight-decay").config))
     return out
 
 

@@ -16,7 +16,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.resources import config_path
 from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.declaration import Study as Value
-from sinkjax.studies.papers.sweep import Sweep
+from sinkjax.studies.listed import Sweep
 from sinkjax.studies.registry import Chosen, as_value, choose, config_type, find, studies, trains
 from sinkjax.studies.study import Study
 

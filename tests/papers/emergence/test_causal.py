@@ -10,18 +10,22 @@ import pytest
 import xarray
 
 import sinkjax
-import sinkjax.studies as st
+from sinkjax.analysis.estimates import Absent
 from sinkjax.checkpoints.series import series_path
 from sinkjax.config_files import documents
+from sinkjax.papers.emergence import _onsets as causal
+from sinkjax.papers.emergence import _series
+from sinkjax.papers.emergence._onsets import DROPPED, MASKED, ROW
 from sinkjax.studies import run, training
-from sinkjax.studies.papers._pretrain.trainings import training as row
-from sinkjax.studies.papers.emergence import _series, causal
-from sinkjax.studies.papers.emergence._config import DROPPED, MASKED, ROW, Causal
-from sinkjax.studies.registry import Chosen, choose
+from sinkjax.studies.registry import Chosen, choose, find
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks import load_runs
 
 TINY = {"layers": 2, "width": 16, "heads": 2, "mlp_width": 24, "context": 24, "vocabulary": 300, "limit": 60_000, "batch": 4}
-CONFIG = Causal(seeds=2, steps=6, kept=3, prompts=3, length=12, changes={**TINY, "eval_batch": 4, "eval_every": 4, "warmup": 2})
+CONFIG = find("emergence/causal").config(
+    seed=0, seeds=2, steps=6, kept=3, prompts=3, length=12, changes={**TINY, "eval_batch": 4, "eval_every": 4, "warmup": 2}
+)
 CHOSEN = Chosen("emergence/causal", CONFIG)
 
 
@@ -34,12 +38,12 @@ def done(tmp_path_factory) -> Any:
 
 def test_it_runs_and_leaves_models_stores_and_a_page(done):
     section, out = done
-    assert not section.claims
+    assert {verdict.word for verdict in section.verdicts} == {"described"}
     assert {path.name for path in (out / ROW / "sweeps").iterdir()} == {
         f"run-00{number}-step-{step:06d}.zarr" for number in range(2) for step in (0, 1, 6)
     }
     rows = {(row.condition, row.measure): row for row in section.rows}
-    assert len(rows) == len(section.rows) == 3 * 3 * len(causal.MEASURES)
+    assert len(rows) == len(section.rows) == 3 * 3 * len(causal.MEASURES) + 2 * len(causal.ONSETS)
     row = rows[f"step 6, {MASKED}", causal.MEASURES["loss"]]
     assert row.value.n == 2
     assert row.effect.mean == pytest.approx(row.value.mean - rows["step 6", causal.MEASURES["loss"]].value.mean, rel=1e-5)
@@ -51,7 +55,7 @@ def test_it_runs_and_leaves_models_stores_and_a_page(done):
 
 def test_the_numbers_are_those_of_the_models_themselves(done):
     _, out = done
-    found = st.Results(causal.STUDY, CONFIG, {ROW: run.results.open_store(out / f"{ROW}.zarr")})
+    found = Results(find("emergence/causal"), CONFIG, {ROW: run.results.open_store(out / f"{ROW}.zarr")})
     model = sinkjax.load(series_path(out / ROW, 1, 6))
     tokens = load_runs(out / ROW).task.open(lambda line: None).held_out()["tokens"][:3, :12]
     record = sinkjax.forward(model.params, tokens, model.config, sinkjax.mask_key(0), sinkjax.Probe(nll=True)).record
@@ -84,7 +88,7 @@ def test_a_run_that_was_cut_short_goes_on_and_a_finished_one_computes_nothing(do
 
 def planted(**values: Any) -> Any:
     """Results of two runs at four steps: no edit changes anything, and nothing is there, but for what is given by edit."""
-    edits = [st.NO_EDIT, MASKED, DROPPED]
+    edits = [NO_EDIT, MASKED, DROPPED]
     data = {name: np.zeros((2, 4, 3)) for name in causal.MEASURES}
     for name, by_edit in values.items():
         for edit, numbers in by_edit.items():
@@ -97,27 +101,27 @@ def planted(**values: Any) -> Any:
 @pytest.mark.parametrize(
     ("number", "values"),
     [
-        (0, {"sink_0": {st.NO_EDIT: [[0, 1.0, 1.1, 2], [0, 0, 0, 1]]}}),
-        (1, {"ratio": {st.NO_EDIT: [[1, 100, 101, 300], [1, 2, 3, 99]]}}),
+        (0, {"sink_0": {NO_EDIT: [[0, 1.0, 1.1, 2], [0, 0, 0, 1]]}}),
+        (1, {"ratio": {NO_EDIT: [[1, 100, 101, 300], [1, 2, 3, 99]]}}),
         (2, {"loss": {MASKED: [[0, 0.1, 0.11, 1], [0, -1, 0, 0]]}}),
-        (3, {"sink_1": {st.NO_EDIT: 5, MASKED: [[5, 6, 6.1, 9], [5, 5, 4, 6]]}}),
-        (4, {"sink_0": {st.NO_EDIT: [[0.9, 4, 4, 4], [1, 4, 4, 4]], DROPPED: [[0, 2, 1.9, 0], [0, 3, 2, 2]]}}),
-        (5, {"loss": {st.NO_EDIT: 1, DROPPED: [[1, 1.09, 1.11, 2], [1, 1, 0, 1.05]]}}),
+        (3, {"sink_1": {NO_EDIT: 5, MASKED: [[5, 6, 6.1, 9], [5, 5, 4, 6]]}}),
+        (4, {"sink_0": {NO_EDIT: [[0.9, 4, 4, 4], [1, 4, 4, 4]], DROPPED: [[0, 2, 1.9, 0], [0, 3, 2, 2]]}}),
+        (5, {"loss": {NO_EDIT: 1, DROPPED: [[1, 1.09, 1.11, 2], [1, 1, 0, 1.05]]}}),
     ],
 )
 def test_an_onset_is_the_first_step_beyond_its_bound(number, values):
     results = planted(**values)
     reached = [*causal.ONSETS.values()][number]
     np.testing.assert_array_equal(causal.first_step(results, reached), [20, np.nan])
-    with pytest.raises(st.Absent, match="at no kept step of any run"):
+    with pytest.raises(Absent, match="at no kept step of any run"):
         causal.first_step(planted(), reached)
     assert len(causal.ONSETS) == 6
 
 
 def test_the_shipped_config_trains_the_mini_model_as_pretraining_does():
     shipped = choose("emergence/causal").config
-    (spec,) = causal.trainings(shipped)
-    mini = choose("pretrain/mini").config
-    same = row(dataclasses.replace(mini, seeds=4), mini.row_specs[0])
+    (spec,) = find("emergence/causal").trainings(shipped)
+    mini = dataclasses.replace(choose("pretrain/mini").config, seeds=4)
+    same = find("pretrain/mini").trainings(mini)[0].training
     assert documents.differences(dataclasses.replace(same, checkpoints=24), spec.training) == []
     assert len(spec.training.kept) >= 16

@@ -7,22 +7,22 @@ import pytest
 from sinkjax.cli import main as cli
 from sinkjax.config_files import documents
 from sinkjax.studies import training
-from sinkjax.studies.registry import choose
-from tests.studies.papers.pretrain.logs import curve, log
+from sinkjax.studies.registry import as_value, choose
+from tests.papers.pretrain.logs import curve, log
 
-STUDY = """
-experiment: pretrain
-name: made-up
+TINY = "{layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2"
+STUDY = f"""
+study: mine/two-rows
 title: Two rows
-claim: One of them is better.
-steps: 4
-seeds: 2
-changes: {layers: 1, width: 8, heads: 1, mlp_width: 8, vocabulary: 260, context: 12, batch: 2, eval_batch: 2, eval_every: 2}
-rows:
-  - {name: plain, label: plain row, paper: {sink: 18.18, loss: 3.73}}
-  - {name: other, label: other row, changes: {unique: 0.5}}
+question: One of them is better.
+settings: {{steps: 4, seeds: 2}}
+trainings:
+  plain: {{row: {{label: plain row, changes: {TINY}}}, paper: {{sink_1: 18.18, valid_loss: 3.73}}}}}}
+  other: {{row: {{label: other row, changes: {TINY}, unique: 0.5}}}}}}
+measures: [sink_1, valid_loss]
 claims:
-  - {statement: "One is better.", measure: loss, more: other, less: plain}
+  better: {{statement: One is better., contrast: {{versus: {{measure: valid_loss, training: other, minus: plain}}}}}}
+figures: [learning_curves]
 """
 
 
@@ -43,12 +43,11 @@ def half(file, tmp_path_factory):
 
 def test_a_row_that_was_chosen_is_trained_and_the_others_are_listed(half):
     page = (half / "report.html").read_text()
-    assert "1 of 2 rows are finished, at size mini." in page
-    assert "Not run: other row." in page
+    assert "1 of 2 trainings were not run: other row." in page
     assert (half / "plain.zarr").is_dir()
     assert not (half / "other").exists()
-    assert "plain row,rows" in (half / "summary.csv").read_text()
-    assert "not applicable" in (half / "claims.csv").read_text()
+    assert "plain row,models" in (half / "summary.csv").read_text()
+    assert "untested" in (half / "claims.csv").read_text()
 
 
 def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypatch):
@@ -59,7 +58,7 @@ def test_the_whole_study_goes_on_in_the_same_folder(half, file, capsys, monkeypa
     assert trained == ["other"]
     shown = capsys.readouterr()
     assert "other (2 of 2; about" in shown.err
-    assert "2 of 2 rows are finished" in shown.out
+    assert "other row" in shown.out
     assert cli.main(["run", str(file), "--seeds", "3", "--out", str(half)]) == 2
     assert "seeds was 2, now 3" in capsys.readouterr().err
 
@@ -89,4 +88,5 @@ def test_a_plan_has_the_rows_that_are_wanted(file, capsys):
 
 
 def test_a_shipped_study_is_found_by_its_name():
-    assert choose("pretrain/gu-weight-decay").config.row_specs[-1].changes == {"weight_decay": 5}
+    assert choose("pretrain/gu-weight-decay").config.size == "mini"
+    assert dict(dict(as_value("pretrain/gu-weight-decay").trainings)["decay-5"].given["changes"]) == {"weight_decay": 5}

@@ -14,9 +14,9 @@ import sinkjax
 from sinkjax.analysis import metrics
 from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
-from sinkjax.studies.papers._pretrain.sizes import SIZES
-from sinkjax.studies.papers.emergence._config import DROPPED, MASKED, ROW, Causal
-from sinkjax.studies.study import NO_EDIT, TrainingSpec
+from sinkjax.papers.emergence._onsets import DROPPED, MASKED, Causal
+from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
 from sinkjax.train.runs import table
@@ -41,12 +41,6 @@ def training(config: Causal) -> Pretrain:
     size = SIZES[config.size]
     values = {**size.fields, **{name: value for name, value in stated.items() if value is not None}, **config.changes}
     return documents.build(Pretrain, values, config.size)
-
-
-def training_spec(config: Causal) -> TrainingSpec:
-    """The training as the framework runs it."""
-    stated = training(config)
-    return TrainingSpec(ROW, stated, PretrainTask(stated).architecture, partial(measure, config=config))
 
 
 def measure(trained: Trained, config: Causal) -> xarray.Dataset:

@@ -11,30 +11,32 @@ import numpy as np
 import optax
 import pytest
 
-from sinkjax.config_files.files import shipped
-from sinkjax.studies import suite
+from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.papers.pretrain._task import training
+from sinkjax.studies import suite, trained
 from sinkjax.studies.config import All, AllTrained
-from sinkjax.studies.papers._pretrain import trainings
-from sinkjax.studies.papers._pretrain.config import Ablation
-from sinkjax.studies.papers._pretrain.sizes import SIZES
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import as_value, choose, documented, find
 from sinkjax.tasks import registry
 from sinkjax.train.state import optimiser_of
 from sinkjax.train.task import HostDataTask
 
-STUDIES = [name for name in shipped() if choose(name).experiment == "pretrain"]
+STUDIES = sorted(name for name in documented() if name.startswith("pretrain/"))
 TINY = {"layers": 2, "width": 32, "head_dim": 64, "mlp_width": 8, "context": 24, "batch": 2, "eval_batch": 2, "eval_every": 2}
 
 
-def config(name: str, **fields: Any) -> Ablation:
+def config(name: str, **fields: Any) -> Any:
     found: Any = choose(name).config
     return dataclasses.replace(found, **fields)
 
 
-def tiny(name: str) -> Ablation:
-    """A study of models that have nothing to learn, on a text that is there; a row's own changes come last."""
+def tiny(name: str) -> list[tuple[str, Any]]:
+    """The trainings of a study of models that have nothing to learn, on a text that is there; a row's own changes come last."""
     more = {} if SIZES[config(name).size].task == "backcopy" else {"vocabulary": 260}
-    return config(name, steps=2, changes={**TINY, **more, **config(name).changes})
+    found = []
+    for row, word in as_value(name).trainings:
+        given = {part: dict(word.given[part]) for part in ("changes", "times")}
+        found.append((row, training(config(name, steps=2), row, {**TINY, **more, **given["changes"]}, given["times"])))
+    return found
 
 
 def sizes(name: str) -> list[str]:
@@ -45,12 +47,12 @@ def sizes(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
-    assert f"pretrain/{config(name).name}" == name
+    assert as_value(name).name == name
     for size in sizes(name):
-        found = config(name, size=size)
-        every = [trainings.training(found, row) for row in found.here]
+        every = [spec.training for spec in find(name).trainings(config(name, size=size))]
         assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
-        assert len({form.title for form in found.row_specs}) == len(found.row_specs)
+    titles = [trained.label(row, word) for row, word in as_value(name).trainings]
+    assert len({*titles}) == len(titles)
 
 
 def test_no_suite_runs_them():
@@ -61,38 +63,36 @@ def test_no_suite_runs_them():
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_row_has_a_model_a_loss_a_gradient_and_an_evaluation(name):
     """By shapes alone: nothing is computed."""
-    found = tiny(name)
-    for spec in trainings.trainings(found):
-        task = registry.task(spec.training)
-        batch, held_out = data(task, spec.training)
+    for row, stated in tiny(name):
+        task = registry.task(stated)
+        batch, held_out = data(task, stated)
         params = jax.eval_shape(task.init, 0)
         _, gradient = jax.eval_shape(lambda p, b, t=task: loss_and_gradient(t, p, b), params, batch)
         assert jax.tree.structure(gradient) == jax.tree.structure(params)
         measured = jax.eval_shape(lambda p, b, t=task: t.evaluate(p, b, jnp.int32(0)), params, held_out)
-        assert {"loss", "attention_received", "resid_norm"} <= set(measured)
+        assert {"loss", "attention_received", "resid_norm"} <= set(measured), row
 
 
 @pytest.mark.rows
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_row_makes_a_step_and_is_measured(name):
     """Without compiling its program, which would take ten times as long: its operations are those of other rows."""
-    found = tiny(name)
-    for spec in trainings.trainings(found):
-        task = registry.task(spec.training)
-        batch, held_out = data(task, spec.training)
+    for row, stated in tiny(name):
+        task = registry.task(stated)
+        batch, held_out = data(task, stated)
         with jax.disable_jit():
             params = task.init(0)
-            optimiser = optimiser_of(spec.training, jnp.float32(spec.training.learning_rates[0]))
+            optimiser = optimiser_of(stated, jnp.float32(stated.learning_rates[0]))
             loss, gradient = loss_and_gradient(task, params, batch)
             changes, _ = optimiser.update(gradient, optimiser.init(params), params)
             moved = optax.apply_updates(params, changes)
             measured = task.evaluate(moved, held_out, jnp.int32(0))
-        assert np.isfinite(float(loss)), spec.name
-        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(moved)), spec.name
-        assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), spec.name
+        assert np.isfinite(float(loss)), row
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(moved)), row
+        assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params, moved)), strict=True)), row
         summary = task.summarise({key: np.asarray(value) for key, value in measured.items()})
-        assert np.isfinite(summary["loss"]), spec.name
-        assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, spec.name
+        assert np.isfinite(summary["loss"]), row
+        assert 0 <= min(summary["sink_share"]) <= max(summary["sink_share"]) <= 1, row
 
 
 def data(task: Any, training: Any) -> tuple[Any, Any]:

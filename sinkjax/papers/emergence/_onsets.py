@@ -1,0 +1,177 @@
+"""emergence/causal as words: the training whose checkpoints are edited, onsets, and a figure over steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.summary import Column, Row, column_rows
+from sinkjax.config_files.checks import at_least, share
+from sinkjax.report.figures import bands
+from sinkjax.report.section import Drawing
+from sinkjax.studies.config import Trains
+from sinkjax.studies.results import Results
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.study import NO_EDIT, TrainingSpec
+from sinkjax.studies.vocabulary import Described, FigureWord, Readings, Training
+
+ROW = "softmax"  # the training, its folder and its store
+MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
+MEASURES = {  # variable of the store -> what it is, with its unit
+    "sink_0": "heads that sink on key 0 (%)",
+    "sink_1": "heads that sink on key 1 (%)",
+    "ratio": "largest |h| of token 0 over its median",
+    "value_ratio": "norm of token 0's value over others'",
+    "loss": "loss (nats per token)",
+}
+# Bounds of the onsets: % of heads, times the median, nats per token. Models of before a sink lose 0.02 to 0.07 nats without key 0
+# (steps 30 to 456 of these runs, seen before COST was set); what comes later had not been seen.
+FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causal(Trains):
+    """What hiding the first token does while a model learns: edits on checkpoints of a training from scratch."""
+
+    seeds: int = 4
+    """runs, each with an initialisation and an order of the data of its own"""
+    size: Literal["mini", "60m", "1b", "152m"] = "mini"
+    """size of model and training, as for the studies of pretraining"""
+    steps: int | None = None
+    """training steps of a run; by default those of the size"""
+    kept: int | tuple[int, ...] = 24
+    """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
+    text: str | None = None
+    """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    prompts: int = 64
+    """held-out blocks that are measured, at most as many as the training holds out"""
+    length: int = 64
+    """tokens of each that are measured, from its first one on"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    """fields of the training, over those of the size"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, steps=1, prompts=1, length=3)
+        share(self, "eps")
+
+
+@Training.define(config=Causal)
+def kept_models(scope: Scope, name: str, label: str = "") -> TrainingSpec:
+    """A training whose models are kept at some steps, and what edits do to each of them."""
+    from sinkjax.papers.emergence import _series  # imports JAX
+    from sinkjax.tasks.language_model.task import PretrainTask
+
+    stated = _series.training(scope.config)
+    return TrainingSpec(name, stated, PretrainTask(stated).architecture, partial(_series.measure, config=scope.config))
+
+
+def of(results: Results, name: str, edit: str = NO_EDIT) -> NDArray:
+    """A variable under an edit: float[run, step]."""
+    return np.asarray(results[ROW][name].sel(edit=edit).transpose("run", "step").values)
+
+
+def steps(results: Results) -> list[int]:
+    """The steps whose models were kept."""
+    return [int(step) for step in results[ROW]["step"].values]
+
+
+def label(step: int, edit: str = NO_EDIT) -> str:
+    """Of the rows about a checkpoint under an edit."""
+    return f"step {step}" if edit == NO_EDIT else f"step {step}, {edit}"
+
+
+@Described.define()
+def over_steps(read: Readings) -> list[Row]:
+    """Every measure of every checkpoint under every edit; effects are paired by seed, against no edit at the same step."""
+    results = read.results
+    found = []
+    for name, measure in MEASURES.items():
+        base = of(results, name).T  # [step, run]
+        for edit in (NO_EDIT, MASKED, DROPPED):
+            labels = [(label(step, edit), edit) for step in steps(results)]
+            found += column_rows(labels, measure, Column(of(results, name, edit).T, base), results.config.seed)
+    return found
+
+
+def first_step(results: Results, reached: Callable[[Results], NDArray]) -> NDArray:
+    """The first kept step at which something is so, for each run, NaN if it never is: float[run] from bool[run, step].
+
+    Raises `Absent` if it is so in no run.
+    """
+    there = reached(results)
+    if not there.any():
+        raise Absent("it is so at no kept step of any run")
+    return np.where(there.any(axis=1), np.array(steps(results))[there.argmax(axis=1)], np.nan)
+
+
+ONSETS: dict[str, Callable[[Results], NDArray]] = {
+    f"more than {FORMED:g} % of heads sink on key 0": lambda results: of(results, "sink_0") > FORMED,
+    f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": lambda results: of(results, "ratio") > MASSIVE,
+    f"masking key 0 costs more than {COST:g} nats per token": lambda results: (
+        of(results, "loss", MASKED) - of(results, "loss") > COST
+    ),
+    f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": lambda results: (
+        of(results, "sink_1", MASKED) - of(results, "sink_1") > FORMED
+    ),
+    f"dropping the MLP of block 0 at token 0 halves the heads that sink on key 0, of more than {FORMED:g} %": lambda results: (
+        (of(results, "sink_0") > FORMED) & (of(results, "sink_0", DROPPED) < of(results, "sink_0") / 2)
+    ),
+    f"dropping the MLP of block 0 at token 0 costs more than {COST:g} nats per token": lambda results: (
+        of(results, "loss", DROPPED) - of(results, "loss") > COST
+    ),
+}
+
+
+@Described.define()
+def onsets(read: Readings) -> list[Row]:
+    """The first kept step at which something is so, mean over the runs that have one, and how many runs have one."""
+    found, count = [], read.results[ROW].sizes["run"]
+    for what, reached in ONSETS.items():
+        try:
+            first = read.results.interval(first_step(read.results, reached))
+        except Absent:
+            first = intervals.interval(np.array([np.nan]))
+        there = 100.0 * reached(read.results).any(axis=1)
+        found.append(Row(what, "onsets", f"first kept step (mean over runs that have one, of {count})", first))
+        found.append(Row(what, "onsets", "runs that have one (%)", read.results.interval(there)))
+    return found
+
+
+@FigureWord.define()
+def checkpoints(read: Readings) -> Drawing:
+    """Every measure over steps, without an edit and with each."""
+    results = read.results
+    x, names = np.array(steps(results), float), (NO_EDIT, MASKED, DROPPED)
+    columns = [
+        bands.Column("heads that sink\non key 0 (%)"),
+        bands.Column("heads that sink\non key 1 (%)"),
+        bands.Column("largest |h| of token 0\nover its median", log=True),
+        bands.Column("norm of token 0's value\nover others'"),
+        bands.Column("loss\n(nats per token)"),
+    ]
+    grid = [[[_band(results, edit, x, of(results, name, edit)) for edit in names] for name in MEASURES]]
+    caption = f"""Models of {results[ROW].sizes["run"]} seeds at {len(x)} steps of their training, without an edit, with key 0
+        masked for all later queries in all layers, and with the MLP of block 0 dropped at token 0. A head cannot sink on a masked
+        key. Lines: means over seeds; bands: 95 % intervals."""
+    return Drawing("over-steps", bands.bands(columns, grid, "step"), " ".join(caption.split()))
+
+
+def _band(results: Results, name: str, x: NDArray, values: NDArray) -> bands.Band:
+    """float[run, step] as a band; a step with one seed has no width."""
+    found = [results.interval(column) for column in values.T]
+    middle, low, high = (
+        np.array([entry.mean if getattr(entry, side) is None else getattr(entry, side) for entry in found], float)
+        for side in ("mean", "low", "high")
+    )
+    return bands.Band(name, x, middle, low, high)

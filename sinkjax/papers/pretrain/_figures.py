@@ -1,0 +1,123 @@
+"""The figures of a table of pretraining: learning curves, and the rows beside the paper's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.papers.pretrain._outcomes import sinks
+from sinkjax.report.figures.bands import Band, Column, bands
+from sinkjax.report.figures.points import Point, points
+from sinkjax.report.section import Drawing
+from sinkjax.studies.readouts import label_of, read_measure
+from sinkjax.studies.trained import alone, difference, label, stated
+from sinkjax.studies.vocabulary import FigureWord, Measure, Readings
+
+TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be distinguished
+HERE, PAPER = "here", "paper"
+
+
+@FigureWord.define()
+def learning_curves(read: Readings) -> Drawing | None:
+    """Loss, sink and norm ratio against steps; the first row of the table is in every row of panels."""
+    there = [*read.results.trained]
+    if not there:
+        return None
+    first, *others = there
+    groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
+    shown: list[Callable[[Any], NDArray]] = [_losses_of, _sinks_of, _norms_of]
+    grid = [
+        [[_band(label(name, read.trainings[name]), read.results[name], of) for name in group] for of in shown] for group in groups
+    ]
+    columns = [
+        Column("valid loss\n(nats)", limits=_losses([band for row in grid for band in row[0]])),
+        Column("Sink$_1$\n(% of heads)", limits=_percent([band for row in grid for band in row[1]])),
+        Column("norm of token 1\nover others", log=True),
+    ]
+    counts = {read.results[name].sizes["run"] for name in there}
+    seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else f"{counts.pop()} seed(s) a row"
+    caption = (
+        f"At size {read.scope.config.size}: held-out loss, share of heads that sink on the first token, and its norm over"
+        " that of the others (largest over depths), against steps. Lines: means over seeds; bands: lowest and highest seed."
+        f" {seeds}. A line that ends early belongs to a training that is not finished, or diverged."
+    )
+    return Drawing("learning", bands(columns, grid, "step"), caption)
+
+
+def _losses_of(data: Any) -> NDArray:
+    return np.asarray(data["loss"].values)
+
+
+def _sinks_of(data: Any) -> NDArray:
+    return sinks(data)[..., 0]
+
+
+def _norms_of(data: Any) -> NDArray:
+    return np.asarray(data["norm_ratio"].values.max(axis=-1))
+
+
+@FigureWord.define()
+def beside_the_paper(read: Readings, measures: Measure | tuple[Measure, ...], xlabel: str) -> Drawing | None:
+    """Measures of the rows beside the paper's numbers, a panel each."""
+    if not read.results.stores:
+        return None
+    columns = {}
+    for measure in measures if isinstance(measures, tuple) else (measures,):
+        found = []
+        for name, data in read.results.trained.items():
+            title, number = label(name, read.trainings[name]), stated(read.trainings[name], measure)
+            found.append(Point(title, read.results.interval(read_measure(measure, read.scope, data)), HERE))
+            if isinstance(number, int | float):
+                found.append(Point(title, alone(number), PAPER))
+        columns[label_of(measure, read.scope)] = found
+    caption = (
+        f"The rows at size {read.scope.config.size}: means over seeds, bars: 95% intervals; beside the paper's numbers, of one"
+        " run each."
+    )
+    return Drawing("rows", points(columns, xlabel), caption)
+
+
+@FigureWord.define()
+def losses_beside(read: Readings, measure: Measure) -> Drawing | None:
+    """How much higher each row's loss is than the first row's, here and in the paper; nothing if there are no two rows."""
+    first = next(iter(read.trainings))
+    if first not in read.results:
+        return None
+    base, paper, found = read.results[first], stated(read.trainings[first], measure), []
+    for name, data in [entry for entry in read.results.trained.items() if entry[0] != first]:
+        title, number = label(name, read.trainings[name]), stated(read.trainings[name], measure)
+        before, after = (read_measure(measure, read.scope, one) for one in (base, data))
+        found.append(Point(title, difference(base, data, before, after, read), HERE))
+        if isinstance(number, int | float) and isinstance(paper, int | float):
+            found.append(Point(title, alone(number - paper), PAPER))
+    if not any(point.kind == HERE and point.value.mean is not None for point in found):
+        return None
+    caption = (
+        f"Held-out loss of each row less that of the first row ({first}), beside the same difference in the paper. Losses"
+        " themselves cannot be compared, since text and tokenizer differ. Here: paired by seed, bars: 95% intervals."
+    )
+    return Drawing("losses", points({f"against {first}": found}, "difference in valid loss (nats)"), caption)
+
+
+def _band(name: str, data: Any, of: Callable[[Any], Any]) -> Band:
+    """Mean, lowest and highest over the runs that are still running at each evaluation."""
+    values = np.asarray(of(data), float)
+    there = np.isfinite(values).any(axis=0)
+    values, steps = values[:, there], data["step"].values[:, there]
+    return Band(name, np.nanmax(steps, axis=0), np.nanmean(values, axis=0), np.nanmin(values, axis=0), np.nanmax(values, axis=0))
+
+
+def _losses(shown: Sequence[Band]) -> tuple[float, float]:
+    """Limits that show where losses end, not where untrained models begin."""
+    low = min(float(band.low.min()) for band in shown)
+    room = max(0.3, 1.5 * float(np.quantile([band.middle[-1] for band in shown], 0.75) - low))
+    return low - 0.05 * room, low + 1.5 * room
+
+
+def _percent(shown: Sequence[Band]) -> tuple[float, float]:
+    most = max(10.0, *(float(band.high.max()) for band in shown))
+    return -0.03 * most, 1.05 * most

@@ -1,0 +1,220 @@
+"""What is read from the log of a training: a number for each run at its end, NaN for one that diverged or is not finished.
+
+Sink_k counts tokens from 1, as the papers do; in arrays and files they count from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax.analysis import intervals
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.summary import LEVEL, Row
+from sinkjax.studies.trained import MODELS, RUNS
+from sinkjax.studies.vocabulary import Described, Measure, Readings
+from sinkjax.train.config import ALL_STEPS
+
+if TYPE_CHECKING:
+    import xarray
+
+PERCENT, KEYS = (0.0, 100.0), 5
+SINKS = """Sink_k is the share of heads and sequences in which token k, counted from 1 (key k - 1), receives more than 0.3 of
+    the attention of the queries that see it, on the first 64 tokens of held-out blocks (Gu et al. 2025, section 3). Sink_* is
+    that of a bias, sink token or sink logit, which has no key. Sinks are computed from the weights themselves where rows sum to 1
+    (or to less, because a bias takes the rest), and from each row's shares of absolute weight for all other normalisers, as in
+    the paper."""
+
+
+def by_shares(data: xarray.Dataset) -> bool:
+    """Whether the sinks of a training are computed from shares of each row's weight, as in Gu et al. 2025, not from weights."""
+    from sinkjax.model.normalisers import NAMED  # imports JAX
+
+    return not NAMED[data.attrs["training"]["config"]["normaliser"]].rows_sum_to_1
+
+
+def sinks(data: xarray.Dataset) -> NDArray:
+    """Sink_k of the first positions in per cent, by weights or by shares: float[run, point, key]."""
+    return np.asarray(100 * data["sink_share" if by_shares(data) else "sink"].values)
+
+
+def end(data: xarray.Dataset, values: NDArray) -> NDArray:
+    """The last entry of each run, of [run, point, ...]; NaN for a run that did not make all its steps: float[run, ...]."""
+    last = np.isfinite(data["step"].values).sum(axis=1) - 1
+    found = np.array(values[np.arange(len(last)), last], float)
+    found[data["outcome"].values != ALL_STEPS] = np.nan
+    return found
+
+
+def at_end(data: xarray.Dataset, name: str, reduce: Callable[..., NDArray] = np.mean, shares: str = "") -> NDArray:
+    """A variable at each run's end, reduced over all other axes; NaN in logs of before it was measured.
+
+    Args:
+        data: The log of a training.
+        name: The variable.
+        reduce: Over layers, heads or depths.
+        shares: The variable to take where sinks are by shares.
+
+    Returns:
+        float[run].
+    """
+    chosen = shares if shares and by_shares(data) else name
+    if chosen not in data:
+        return np.full(data.sizes["run"], np.nan)
+    values = end(data, data[chosen].values)
+    return np.asarray(reduce(values, axis=tuple(range(1, values.ndim))))
+
+
+def _sink_on(place: int) -> Callable[[xarray.Dataset], NDArray]:
+    def of(data: xarray.Dataset) -> NDArray:
+        """Percentage of heads and sequences that sink on this token (Gu et al. 2025)."""
+        return end(data, sinks(data))[:, place] if data.sizes["key"] > place else np.full(data.sizes["run"], np.nan)
+
+    return of
+
+
+for _place in range(KEYS):
+    Measure.define(f"sink_{_place + 1}", label=f"Sink_{_place + 1} (%)", range=PERCENT, unit="percentage points", note=SINKS)(
+        _sink_on(_place)
+    )
+
+
+@Measure.define(label="Sink_* (%)", range=PERCENT, unit="percentage points", note=SINKS)
+def sink_bias(data: xarray.Dataset) -> NDArray:
+    """Percentage of heads and sequences that sink on a bias, a sink token or a sink logit."""
+    return 100 * at_end(data, "sink_bias", shares="sink_bias_share")
+
+
+@Measure.define(label="share of token 1, mean over heads", range=(0.0, 1.0))
+def first_share(data: xarray.Dataset) -> NDArray:
+    """Mean attention to the first token; of each row's shares where rows do not sum to 1."""
+    return at_end(data, "received", shares="share")
+
+
+@Measure.define(label="weight on token 1, strongest head", range=(0.0, 1.0))
+def strongest_weight(data: xarray.Dataset) -> NDArray:
+    """Mean attention to the first token of the head with most of it; of shares where rows do not sum to 1."""
+    return at_end(data, "received", np.max, "share")
+
+
+@Measure.define(label="weight on token 1, mean over heads")
+def column_sum(data: xarray.Dataset) -> NDArray:
+    """Mean weight on the first token, also where rows do not sum to 1."""
+    return at_end(data, "received")
+
+
+@Measure.define(label="norm of what token 1 writes over the head's output, mean over heads")
+def written(data: xarray.Dataset) -> NDArray:
+    """What token 1 writes, as a part of what the head writes; it does not change with the scale of unnormalised weights."""
+    return at_end(data, "written")
+
+
+@Measure.define(label="valid loss (nats)", unit="nats", whole=False)
+def valid_loss(data: xarray.Dataset) -> NDArray:
+    """Held-out loss."""
+    return at_end(data, "loss")
+
+
+@Measure.define(label="train loss (nats)", unit="nats", whole=False)
+def train_loss(data: xarray.Dataset) -> NDArray:
+    """Loss on training blocks."""
+    return at_end(data, "train_loss")
+
+
+@Measure.define(label="perplexity")
+def perplexity(data: xarray.Dataset) -> NDArray:
+    """Held-out perplexity."""
+    return np.exp(at_end(data, "loss"))
+
+
+@Measure.define(label="norm of token 1 over others, largest over depths", log=True)
+def token_norm_ratio(data: xarray.Dataset) -> NDArray:
+    """Norm of the first token's hidden state over that of the others."""
+    return at_end(data, "norm_ratio", np.max)
+
+
+@Measure.define(label="norm of token 1's value over others', smallest over layers", log=True)
+def value_ratio(data: xarray.Dataset) -> NDArray:
+    """Norm of the first token's value over that of the others."""
+    return at_end(data, "value_ratio", np.min)
+
+
+@Measure.define(label="largest activation, mean over depths", log=True)
+def largest_mean(data: xarray.Dataset) -> NDArray:
+    """Largest activation of the first token."""
+    return at_end(data, "largest")
+
+
+@Measure.define(label="largest activation over the median, largest over depths", log=True)
+def spike(data: xarray.Dataset) -> NDArray:
+    """Largest |h| over the median |h| of the same hidden state."""
+    return at_end(data, "spike", np.max)
+
+
+@Measure.define(label="effective rank, mean over layers", log=True)
+def effective_rank(data: xarray.Dataset) -> NDArray:
+    """Effective rank of hidden states (Li et al. 2026)."""
+    return at_end(data, "effective_rank")
+
+
+@Measure.define(label="dimension disparity, mean over layers", log=True)
+def dimension_disparity(data: xarray.Dataset) -> NDArray:
+    """Largest entry of the first token's hidden state over the mean one (Li et al. 2026)."""
+    return at_end(data, "disparity")
+
+
+@Measure.define(label="norm of the gradient", log=True)
+def gradient_norm(data: xarray.Dataset) -> NDArray:
+    """Norm of the gradient at the last step."""
+    return at_end(data, "gradient_norm")
+
+
+@Described.define(trainings=("first",))
+def steps_to_loss(read: Readings, first: str) -> list[Row]:
+    """Steps after which the runs of every row reach the last held-out loss of the run of the same seed in the first row."""
+    if first not in read.results:
+        return []
+    found = []
+    for name, data in read.results.trained.items():
+        each = steps_to(data, read.results[first])
+        known, reached = each[~np.isnan(each)], each[np.isfinite(each)]
+        shown: Interval = read.results.interval(each)
+        if len(reached) < len(known):
+            said = f"{reached.mean():.4g} in {len(reached)} of {len(known)}, else never" if len(reached) else "never"
+            shown = Interval(None, None, None, 0, 0, LEVEL, "none", said)
+        found.append(Row(name, MODELS, f"steps to the last loss of {first}", shown))
+        found += [
+            Row(f"{name}, seed {seed}", RUNS, f"steps to the last loss of {first}", intervals.interval(np.array([value])))
+            for seed, value in zip(data["run"].values, each, strict=True)
+            if np.isfinite(value)
+        ]
+    return found
+
+
+def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
+    """Steps after which each run reaches the final held-out loss of the run of the same seed in `base`: float[run].
+
+    The loss is interpolated linearly between evaluations. inf: never that low; NaN: one of the two runs is not finished.
+    """
+    goals = dict(zip(base["run"].values, at_end(base, "loss"), strict=True))
+    found = []
+    for seed, steps, losses, ended in zip(
+        data["run"].values, data["step"].values, data["loss"].values, at_end(data, "loss"), strict=True
+    ):
+        goal: Any = goals.get(seed, np.nan)
+        both = np.isfinite(goal) and np.isfinite(ended)
+        found.append(_reached(goal, steps, losses) if both else np.nan)
+    return np.array(found)
+
+
+def _reached(goal: float, steps: NDArray, losses: NDArray) -> float:
+    known = np.isfinite(losses)
+    steps, losses = steps[known], losses[known]
+    below = np.flatnonzero(losses <= goal)
+    if not len(below):
+        return np.inf
+    around = slice(max(below[0] - 1, 0), below[0] + 1)
+    return float(np.interp(-goal, -losses[around], steps[around]))

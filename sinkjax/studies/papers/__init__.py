@@ -1,1 +1,0 @@
-"""One folder a paper or a lab, one file a study."""

@@ -1,0 +1,184 @@
+"""From logs to tables: means over finished seeds, the paper beside them, what is not run or not finished, and words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sinkjax.papers.pretrain import _outcomes as outcomes
+from sinkjax.papers.pretrain._log import GOING, of_log, so_far
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.declaration import from_yaml
+from sinkjax.studies.lower import lower
+from sinkjax.studies.readouts import read_measure
+from sinkjax.studies.scope import Measure, Scope
+from sinkjax.train.config import ALL_STEPS, DIVERGED
+from sinkjax.train.log import LOG
+from tests.papers.pretrain.logs import curve, line, log
+
+STUDY = """
+study: mine/made-up
+title: A title
+trainings:
+  a: {row: {label: row a, paper: {sink_1: 18.18, valid_loss: 3.7}}}
+  b: {row: {label: row b, paper: {sink_1: diverges}}}
+  c: {row: {label: row c, sizes: [60m]}}
+  d: {row: {label: row d}}
+measures: [sink_1, valid_loss, first_share, value_ratio]
+figures: [learning_curves, {beside_the_paper: {measures: [sink_1], xlabel: heads}}, {losses_beside: valid_loss}]
+"""
+MEASURES = [name for name, meaning in Measure.vocabulary.items() if meaning.of.__module__ == outcomes.__name__]
+
+
+def section(stores: dict, claims: str = ""):
+    value = from_yaml(STUDY + claims)
+    study = lower(value)
+    return assemble(study, study.config(), stores)
+
+
+def table(stores: dict, claims: str = "") -> dict:
+    return {(row.condition, row.measure): row.value for row in section(stores, claims).rows}
+
+
+def read(name: str, data):
+    return read_measure(Measure(name), Scope(None, None), data)
+
+
+@pytest.fixture
+def stores(tmp_path):
+    """Row a: two seeds that finished; row b: one that finished and one that diverged."""
+    a = log(tmp_path / "a", [*curve(0, [5.0, 4.0, 3.0], 0.4), *curve(1, [5.0, 4.0, 3.2], 0.6)])
+    broken = [line(1, 0, 5.0, 0.0), line(1, 30, None, 0.0, status=DIVERGED)]
+    b = log(tmp_path / "b", [*curve(0, [5.0, 3.0, 2.8], 0.1), *broken])
+    return {"a": of_log(a), "b": of_log(b)}
+
+
+def test_a_log_becomes_arrays_that_end_where_a_run_ends(stores):
+    assert stores["a"]["sink"].dims == ("run", "point", "key")
+    assert stores["a"]["received"].sizes == {"run": 2, "point": 3, "layer": 2, "head": 2}
+    assert list(stores["a"]["outcome"].values) == [ALL_STEPS, ALL_STEPS]
+    assert list(stores["b"]["outcome"].values) == [ALL_STEPS, DIVERGED]
+    assert np.isnan(stores["b"]["loss"].values[1, 1:]).all()
+    assert stores["b"]["steps"].values.tolist() == [100, 30]
+
+
+def test_a_training_that_goes_on_is_read_up_to_where_it_is(tmp_path):
+    assert so_far(tmp_path / "nothing") is None
+    begun = log(tmp_path / "begun", [])
+    assert so_far(begun) is None
+    (begun / LOG).write_text('{"training": "pre')  # of a training that is writing its first line
+    assert so_far(begun) is None
+    data = so_far(log(tmp_path / "half", curve(0, [5.0, 4.0, 3.0])[:2]))
+    assert list(data["outcome"].values) == [GOING]
+    assert np.isnan(read("valid_loss", data)).all()  # no run that goes on is in a mean
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
+    folder = log(tmp_path / "killed", curve(0, [5.0, 4.0, 3.0]))
+    text = (folder / LOG).read_text()
+    (folder / LOG).write_text(text[:-10])
+    assert so_far(folder).sizes["point"] == 2
+    folder = log(tmp_path / "at once", [line(0, 0, 5.0, 0.0), line(1, 0, 5.0, 0.0)])
+    (folder / LOG).write_text((folder / LOG).read_text()[:-10])  # before the second run had a line
+    assert so_far(folder)["outcome"].values.tolist() == [GOING, GOING]
+
+
+def test_means_are_over_the_seeds_that_finished(stores):
+    found = table(stores)
+    assert found["row a", "valid loss (nats)"].mean == pytest.approx(3.1)
+    assert (found["row b", "Sink_1 (%)"].mean, found["row b", "Sink_1 (%)"].n) == (pytest.approx(10.0), 1)
+    assert [found[f"row {row}", "seeds"].note for row in "abcd"] == ["2 of 2", "1 of 2", "not run", "not run"]
+    assert found["row a", "Sink_1 (%), paper"].mean == 18.18
+    assert found["row b", "Sink_1 (%), paper"].note == "diverges"
+    assert ("row d", "Sink_1 (%)") not in found
+    assert found["row a, seed 1", "valid loss (nats)"].mean == pytest.approx(3.2)
+    assert "Row b: seed 1 diverged at step 30." in section(stores).findings
+
+
+def test_a_difference_is_from_the_first_row_between_the_same_seeds(stores):
+    (found,) = [row for row in section(stores).rows if (row.condition, row.measure) == ("row b", "valid loss (nats)")]
+    assert (found.effect.mean, found.effect.n) == (pytest.approx(2.8 - 3.0), 1)
+
+
+def test_sinks_of_rows_that_need_not_sum_to_1_are_by_shares(tmp_path):
+    lines = curve(0, [5.0, 4.0], 0.8)
+    weights, shares = (of_log(log(tmp_path / name, lines, normaliser=name)) for name in ("sigmoid-sum", "sigmoid"))
+    assert read("sink_1", weights).tolist() == [pytest.approx(80)]
+    assert read("sink_1", shares).tolist() == [pytest.approx(40)]
+    assert read("strongest_weight", shares).tolist() == [pytest.approx(0.4)]
+    assert read("column_sum", shares).tolist() == [pytest.approx(1.1 / 4)]
+    assert [read("sink_bias", data).tolist() for data in (weights, shares)] == [[pytest.approx(2)], [pytest.approx(1)]]
+
+
+def test_every_measure_has_a_number_for_a_finished_run_and_none_in_a_log_of_before_it(stores):
+    assert len(MEASURES) == 20
+    for measure in MEASURES:
+        expected = np.isnan if measure == "spike" else np.isfinite  # these logs have no spike
+        assert expected(read(measure, stores["a"])).all(), measure
+    old = {name: data.drop_vars("value_ratio") for name, data in stores.items()}
+    assert ("row a", "norm of token 1's value over others', smallest over layers") not in table(old)
+
+
+def test_steps_to_a_loss_lie_on_the_line_between_two_evaluations(stores):
+    steps = outcomes.steps_to(stores["b"], stores["a"])
+    assert steps[0] == 50  # 3.0 at the second of three evaluations
+    assert np.isnan(steps[1])
+    slow = stores["a"].assign(loss=stores["a"]["loss"] + 1)
+    assert outcomes.steps_to(slow, stores["a"]).tolist() == [np.inf, np.inf]
+    fast = stores["a"].assign(loss=stores["a"]["loss"] - 0.5)
+    assert outcomes.steps_to(fast, stores["a"])[0] == pytest.approx(75)  # 3.5 at 50, 2.5 at 100; its goal is 3.0
+
+
+def test_a_loss_that_some_seeds_never_reach_is_no_mean_over_the_others(stores):
+    claim = "claims: {steps: {statement: s, described: {steps_to_loss: a}}}"
+
+    def shown(*less):
+        losses = stores["a"]["loss"] + np.array(less)[:, None]
+        return table({**stores, "d": stores["a"].assign(loss=losses)}, claim)["d", "steps to the last loss of a"]
+
+    assert shown(-0.5, -0.5).n == 2
+    assert shown(-0.5, 1.0).note == "75 in 1 of 2, else never"
+    assert shown(1.0, 1.0).note == "never"
+
+
+@pytest.fixture
+def eight(stores, tmp_path):
+    """Row a: eight seeds that sink; row d: eight that do not; row b: seven seeds."""
+
+    def runs(name, sink, loss, count=8):
+        lines = [entry for run in range(count) for entry in curve(run, [5.0, loss + run / 100], sink + run / 100)]
+        return of_log(log(tmp_path / f"eight-{name}", lines))
+
+    return {"a": runs("a", 0.4, 3.0), "d": runs("d", 0.0, 3.5), "b": runs("b", 0.0, 3.0, 7)}
+
+
+def judged(stores, more, less, measure="first_share"):
+    contrast = f"{{versus: {{measure: {measure}, training: {more}, minus: {less}}}}}"
+    (found,) = section(stores, f"claims: {{one: {{statement: So it is., contrast: {contrast}}}}}").verdicts
+    return found
+
+
+def test_a_claim_is_judged_by_the_difference_of_its_rows_seed_by_seed(eight):
+    assert judged(eight, "a", "d").word == "replicates"  # all of the sink is gone
+    assert judged(eight, "d", "a").word == "differs"
+    assert judged(eight, "d", "a", "valid_loss").word == "undecided"  # the same in each pair: no spread
+    rough = eight | {"d": eight["d"].assign(loss=eight["d"]["loss"] + 0.01 * (np.arange(8) % 3)[:, None])}
+    found = judged(rough, "d", "a", "valid_loss")
+    assert (found.word, found.judgement.S) == ("replicates", None)  # a loss has no whole
+
+
+def test_a_claim_needs_eight_seeds_of_rows_that_were_run(eight):
+    few = judged(eight, "a", "b")
+    assert (few.word, few.judgement.reason) == ("untested", "7 seeds of a and b finished, and a word needs 8")
+    absent = judged(eight, "a", "c")
+    assert (absent.word, absent.judgement.reason) == ("untested", "c was not trained")
+
+
+def test_a_section_is_made_of_whatever_is_there(stores):
+    empty = section({})
+    assert empty.drawings == ()
+    assert empty.findings == ("4 of 4 trainings were not run: row a; row b; row c; row d.",)
+    found = section(stores)
+    assert [drawing.name for drawing in found.drawings] == ["learning", "rows", "losses"]
+    assert all(drawing.svg.startswith(b"<?xml") for drawing in found.drawings)
+    assert found.provenance["parameters"] == 1234
