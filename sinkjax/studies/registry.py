@@ -1,4 +1,4 @@
-"""Which studies there are: the modules of `papers` and the documents in `configs/` that hold a whole study, by name. This module imports no JAX.
+"""Which studies there are: modules of `papers`, and documents in `configs/` that hold a whole study. This module imports no JAX.
 
 `papers/kiya/after_softmax.py` is the study "kiya/after-softmax"; a module whose name begins with an underscore is none. A user's
 own study is named by the path of its file. Either holds a `STUDY`, and its settings may be in a YAML file.

@@ -136,7 +136,7 @@ def alone(value: float | str) -> Interval:
 
 
 def rows(study: Study, read: Readings) -> list[Row]:
-    """A row for each training and measure, with the paper's number where it states one, and a row for each run.
+    """A row for each training and measure, with the paper's number where it has any, and a row for each run.
 
     The numbers of a training whose word is `compared` have the difference from the first training, paired by seed.
     """
@@ -149,20 +149,19 @@ def rows(study: Study, read: Readings) -> list[Row]:
         if study.measures:
             table.append(Row(title, MODELS, SEEDS, alone(_finished(results, name))))
         for measure in study.measures:
-            said = label_of(measure, read.scope)
-            if (paper := stated(word, measure)) is not None:
-                table.append(Row(title, MODELS, f"{said}, {PAPER}", alone(paper)))
-            if name not in results:
-                continue
-            data = results[name]
-            values = read_measure(measure, read.scope, data)
-            if np.isnan(values).all():  # not measured, or no run has come to its end
-                continue
-            effect = NOT_COMPARED
-            if name != first and first in results and word.meaning.facts.get("compared"):
-                effect = difference(results[first], data, read_measure(measure, read.scope, results[first]), values, read)
-            table.append(Row(title, MODELS, said, results.interval(np.where(np.isfinite(values), values, np.nan)), effect))
-            runs += run_rows(data, title, said, values)
+            said, shown, effect = label_of(measure, read.scope), alone("-"), NOT_COMPARED
+            if name in results:
+                data = results[name]
+                values = read_measure(measure, read.scope, data)
+                runs += run_rows(data, title, said, values)
+                if not np.isnan(values).all():
+                    shown = results.interval(np.where(np.isfinite(values), values, np.nan))
+                if name != first and first in results and word.meaning.facts.get("compared"):
+                    effect = difference(results[first], data, read_measure(measure, read.scope, results[first]), values, read)
+            table.append(Row(title, MODELS, said, shown, effect))
+            if any(stated(other, measure) is not None for _, other in study.trainings):
+                paper = "-" if stated(word, measure) is None else stated(word, measure)
+                table.append(Row(title, MODELS, f"{said}, {PAPER}", alone(str(paper))))
     return table + runs
 
 
