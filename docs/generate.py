@@ -66,7 +66,6 @@ PUBLIC = {
 MODULES = {
     "metrics": "Metrics of a record",
     "intervals": "Intervals",
-    "significance": "Tests",
 }
 PAPERS = {
     "kiya": "Kiya et al. 2026",

@@ -15,7 +15,7 @@ from sections import markdown, write_section
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Section
-from sinkjax.report.table import chance, table
+from sinkjax.report.table import table
 from sinkjax.studies import run, suite
 from sinkjax.studies.registry import choose
 
@@ -57,13 +57,13 @@ def text(section: Section) -> str:
     columns = [number for number, _ in enumerate(shown.columns) if any(cells[number].value for _, cells in shown.lines)]
     lines = [[label, *(cells[number].value or "-" for number in columns)] for label, cells in shown.lines]
     parts = [
-        f"{section.title}. Means over {section.over}, 95 % intervals over {section.over} in brackets"
-        f" ({section.provenance.get('runs', '')}). Made by `python scripts/trigger_tables.py`.",
+        f"{section.title}. Means over {section.over}, 95% intervals over {section.over} in brackets"
+        f" (seeds {section.provenance.get('seeds', '')}). Made by `python scripts/trigger_tables.py`.",
         markdown([section.subject, *(shown.columns[number] for number in columns)], lines),
     ]
-    if section.claims:
-        lines = [[c.statement, c.source or "ours", c.verdict, c.evidence] for c in section.claims]
-        parts += [chance(section.claims), markdown(["claim", "source", "verdict", "evidence"], lines)]
+    if section.verdicts:
+        lines = [[v.statement, v.source, v.word, v.numbers or v.judgement.reason or v.label] for v in section.verdicts]
+        parts.append(markdown(["claim", "source", "word", "evidence"], lines))
     return "\n\n".join(parts)
 
 

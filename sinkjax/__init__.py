@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sinkjax.analysis import intervals as intervals
     from sinkjax.analysis import metrics as metrics
-    from sinkjax.analysis import significance as significance
     from sinkjax.analysis.frame import to_frame as to_frame
     from sinkjax.checkpoints.export import export as export
     from sinkjax.checkpoints.flax_trees import from_flax as from_flax
@@ -86,7 +85,7 @@ _HOME = {
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }
-_SUBMODULES = ("intervals", "metrics", "significance")  # of `sinkjax.analysis`
+_SUBMODULES = ("intervals", "metrics")  # of `sinkjax.analysis`
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted([*_MODULE, *_SUBMODULES])  # noqa: PLE0605 - a list, made from the table above
 

@@ -9,10 +9,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from sinkjax.report import viewer
-from sinkjax.report.table import Cell, Table, chance, table, verdicts
+from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.verdicts import Verdict
     from sinkjax.report.section import Drawing, Sample, Section, View
 
@@ -120,38 +119,6 @@ def _verdict(one: Verdict) -> str:
     return f"<tr><td>{escape(one.statement)}<small>{escape(source)}</small></td>{word}{evidence}</tr>"
 
 
-def _claims(claims: Sequence[Judgement]) -> str:
-    """Empirical claims with their verdicts, then the propositions that only check the code."""
-    empirical, identities = ([claim for claim in claims if claim.kind == kind] for kind in ("empirical", "identity"))
-    parts = []
-    if empirical:
-        parts.append(f"<h2>Claims</h2><p>{escape(chance(empirical))}</p>{_judged(empirical)}")
-    if identities:
-        note = "These cannot fail if the code is right, whatever the model: they check the code, and are no findings."
-        parts.append(f"<h2>Checks</h2><p>{note}</p>{_judged(identities)}")
-    return "".join(parts)
-
-
-def _judged(claims: Sequence[Judgement]) -> str:
-    """A table of claims; where a paper gives any, its numbers."""
-    paper = any(claim.paper for claim in claims)
-    columns = ("statement", "verdict", "evidence", *["the paper's number"] * paper)
-    head = "".join(f"<th>{column}</th>" for column in columns)
-    lines = "\n".join(_claim(claim, paper) for claim in claims)
-    table = f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table>'
-    return f'<div class="wide">{table}</div>'
-
-
-def _claim(claim: Judgement, paper: bool) -> str:
-    source = f"<small>{escape(claim.source)}</small>" if claim.source else ""
-    verdict = f'<td class="{claim.verdict.replace(" ", "-")}">{claim.verdict}</td>'
-    evidence = "".join(
-        f"<{tag}>{escape(text)}</{tag}>" for tag, text in zip(("span", "small", "small"), claim.parts, strict=True) if text
-    )
-    published = f"<td>{escape(claim.paper)}</td>" * paper
-    return f"<tr><td>{escape(claim.statement)}{source}</td>{verdict}<td>{evidence}</td>{published}</tr>"
-
-
 def _summary(section: Section) -> str:
     """The short table, and what its cells hold."""
     if not section.rows:
@@ -172,7 +139,6 @@ def _section(section: Section) -> str:
         f'<p class="claim">{escape(section.question)}</p>',
         "<h2>What was found</h2>" + _list(section.findings, "findings") if section.findings else "",
         _verdicts(section.verdicts),
-        _claims(section.claims),
         _summary(section),
         _everything(section),
         _samples(section.samples),

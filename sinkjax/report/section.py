@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
     from sinkjax.analysis.verdicts import Verdict
 
@@ -81,8 +80,8 @@ class Sample:
 class Section:
     """What a study found.
 
-    study: its name. question: what the papers say, in short. claims: their statements, judged. findings: further numbers in
-    sentences. rows: the summary, one for each condition and measure. featured: labels of the conditions in the short table.
+    study: its name. question: what the papers say, in short. findings: further numbers in sentences. rows: the summary, one for
+    each condition and measure. featured: labels of the conditions in the short table.
     notes: how the numbers were made. provenance: name -> value. views: maps to step through. samples: texts that the model goes
     on to write. subject: what a condition is. over: what means and intervals are over. verdicts: claims judged by the one rule.
     """
@@ -96,7 +95,6 @@ class Section:
     drawings: tuple[Drawing, ...]
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    claims: tuple[Judgement, ...] = ()
     views: tuple[View, ...] = ()
     samples: tuple[Sample, ...] = ()
     subject: str = "edit"

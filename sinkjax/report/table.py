@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.analysis.claims import JUDGED, expected_false, limits_of_ranks
-from sinkjax.analysis.estimates import in_digits
 from sinkjax.analysis.estimates import in_digits as number
 from sinkjax.analysis.estimates import in_words as interval
-from sinkjax.analysis.rules import LEVEL
 
 if TYPE_CHECKING:
-    from sinkjax.analysis.claims import Judgement
     from sinkjax.analysis.summary import Row
     from sinkjax.report.section import Section
 
-__all__ = ["Cell", "Table", "cell", "chance", "interval", "number", "table", "verdicts"]
+__all__ = ["Cell", "Table", "cell", "interval", "number", "table", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -59,25 +55,6 @@ def cell(row: Row, compared: bool) -> Cell:
 
 
 def verdicts(section: Section) -> str:
-    """How many claims of a section have which verdict, in words."""
-    if section.verdicts:
-        words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
-        return ", ".join(f"{count} {word}" for word, count in words.most_common()) or "no claims to judge"
-    claims = section.claims
-    found = Counter(str(claim.verdict) for claim in claims if claim.kind == "empirical")
-    return (
-        ", ".join(f"{found[verdict]} {verdict}" for verdict in (*JUDGED, "not applicable") if found[verdict])
-        or "no claims to judge"
-    )
-
-
-def chance(claims: Sequence[Judgement]) -> str:
-    """What chance alone would do to the verdicts, in a sentence."""
-    tested = sum(claim.p is not None for claim in claims)
-    level = f"Each verdict is at the level of {100 * LEVEL:g} %, without a correction for the number of claims"
-    if not tested:
-        return f"{level}; none of these was tested."
-    return (
-        f"{level}. If none of the {tested} tested held, chance would support {in_digits(expected_false(claims))} of them on"
-        f" average, at most. Holm-corrected p values are also listed; no verdict depends on them. {limits_of_ranks(claims)}"
-    ).rstrip()
+    """How many claims of a section have which word."""
+    words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
+    return ", ".join(f"{count} {word}" for word, count in words.most_common()) or "no claims to judge"

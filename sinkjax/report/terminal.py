@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.errors import printable
-from sinkjax.report.table import EMPTY, chance, table, verdicts
+from sinkjax.report.table import EMPTY, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
@@ -76,18 +76,6 @@ def _show_claims(section: Section) -> None:
         print()
         lines = [(one.statement, one.word, one.numbers or one.judgement.reason) for one in section.verdicts]
         show("Claims", ("the paper says", "here", "evidence"), lines, "")
-    if section.claims:
-        print()
-        paper = any(claim.paper for claim in section.claims)
-        kinds = {"empirical": "Claims", "identity": "Checks of the code"}
-        for kind, title in kinds.items():
-            claims = [claim for claim in section.claims if claim.kind == kind]
-            rows: list[tuple[str, ...]] = [
-                (claim.statement, claim.verdict, claim.evidence, *[claim.paper] * paper) for claim in claims
-            ]
-            if rows:
-                columns = ("statement", "verdict", "evidence", *["the paper's number"] * paper)
-                show(title, columns, rows, chance(claims) if kind == "empirical" else "")
 
 
 def in_words(count: float) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.claims import judge_all
 from sinkjax.analysis.estimates import present, sentence
 from sinkjax.config_files import documents
 from sinkjax.report.section import Sample, Section, View
@@ -42,7 +41,6 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     rows = [replace(row, condition=names.get(row.condition, row.condition)) for row in results.table.values()]
     rows += results.own.values()
     findings = [*study.status(results)]
-    findings += map(str, present(study.findings(config, architecture), results))
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))
@@ -60,7 +58,6 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),
-        claims=judge_all(study.claims(config, architecture), results, results.over),
         verdicts=tuple(study.verdicts(results)) if study.verdicts else (),
         views=(*_maps(results), *study.views(results)),
         samples=_samples(results),

@@ -9,21 +9,24 @@ from typing import Any
 import tyro
 
 import sinkjax
-import sinkjax.studies as st
 from sinkjax.config_files.checks import at_least, below, each_once, share
+from sinkjax.studies.config import StudyConfig
+from sinkjax.studies.figures import Figure, activations
+from sinkjax.studies.measures import largest_activation, largest_elsewhere, loss, sink_rate
+from sinkjax.studies.study import Condition, Measure, Study
 
 DRAWN = 9  # edits of a figure, so that its panels stay legible
 
 # statistic -> the measures that a summary takes from it, of a key and a threshold
-MEASURES: dict[str, Callable[[int, float], tuple[st.Measure, ...]]] = {
-    "attention_received": lambda key, eps: (st.sink_rate(key, eps),),
-    "resid_max": lambda key, eps: (st.largest_activation(key), st.largest_elsewhere(key)),
-    "nll": lambda key, eps: (st.loss(),),
+MEASURES: dict[str, Callable[[int, float], tuple[Measure, ...]]] = {
+    "attention_received": lambda key, eps: (sink_rate(key, eps),),
+    "resid_max": lambda key, eps: (largest_activation(key), largest_elsewhere(key)),
+    "nll": lambda key, eps: (loss(),),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(st.StudyConfig):
+class Sweep(StudyConfig):
     """Any list or grid of edits; the first one listed is what the others are compared with."""
 
     probe: tuple[str, ...] = ("attention_received", "resid_max")
@@ -43,22 +46,22 @@ class Sweep(st.StudyConfig):
         share(self, "eps")
 
 
-def conditions(config: Sweep, architecture: Any) -> Iterator[st.Condition]:
+def conditions(config: Sweep, architecture: Any) -> Iterator[Condition]:
     from sinkjax.studies.edit_list import read_edits
 
-    return (st.Condition(edit, "listed") for edit in read_edits(config.edits))
+    return (Condition(edit, "listed") for edit in read_edits(config.edits))
 
 
-def measures(config: Sweep) -> tuple[st.Measure, ...]:
+def measures(config: Sweep) -> tuple[Measure, ...]:
     return tuple(measure for name, make in MEASURES.items() if name in config.probe for measure in make(config.key, config.eps))
 
 
-def figures(config: Sweep, architecture: Any) -> Iterator[st.Figure]:
+def figures(config: Sweep, architecture: Any) -> Iterator[Figure]:
     if "resid_max" in config.probe:
-        yield st.activations("largest-activation", lambda results: {label: label for label in results.labels()[:DRAWN]})
+        yield activations("largest-activation", lambda results: {label: label for label in results.labels()[:DRAWN]})
 
 
-STUDY = st.Study(
+STUDY = Study(
     name="sweep",
     config=Sweep,
     title="A sweep of edits",

@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 
 import sinkjax
 from sinkjax import extras, processes
-from sinkjax.analysis.claims import claims_csv, claims_json
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.analysis.verdicts import verdicts_csv
 from sinkjax.checkpoints.load import open_checkpoint
@@ -163,8 +162,7 @@ def work(
     architecture = open_checkpoint(config.model, config.revision, weights=weights).config
     check_inputs(config, architecture)
     study = find(chosen.experiment)
-    for part in (study.findings, study.claims, study.figures):  # what they cannot take is refused before hours of a run
-        list(part(config, architecture))
+    list(study.figures(config, architecture))  # what they cannot take is refused before hours of a run
     for spec in specs(study, config, architecture):
         if isinstance(spec, Calculation):
             yield spec, architecture, None
@@ -232,10 +230,6 @@ def build(chosen: Chosen, folder: Place) -> Section:
     write(folder / results.SUMMARY, summary_csv(section.rows, section.subject))
     if section.verdicts:
         write(folder / results.CLAIMS, verdicts_csv(section.study, section.verdicts, getattr(chosen.config, "model", "")))
-    if section.claims:
-        announced = (section.study, section.claims, getattr(chosen.config, "model", ""), getattr(chosen.config, "split", ""))
-        write(folder / results.CLAIMS, claims_csv(*announced))
-        write((folder / results.CLAIMS).with_suffix(".json"), claims_json(*announced))
     write(folder / results.PAGE, page([section], title=section.title))
     return section
 

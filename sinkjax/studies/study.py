@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sinkjax.analysis.claims import Claim
-from sinkjax.analysis.estimates import Quantity
-
 if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
@@ -284,8 +281,6 @@ class Study:
         conditions, controls, measures, values, inputs: Of the main sweep, as for `Sweep`.
         trainings: Config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
         more: Further sweeps and calculations.
-        claims: What is judged.
-        findings: Quantities that are reported beside the claims.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
         noop: What it does, in words -> an edit of the study's kind that must change nothing; takes `values` as a third argument
@@ -320,8 +315,6 @@ class Study:
     trainings: Callable[[Any], Sequence[TrainingSpec]] | None = None
     inputs: Callable[[Any], Inputs] = lambda config: TEXT
     more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = lambda config, architecture: ()
-    claims: Callable[[Any, Config], Iterable[Claim]] = lambda config, architecture: ()
-    findings: Callable[[Any, Config], Iterable[Quantity]] = lambda config, architecture: ()
     featured: Callable[[Results], Sequence[str]] | None = None
     figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = (
         lambda config, architecture: ()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sinkjax.analysis.intervals import Interval, generator, interval, intervals, paired_differences, pseudo_values
-from sinkjax.analysis.significance import independent, p_values
 from sinkjax.errors import SinkjaxError
 
 
@@ -48,42 +47,6 @@ def test_coverage_with_several_passages_of_each_document():
     assert intervals(samples[:1], clusters=documents)[0].method == "clustered t"
     assert intervals(samples[:1], clusters=np.arange(len(documents)))[0].method == "BCa"  # no two share one
     assert interval(samples[0, :5], clusters=np.zeros(5)).note == "one cluster"
-    assert (independent(samples[0]), independent(samples[0], documents)) == (42, 12)
-
-
-@pytest.mark.parametrize("n", [3, 8, 19, 20, 64])
-@pytest.mark.parametrize("clustered", [False, True])
-def test_p_is_at_most_5_percent_where_the_interval_leaves_0(n, clustered):
-    rng = np.random.default_rng(n)
-    clusters = rng.integers(0, n, n) if clustered else None
-    for shift in np.linspace(-1.5, 1.5, 60) / np.sqrt(n / 4):
-        sample = rng.exponential(size=n) - 1 + shift
-        found, (above, below) = interval(sample, clusters=clusters), p_values(sample, clusters=clusters)
-        assert (above <= 0.05, below <= 0.05) == (found.low > 0, found.high < 0)
-        assert p_values(-sample, clusters=clusters) == pytest.approx((below, above), abs=1e-9)
-
-
-def test_samples_without_spread_are_tested_by_their_signs():
-    assert p_values(np.full(8, 3.0)) == (2**-7, 1.0)
-    assert p_values(np.full(5, -3.0)) == (1.0, 2**-4)
-    assert p_values(np.zeros(64)) == p_values([5.0]) == p_values([np.nan]) == (1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("high", "n", "p"),
-    [(7, 8, 9 / 128), (8, 8, 2**-7), (12, 16, 0.0768), (39, 64, 0.1034), (4, 8, 1.0)],
-)
-def test_shares_of_yes_and_no_are_tested_by_the_binomial(high, n, p):
-    answers = np.repeat([1.0, 0.0], [high, n - high])
-    above, below = p_values(answers - 0.5)
-    assert above == pytest.approx(p, abs=1e-4)
-    assert below == 1.0 or high == 4
-
-
-def test_two_values_on_one_side_are_tested_by_their_signs():
-    assert p_values([0.0] * 7 + [3.0]) == (1.0, 1.0)
-    assert p_values([0.0] * 2 + [-3.0] * 6) == (1.0, 2**-5)
-    assert p_values([1.0] * 4 + [3.0] * 4) == (2**-7, 1.0)
 
 
 def test_an_interval_keeps_its_samples():

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import sinkjax
-import sinkjax.studies
 
 NESTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
@@ -29,7 +28,7 @@ def given_by(module: ModuleType) -> Iterator[tuple[str, Any]]:
 def public() -> dict[str, Any]:
     """Functions and classes by the names under which a user finds them."""
     found: dict[str, Any] = {}
-    for name, value in [*given_by(sinkjax), ("studies", sinkjax.studies)]:
+    for name, value in given_by(sinkjax):
         entries = given_by(value) if inspect.ismodule(value) else [("", value)]
         found |= {".".join(filter(None, (name, inner))): each for inner, each in entries}
     kept = {name for name, value in found.items() if inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value))}
@@ -71,12 +70,9 @@ def test_the_public_names_are_found():
         "Probe",
         "metrics.sink_rate",
         "intervals.shared_clusters",
-        "significance.p_values",
-        "studies.Study",
-        "studies.above",
     }
     assert some <= {*PUBLIC}
-    assert {"metrics.Any", "intervals.NDArray", "significance.standard_error", "studies.quantities"}.isdisjoint(PUBLIC)
+    assert {"metrics.Any", "intervals.NDArray", "studies.quantities"}.isdisjoint(PUBLIC)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

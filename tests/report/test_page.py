@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from sinkjax.analysis.claims import Judgement
 from sinkjax.analysis.estimates import constant
 from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.judgement import Judgement, identity
 from sinkjax.analysis.summary import Rank, Row
+from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.page import page
 from sinkjax.report.section import Drawing, Sample, Section
 from sinkjax.report.table import cell, interval, number, table, verdicts
@@ -28,6 +29,9 @@ def estimate(mean: float | None, spread: float = 0.5) -> Interval:
 
 def row(arm: str, measure: str, mean: float | None, rank: Rank | None = None) -> Row:
     return Row(arm, "group", measure, estimate(mean), estimate(mean, 0.25), rank)
+
+
+SEVEN = Interval(7.0, 6.0, 8.0, 8, 0, 0.95, "t")
 
 
 @pytest.fixture
@@ -46,12 +50,10 @@ def section() -> Section:
         drawings=(drawing,),
         notes=("A note.",),
         provenance={"text": "<script>alert(1)</script>"},
-        claims=(
-            Judgement(
-                "The <sink> moves.", "supported", "73.9 % [72.0, 75.8] & more", paper="95 %", source="Fig. 4", p=0.01, p_holm=0.02
-            ),
-            Judgement("It does not come back.", "inconclusive", "4 of 8 prompts"),
-            Judgement("The gate is shut.", "not applicable", "there is no gate"),
+        verdicts=(
+            Verdict("a", "The <sink> moves.", "Fig. 4", "95%", Judgement("replicates", D=SEVEN), label="effect & more"),
+            Verdict("b", "It does not come back.", "", "", Judgement("undecided", reason="4 of 8 prompts")),
+            Verdict("c", "The gate is shut.", "", "", Judgement("untested", reason="there is no gate")),
         ),
     )
 
@@ -103,30 +105,28 @@ def test_the_tables_hold_value_interval_effect_and_percentile(section):
     assert "third" in whole
 
 
-def test_claims_stand_with_verdict_evidence_and_the_papers_number(section):
+def test_claims_stand_with_word_evidence_and_the_papers_number(section):
     text = page([section], "All")
     for words in (
-        "<td>The &lt;sink&gt; moves.<small>Fig. 4</small></td>",
-        "If none of the 1 tested held, chance would support 0.050 of them",
-        "P = 0.01 (= 0.02 by Holm).",
-        '<td class="supported">supported</td>',
-        "73.9 % [72.0, 75.8] &amp; more",
-        "95 %",
+        "<td>The &lt;sink&gt; moves.<small>Fig. 4; 95%</small></td>",
+        '<td class="replicates">replicates</td>',
+        "effect &amp; more: 7 [6, 8]",
+        '<td class="undecided">undecided</td>',
+        "<small>4 of 8 prompts</small>",
     ):
         assert words in text
-    assert '<td class="inconclusive">inconclusive</td>' in text
-    assert verdicts(section) == "1 supported, 1 inconclusive, 1 not applicable"
-    assert "<h2>Claims" not in page([dataclasses.replace(section, claims=())], "All")
+    assert verdicts(section) == "1 replicates, 1 undecided, 1 untested"
+    assert "<h2>Claims" not in page([dataclasses.replace(section, verdicts=())], "All")
 
 
 def test_checks_of_the_code_stand_apart_from_claims(section):
-    identity = Judgement("All weights are equal.", "holds", "the largest difference is at most 0.001", kind="identity")
-    text = page([dataclasses.replace(section, claims=(*section.claims, identity))], "All")
+    check = Verdict("d", "All weights are equal.", "", "", identity(True), label="at most 0.001", kind="identity")
+    text = page([dataclasses.replace(section, verdicts=(*section.verdicts, check))], "All")
     before, after = text.split("<h2>Checks</h2>")
     assert "All weights are equal." in after
     assert "All weights are equal." not in before
-    assert verdicts(dataclasses.replace(section, claims=(*section.claims, identity))) == verdicts(section)
-    assert verdicts(dataclasses.replace(section, claims=(identity,))) == "no claims to judge"
+    assert verdicts(dataclasses.replace(section, verdicts=(*section.verdicts, check))) == verdicts(section)
+    assert verdicts(dataclasses.replace(section, verdicts=(check,))) == "no claims to judge"
 
 
 def test_texts_stand_under_their_prompt(section):

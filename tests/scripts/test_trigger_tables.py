@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.claims import Judgement
+from sinkjax.analysis.judgement import Judgement
 from sinkjax.analysis.summary import Row
+from sinkjax.analysis.verdicts import Verdict
 from sinkjax.report.section import Section
 from sinkjax.studies.registry import studies
 
 ROOT = Path(__file__).parents[2]
-CLAIM = Judgement("It sinks.", "supported", "in 3 of 3 | runs")
+CLAIM = Verdict("one", "It sinks.", "ours", "", Judgement("untested", reason="3 of 3 | runs"))
 
 
 @pytest.fixture
@@ -31,11 +32,11 @@ def section(**options) -> Section:
 
 
 def test_a_table_has_a_line_a_model_with_intervals_and_the_verdicts(script):
-    text = script["text"](section(claims=(CLAIM,), subject="model", over="runs"))
+    text = script["text"](section(verdicts=(CLAIM,), subject="model", over="runs"))
     assert "| model | weight |" in text
     assert "| softmax | 0.200 [" in text
     assert "seed 0" not in text
-    assert "| It sinks. | ours | supported | Rule: in 3 of 3 / runs. |" in text
+    assert "| It sinks. | ours | untested | 3 of 3 / runs |" in text
 
 
 def test_the_page_is_written_between_markers_and_a_second_time_alike(script, tmp_path, monkeypatch):

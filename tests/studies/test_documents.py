@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +9,6 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis import intervals
-from sinkjax.analysis.claims import Claim, claims_json, judge
-from sinkjax.analysis.estimates import in_digits, quantity
-from sinkjax.analysis.rules import above
 from sinkjax.config_files import documents
 from sinkjax.data.corpora import packaged_documents, passages
 from sinkjax.errors import SinkjaxError
@@ -179,25 +174,6 @@ def test_genres_are_those_of_the_prompts_if_all_are_text_that_has_some(found, ge
     given = found.genres(5)
     assert (given if given is None else given.tolist()) == genres
     assert found.genres(13) is None
-
-
-def test_an_estimate_has_a_second_interval_clustered_by_genre():
-    found, size = results(**text()), quantity("the size", lambda found: found.row(SIZE, "edit"))
-    values = found.per_prompt(SIZE, "edit")
-    verdict = judge(Claim("It is large.", above(size), also=(size.times(1.0, "the other size"),)), found)
-    wider = intervals.interval(values, clusters=GENRES)
-    assert wider.high - wider.low > 1.5 * (verdict.estimates[0].value.high - verdict.estimates[0].value.low)
-    assert verdict.evidence.count("clustered by genre") == 1
-    assert verdict.evidence.startswith(f"The size: {wider.mean:.2f} [")
-    assert f"], clustered by genre [{in_digits(wider.low)}, {in_digits(wider.high)}]; the other size: " in verdict.evidence
-    written = json.loads(claims_json("made/up", [verdict]))
-    for estimate in written[0]["estimates"]:
-        assert (estimate["low_by_genre"], estimate["high_by_genre"]) == (wider.low, wider.high)
-
-
-def test_results_without_genres_have_one_interval():
-    verdict = judge(Claim("It is large.", above(quantity("the size", lambda found: found.row(SIZE, "edit")))), results())
-    assert "genre" not in verdict.evidence + claims_json("made/up", [verdict])
 
 
 @pytest.mark.parametrize(

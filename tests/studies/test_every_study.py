@@ -10,7 +10,6 @@ import pytest
 import xarray
 
 from sinkjax.analysis import intervals
-from sinkjax.analysis.claims import JUDGED
 from sinkjax.studies import run
 from sinkjax.studies.folder import open_store
 from sinkjax.studies.noop import changes
@@ -61,15 +60,12 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     chosen = study(name, files, length=T, model=str(files / "four"), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
-    assert {claim.verdict for claim in section.claims} <= {*JUDGED, "not applicable", "holds", "fails"}
     assert {one.word.removesuffix(" (untrained too)") for one in section.verdicts} <= WORDS
     assert all(one.statement and (one.numbers or one.judgement.reason) for one in section.verdicts)
-    assert all(claim.evidence and claim.rule for claim in section.claims)
     assert any(row.value.mean is not None for row in section.rows)
     assert len({(row.condition, row.measure) for row in section.rows}) == len(section.rows)
     assert {*section.featured} <= {row.condition for row in section.rows}
-    texts = [*section.findings, *(claim.statement for claim in section.claims), *(claim.evidence for claim in section.claims)]
-    assert not [text for text in texts if text[0].islower()]
+    assert not [text for text in section.findings if text[0].islower()]
     assert not [text for text in (section.question, *section.findings, *section.notes) if re.search(r"\{\w+\}|  ", text)]
     assert len({drawing.name for drawing in section.drawings}) == len(section.drawings)
     assert (NOOP in stores) == (name not in WITHOUT_NOOP)
@@ -97,4 +93,4 @@ def test_a_section_is_rendered_with_its_figures_and_page(files, tmp_path):
         f"{drawing.name}.{kind}" for drawing in section.drawings for kind in ("svg", "png")
     }
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert all(claim.statement.split("(")[0] in page for claim in section.claims)
+    assert all(one.statement.split("(")[0] in page for one in section.verdicts)

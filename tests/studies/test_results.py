@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import xarray
 
-import sinkjax.studies as st
 from sinkjax.analysis.summary import Rank, Row, summary_csv
 from sinkjax.errors import SinkjaxError
+from sinkjax.studies.figures import Panel, lines
+from sinkjax.studies.measures import largest_activation
 from sinkjax.studies.study import Measure
 from tests.studies.planted import synthetic
 
@@ -100,10 +101,10 @@ def test_an_unknown_label_and_a_statistic_that_is_not_there_are_named():
     with pytest.raises(SinkjaxError, match=r"unknown condition 'layr 0' \(did you mean 'layer 0'\?\)"):
         results.place("layr 0")
     with pytest.raises(SinkjaxError, match="which the study's probe did not measure; the store 'sweep' holds size"):
-        results.values(st.largest_activation(0))
+        results.values(largest_activation(0))
 
 
 def test_panels_of_a_row_share_one_label_of_their_axis():
-    rows = [[st.Panel("one", {}), st.Panel("other", {})]]
+    rows = [[Panel("one", {}), Panel("other", {})]]
     with pytest.raises(SinkjaxError, match="panels of one row share their y axis"):
-        st.lines("name", "x", rows, "caption")
+        lines("name", "x", rows, "caption")

@@ -12,9 +12,8 @@ import pytest
 import xarray
 
 import sinkjax
-from sinkjax.analysis.claims import Claim
-from sinkjax.analysis.estimates import quantity
-from sinkjax.analysis.rules import above
+from sinkjax.analysis.judgement import Evidence, judge
+from sinkjax.analysis.verdicts import Verdict
 from sinkjax.cli import main as cli
 from sinkjax.cli import plan as cli_plan
 from sinkjax.cli import run as cli_run
@@ -30,7 +29,7 @@ from sinkjax.studies.study import Calculation, Study, no_edit
 from tests.studies.tiny import write_both
 
 STATEMENT = "The loss is a number (Fig. 1)."
-IT = quantity("it", lambda results: np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0]))
+IT = np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 2.0, 2.0])
 
 
 def prompts_of_seed(results: Results) -> list[str]:
@@ -45,7 +44,7 @@ def made_up(name: str, **fields: Any) -> Study:
         "question": "A claim.",
         "probe": lambda config: Probe(nll=True),
         "conditions": lambda config, architecture: [no_edit()],
-        "claims": lambda config, architecture: [Claim(STATEMENT, above(IT), paper="3.1")],
+        "verdicts": lambda results: [Verdict("one", STATEMENT, "Fig. 1", "3.1", judge(Evidence(IT)), label="it")],
         "status": prompts_of_seed,
     }
     return Study(name=name, **{**whole, **fields})
@@ -97,9 +96,9 @@ def test_each_runs_in_its_folder_and_refusals_are_listed_with_their_sentence(cho
     for words in (
         'href="#made-up/sweep"',
         'id="made-up/sweep"',
-        "1 supported",
+        "1 replicates",
         "not run: the model has no gate",
-        "It: 2.25",
+        "it: 2.25",
     ):
         assert words in page
 
@@ -114,7 +113,7 @@ def test_a_suite_states_the_bos_of_all_its_studies(chosen):
 def test_a_claim_is_kept_beside_the_page_of_its_study(chosen, tmp_path):
     suite.carry_out(chosen, tmp_path)
     (line,) = csv.DictReader((tmp_path / "sweep" / "claims.csv").open())
-    assert (line["claim"], line["verdict"], line["paper"]) == (STATEMENT, "supported", "3.1")
+    assert (line["statement"], line["word"], line["paper"]) == (STATEMENT, "replicates", "3.1")
     assert "<h2>Claims" in (tmp_path / "sweep" / "report.html").read_text()
 
 
@@ -200,7 +199,7 @@ def test_the_command_line_runs_plans_and_reports_a_suite(chosen, tmp_path, capsy
     assert cli.main(["report", str(tmp_path / "out")]) == 0
     for shown in (ran.out, capsys.readouterr().out):
         assert "- 3 prompts of seed 5" in shown
-        assert "1 supported" in shown
+        assert "1 replicates" in shown
         assert shown.splitlines()[-1] == str(tmp_path / "out" / "report.html")
 
 
