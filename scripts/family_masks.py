@@ -20,8 +20,9 @@ from sections import markdown, write_section
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import in_words
 from sinkjax.config_files.files import write
-from sinkjax.studies.registry import choose
+from sinkjax.studies.registry import as_value
 from sinkjax.studies.series import TABLE
+from sinkjax.studies.trained import label
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, LOGS = DOCS / "pretraining.md", DOCS / "pretraining-logs" / "families"
@@ -37,7 +38,7 @@ MEASURES = {
 }
 HEAD = ("checkpoint", "edit", "measure", "mean")
 SAID = """`kiya/mask` on the last model of each run above: what it shows without an edit, and what masking the first key in all
-layers changes, for every query but its own. 64 documents of the packaged text, BOS in front; means over seeds, 95 % intervals in
+layers changes, for every query but its own. 64 documents of the packaged text, BOS in front; means over seeds, 95% intervals in
 brackets. Described, not judged: four seeds a row."""
 
 
@@ -48,12 +49,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--logs", type=Path, default=LOGS, help="where the numbers are kept")
     options = parser.parse_args()
-    config = choose("pretrain/families").config
-    for row in config.here:
-        if options.folder is not None and (found := options.folder / row.name / TABLE).is_file():
-            keep(found, options.logs / row.name / KEPT)
-    lines = [line(row.label, read(path)) for row in config.here if (path := options.logs / row.name / KEPT).is_file()]
-    absent = [row.label for row in config.here if not (options.logs / row.name / KEPT).is_file()]
+    rows = {name: label(name, word) for name, word in as_value("pretrain/families").trainings}
+    for name in rows:
+        if options.folder is not None and (found := options.folder / name / TABLE).is_file():
+            keep(found, options.logs / name / KEPT)
+    lines = [line(title, read(path)) for name, title in rows.items() if (path := options.logs / name / KEPT).is_file()]
+    absent = [title for name, title in rows.items() if not (options.logs / name / KEPT).is_file()]
     head = ["block", "seeds", *(name for names in MEASURES.values() for name in names if name)]
     text = f"### How the mask of the first key moves it\n\n{SAID}" + (f"\nNot run: {'; '.join(absent)}." if absent else "")
     write_section(options.out, "pretrain/families masks", f"{text}\n\n{markdown(head, lines)}", "")

@@ -244,8 +244,9 @@ def _claim_folder(folder: Place, document: str, differences: Callable[[str], lis
 
 
 def shipped(kind: str = "experiment") -> list[str]:
-    """The names of the shipped configs whose documents have the key `kind`: studies, or what is trained."""
-    return [name for name in configs() if kind in documents.parse(config_path(name).read_text(encoding="utf-8"), name)]
+    """The names of the shipped configs whose documents have the key `kind`: studies (also whole ones), or what is trained."""
+    keys = {"experiment", "study"} if kind == "experiment" else {kind}
+    return [name for name in configs() if keys & documents.parse(config_path(name).read_text(encoding="utf-8"), name).keys()]
 
 
 def document(name: str, kind: str = "experiment", what: str = "study") -> tuple[str, str, Place | None]:

@@ -146,7 +146,7 @@ def test_a_page_of_several_studies_has_contents_and_names_those_without_a_sectio
     text = page([section], "All", {"paper/<other>": "the model has no <gate>"})
     Tags(text)
     assert text.index('<a href="#paper/name">') < text.index('<section id="paper/name">')
-    assert "1 supported, 1 inconclusive, 1 not applicable" in text
+    assert "1 replicates, 1 undecided, 1 untested" in text
     assert "paper/&lt;other&gt;" in text
     assert "not run: the model has no &lt;gate&gt;" in text
     assert "<nav" not in page([section], "All")
@@ -179,7 +179,7 @@ def test_the_first_arm_has_no_effect(section):
 def test_the_terminal_shows_the_featured_arms_and_the_findings(section, capsys):
     show_section(section)
     out = capsys.readouterr().out
-    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets].", "inconclusive", "4 of 8"):
+    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets].", "undecided", "4 of 8"):
         assert words in out
     assert "third" not in out
 

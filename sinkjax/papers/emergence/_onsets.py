@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
 
 import numpy as np
-import tyro
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.summary import Column, Row, column_rows
-from sinkjax.config_files.checks import at_least, share
+from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.report.figures import bands
 from sinkjax.report.section import Drawing
-from sinkjax.studies.config import Trains
 from sinkjax.studies.results import Results
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import NO_EDIT, TrainingSpec
 from sinkjax.studies.vocabulary import Described, FigureWord, Readings, Training
 
 ROW = "softmax"  # the training, its folder and its store
-MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
 MEASURES = {  # variable of the store -> what it is, with its unit
     "sink_0": "heads that sink on key 0 (%)",
     "sink_1": "heads that sink on key 1 (%)",
@@ -35,35 +30,6 @@ MEASURES = {  # variable of the store -> what it is, with its unit
 # Bounds of the onsets: % of heads, times the median, nats per token. Models of before a sink lose 0.02 to 0.07 nats without key 0
 # (steps 30 to 456 of these runs, seen before COST was set); what comes later had not been seen.
 FORMED, MASSIVE, COST = 1.0, 100.0, 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Causal(Trains):
-    """What hiding the first token does while a model learns: edits on checkpoints of a training from scratch."""
-
-    seeds: int = 4
-    """runs, each with an initialisation and an order of the data of its own"""
-    size: Literal["mini", "60m", "1b", "152m"] = "mini"
-    """size of model and training, as for the studies of pretraining"""
-    steps: int | None = None
-    """training steps of a run; by default those of the size"""
-    kept: int | tuple[int, ...] = 24
-    """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
-    text: str | None = None
-    """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
-    prompts: int = 64
-    """held-out blocks that are measured, at most as many as the training holds out"""
-    length: int = 64
-    """tokens of each that are measured, from its first one on"""
-    eps: float = 0.3
-    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
-    changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
-    """fields of the training, over those of the size"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, steps=1, prompts=1, length=3)
-        share(self, "eps")
 
 
 @Training.define(config=Causal)

@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax.analysis import metrics
 from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
-from sinkjax.papers.emergence._onsets import DROPPED, MASKED, Causal
+from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.papers.pretrain._sizes import SIZES
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks.language_model.config import Pretrain

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._measure import held_out, in_blocks, learned
-from sinkjax.papers.trigger._task import Trials
 from sinkjax.probes.probe import Probe
 from sinkjax.tasks.trigger.capped import held, run_others, shifted
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining

@@ -24,8 +24,8 @@ from sinkjax.edits.edit import Edit
 from sinkjax.edits.site import Site
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
+from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._outcomes import EVERY, IDENTITY, OTHERS, TRIGGER
-from sinkjax.papers.trigger._task import Trials
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.record import Record
 from sinkjax.studies.study import NO_EDIT

@@ -1,8 +1,9 @@
 """trigger/assumptions: one assumption of the theorem removed at a time; which models still sink, and which solve the task."""
 
+from sinkjax.papers.trigger._config import Changes
 from sinkjax.papers.trigger._figures import by_model, map_gallery
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import Changes, trigger
+from sinkjax.papers.trigger._task import trigger
 from sinkjax.studies.vocabulary import *
 
 NO_BOS: Changes = {"bos": "none"}

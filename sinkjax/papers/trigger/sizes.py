@@ -1,8 +1,9 @@
 """trigger/sizes: one property of the single-head model made smaller or larger at a time, for softmax and for ReLU."""
 
+from sinkjax.papers.trigger._config import Changes
 from sinkjax.papers.trigger._figures import by_model
 from sinkjax.papers.trigger._outcomes import *
-from sinkjax.papers.trigger._task import LABELS, NORMALISERS, Changes, trigger
+from sinkjax.papers.trigger._task import LABELS, NORMALISERS, trigger
 from sinkjax.studies.vocabulary import *
 
 DEEP = {"residual": True, "learning_rates": (F.deep_rate,)}

@@ -12,9 +12,9 @@ import pytest
 import sinkjax
 from sinkjax.model import params as model_params
 from sinkjax.papers.trigger import _measure as measure
+from sinkjax.papers.trigger._config import Trials
 from sinkjax.papers.trigger._measure import ROWS
 from sinkjax.papers.trigger._outcomes import OTHERS, TRIGGER
-from sinkjax.papers.trigger._task import Trials
 from sinkjax.probes.probe import Probe
 from sinkjax.tasks import train
 from sinkjax.tasks.trigger.config import Trigger, TriggerTraining

@@ -1,0 +1,43 @@
+"""The settings of emergence/causal, and what its edits are called. This module imports no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import tyro
+
+from sinkjax.config_files.checks import at_least, share
+from sinkjax.studies.config import Trains
+
+MASKED, DROPPED = "key 0 masked", "MLP of block 0 dropped at token 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causal(Trains):
+    """What hiding the first token does while a model learns: edits on checkpoints of a training from scratch."""
+
+    seeds: int = 4
+    """runs, each with an initialisation and an order of the data of its own"""
+    size: Literal["mini", "60m", "1b", "152m"] = "mini"
+    """size of model and training, as for the studies of pretraining"""
+    steps: int | None = None
+    """training steps of a run; by default those of the size"""
+    kept: int | tuple[int, ...] = 24
+    """models of each run that are kept and measured: a list of steps, or how many, log-spaced"""
+    text: str | None = None
+    """training text: "packaged", a file, a folder or the hub id of a data set; by default that of the size"""
+    prompts: int = 64
+    """held-out blocks that are measured, at most as many as the training holds out"""
+    length: int = 64
+    """tokens of each that are measured, from its first one on"""
+    eps: float = 0.3
+    """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
+    changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    """fields of the training, over those of the size"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, steps=1, prompts=1, length=3)
+        share(self, "eps")
