@@ -24,10 +24,17 @@ from sinkjax.config_files.files import CONFIG_FILE, write
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = "data/claims.csv"
-PAPERS = {"kiya": "Kiya et al. 2026", "gu": "Gu et al. 2025", "li": "Li et al. 2026", "background": "Background papers"}
+PAPERS = {
+    "kiya": "Kiya et al. 2026",
+    "gu": "Gu et al. 2025",
+    "li": "Li et al. 2026",
+    "background": "Background papers",
+    "trigger": "Ran-Milo 2026",
+}
 ABOUT = {
     "smollm2-135m": "SmolLM2-135M-Instruct, 4-bit",
     "mini-softmax": "mini-softmax, trained here",
+    "": "models trained for the study",
 }
 FIGURES = {
     "kiya/mask": (
@@ -55,8 +62,8 @@ LIMITS = """## Limits
 - These runs are small. Where n is below 8, the word says more about n than about the model; larger runs on two models come next.
 - The documents are synthetic English, written for this project in 12 genres, which count as clusters.
 - An interval by Student's t promises its level only for normal samples; its simulated error is in the page of each study.
-- The trigger and pretraining studies train their own models, have [pages](trigger.md) of [their own](pretraining.md), and are
-  judged by rules that are older than the one rule.
+- The trigger and pretraining studies train their own models and have [pages](trigger.md) of [their own](pretraining.md); a sample
+  is a seed there.
 - A claim that repeats a paper need not share its cause: an untrained twin that does the same is named with the word."""
 
 
@@ -133,7 +140,7 @@ def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     for paper, title in PAPERS.items():
         here = [row for row in claimed if row["study"].startswith(f"{paper}/")]
         if here:
-            parts += [f"## {title}", table(here, models)]
+            parts += [f"## {title}", table(here, [model for model in models if any(row["model"] == model for row in here)])]
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
     parts.append(f"Checks of the code (identities): {checks['holds']} hold, {checks['fails']} fail.")
     shown = [(image(study), caption) for study, (_, caption) in FIGURES.items()] + [TRIGGER]
@@ -181,8 +188,8 @@ def cell(row: Mapping[str, str]) -> str:
 
 def share(mean: str, low: str, high: str) -> str:
     """A share in percent with its interval."""
-    ends = f" [{100 * float(low):.0f}, {100 * float(high):.0f}]" if low and high else ""
-    return f"{100 * float(mean):.0f}%{ends}"
+    whole = [f"{round(100 * float(one)) + 0}" for one in (mean, *((low, high) if low and high else ()))]
+    return f"{whole[0]}%{f' [{whole[1]}, {whole[2]}]' if len(whole) > 1 else ''}"
 
 
 def effect(row: Mapping[str, str]) -> str:

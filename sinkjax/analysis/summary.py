@@ -40,16 +40,6 @@ class Rank:
         """Per cent of the controls below it, ties counted half."""
         return 100 * (self.below + self.tied / 2) / self.controls
 
-    @property
-    def p_above(self) -> float:
-        """(1 + b) / (1 + m), with b of m controls at least as large: of the hypothesis that it is one more control."""
-        return (1 + self.controls - self.below) / (1 + self.controls)
-
-    @property
-    def p_below(self) -> float:
-        """The same with b controls at most as large."""
-        return (1 + self.below + self.tied) / (1 + self.controls)
-
     def __str__(self) -> str:
         return f"{self.percentile:.0f} ({self.controls})"
 

@@ -367,9 +367,4 @@ def compared(read: Readings, measure: Measure, minus: Measure, where: At) -> Par
     return Parts(one - other, None, whole, *_facts(measure), f"{read.name(measure, where)} minus {read.name(minus, where)}")
 
 
-def chosen_in(word: Word) -> list[At]:
-    """The choices of conditions inside a contrast."""
-    return [one for one in words_in(word) if isinstance(one, At)]
-
-
 __all__ += ["at"]

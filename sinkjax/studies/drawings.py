@@ -34,10 +34,6 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _title(point: Point) -> str:
-    return point.label if point.place is None or not point.bound else f"{point.label}"
-
-
 def _series(points: Sequence[Point]) -> dict[str, list[int]]:
     """The series of a grid that can be drawn as lines, and their conditions."""
     found: dict[str, list[int]] = {}

@@ -8,10 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sinkjax.analysis.estimates import constant, present
-from sinkjax.analysis.intervals import Interval
 from sinkjax.checkpoints.presets import named
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
@@ -170,24 +168,6 @@ def points(
         return points(columns(results), xlabel, limits)
 
     return drawn(name, picture, caption, store)
-
-
-def ranges(name: str, x: Sequence[float], values: NDArray) -> layers.Line:
-    """Numbers of controls as a line of means, whose band is their range.
-
-    Args:
-        name: In the legend.
-        x: Where the means stand.
-        values: float[x, control].
-
-    Returns:
-        The line.
-    """
-    from sinkjax.report.figures import layers
-
-    values = np.asarray(values, np.float64)
-    ends = zip(values.mean(axis=1).tolist(), values.min(axis=1).tolist(), values.max(axis=1).tolist(), strict=True)
-    return layers.Line(name, x, [Interval(*row, values.shape[1], 0, 1.0, "range") for row in ends])
 
 
 def _curves(results: Results, panel: Panel) -> list[Line]:

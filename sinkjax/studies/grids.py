@@ -23,7 +23,7 @@ from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import EditWord, Place, Placed, Scope
 from sinkjax.studies.specs import content, without_replacement
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition, Inputs
-from sinkjax.studies.words import F, Number, Word, words_in
+from sinkjax.studies.words import F, Word
 
 SERIES = {"each": "one layer", "prefixes": "layers 0 to l", "all": "all layers"}
 
@@ -236,11 +236,6 @@ def controls(
 def _same(edit: sinkjax.Edit) -> Any:
     """What two equal draws have in common; placeholders of known arrays are alike, but not the labels that name their draw."""
     return edit.label, content(edit)
-
-
-def is_random(word: Word) -> bool:
-    """Whether a word draws random numbers."""
-    return any(isinstance(one, Number) and one.word.startswith("random") for one in words_in(word))
 
 
 def cells_of(grid: Grid, scope: Scope) -> dict[Word, Placed]:

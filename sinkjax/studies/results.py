@@ -159,24 +159,6 @@ class Results:
                     return sweep.name, number
         raise self._unknown(label)
 
-    def own_row(self, label: str, measure: str) -> Row:
-        """A row that the study makes itself.
-
-        Args:
-            label: Of the row.
-            measure: Its name, as the row has it.
-
-        Returns:
-            The row.
-
-        Raises:
-            Absent: There is no such row, and some sweep did not run.
-            SinkjaxError: There is no such row.
-        """
-        if (label, measure) not in self.own:
-            raise self._unknown(f"{label}, {measure}")
-        return self.own[label, measure]
-
     def _unknown(self, what: str) -> Exception:
         if self.absent:
             return Absent(next(iter(self.absent.values())))

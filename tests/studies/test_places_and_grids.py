@@ -11,7 +11,7 @@ import pytest
 
 import sinkjax
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.grids import Draws, Grid, Point, cells_of, controls, is_random, matching
+from sinkjax.studies.grids import Draws, Grid, Point, cells_of, controls, matching
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.study import Inputs
 from sinkjax.studies.vocabulary import *
@@ -309,8 +309,3 @@ def test_controls_are_drawn_for_the_axes_of_their_condition(scope):
 def test_no_key_has_more_later_queries_than_there_are(scope):
     with pytest.raises(SinkjaxError, match="no key of 16 positions has 16 later queries"):
         drawn(scope, grid(attend_self(F.spot), over={"spot": (15,)}), draws(cut_links(16)))
-
-
-def test_random_words_are_known_as_such():
-    assert is_random(OTHERS)
-    assert not is_random(draws(mask_key(F.key), heads="random"))

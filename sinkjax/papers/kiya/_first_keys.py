@@ -33,7 +33,7 @@ COSINES = {
 PANELS = {"cosine_repeated": "query heads joined, keys repeated", "cosine_heads": "mean over query heads"}
 DOTS = 4000  # ordinary tokens drawn; more would only darken the cloud
 AXES = ("rotary index j of the key", "rotary index i of the query", "score / sqrt(head width)")
-FEW_HEADS, POINTS, DISTANCES = 9, 48, 64  # heads in three legible columns, points of a line over indices and over distances
+POINTS, DISTANCES = 48, 64  # points of a line over indices and over distances
 ROUNDING = 1e-4  # of the largest score, far above what float32 loses at these indices
 
 
