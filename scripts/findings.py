@@ -188,7 +188,7 @@ def cell(row: Mapping[str, str]) -> str:
 
 def share(mean: str, low: str, high: str) -> str:
     """A share in percent with its interval."""
-    whole = [f"{round(100 * float(one)) + 0}" for one in (mean, *((low, high) if low and high else ()))]
+    whole = [f"{100 * float(one):z.0f}" for one in (mean, *((low, high) if low and high else ()))]
     return f"{whole[0]}%{f' [{whole[1]}, {whole[2]}]' if len(whole) > 1 else ''}"
 
 

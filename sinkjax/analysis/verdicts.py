@@ -119,7 +119,7 @@ def said(value: Interval | None, unit: str) -> str:
         words = [None if one is None else f"{math.exp(one):.3g}" for one in numbers]
         head = f"{words[0]} times"
     elif unit == "share":
-        words = [None if one is None else f"{round(100 * one) + 0}" for one in numbers]
+        words = [None if one is None else f"{100 * one:z.0f}" for one in numbers]
         head = f"{words[0]}%"
     else:
         words = [None if one is None else f"{one:.3g}" for one in numbers]
