@@ -86,10 +86,10 @@ def test_words_on_assumptions_follow_the_numbers(assumed):
     found = words()
     assert found["softmax"] == "replicates"
     assert {found[f"{name}-sinks"] for name in assumptions.ESCAPES} == {"differs"}
-    jitter = np.linspace(0.9, 1.1, 8)
-    for name in ("no-bos", "relu-none"):
-        assumed[name]["loss"][...] = 0.5 * (assumed[name]["null_loss"] * jitter)
-    assumed["paper"]["loss"][...] = 0.001 * (assumed["paper"]["null_loss"] * jitter)
+    rng = np.random.default_rng(0)  # seeds differ, so no two numbers are in the same ratio in all of them
+    for name, data in assumed.items():
+        part = 0.5 if name in ("no-bos", "relu-none") else 0.005
+        data["loss"][...] = part * (data["null_loss"] * rng.uniform(0.8, 1.2, 8))
     set_mass(assumed["gate"], 0.01)
     found = words()
     solved = [f"{name}-solves" for name in assumptions.ESCAPES]
