@@ -13,6 +13,7 @@ import argparse
 import csv
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,9 @@ PAPERS = {
     "background": "Background papers",
     "trigger": "Ran-Milo 2026",
 }
+NAMED = ("kiya", "gu", "li", "trigger")  # whose title is the source of all rows below
+YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
+MOST = 300  # percent; a share beyond says that the whole is nearly 0
 ABOUT = {
     "smollm2-135m": "SmolLM2-135M-Instruct, 4-bit",
     "mini-softmax": "mini-softmax, trained here",
@@ -52,19 +56,35 @@ TRIGGER = (
 )
 HEAD = """# Findings
 
-{scope} One [rule](judgements.md) judges every claim. A cell has the word; the effect as a share of the whole, or in its own unit,
-with its 95% interval; the number n of independent samples (genres, documents or positions); the number of matched random controls
-below it; and the same share in the untrained twin.
-[Every number](data/claims.csv) is a row of a CSV file, and `sinkjax run` with the name of a study writes its page."""
+{scope}
+One [rule](judgements.md) judges every claim:
+
+- **replicates**: the effect is there, and is more than half of the whole that it is a share of (the unedited value, unless
+  the row says otherwise); or, where a paper says that something stays, it changes by less than a tenth.
+- **weaker**: the effect is there, and is less than half. **shown**: it is there, its size unsettled.
+- **differs**: the opposite, or less than a tenth. **undecided**: the documents are too few to say.
+- **untested**: the model does not meet the paper's own premise, such as a massive activation (above 100). *(untrained too)*:
+  the same model with random weights does as much.
+
+A cell has the word and the effect as a share of the whole, or in its own unit, with its 95% interval. Below stand the number
+of independent samples, the matched random controls that the effect lies above, and the untrained model's share. Shares of
+sizes (activations) are of their logarithms. [Every number](data/claims.csv) and reason is a row of a CSV file, and `sinkjax
+run` with the name of a study writes its page."""
+OURS = "ours, on "
 LIMITS = """## Limits
 
-- One instruct model of 135M parameters, in 4 bits, and one small model trained here: nothing is said of models in general.
-- These runs are small. Where n is below 8, the word says more about n than about the model; larger runs on two models come next.
-- The documents are synthetic English, written for this project in 12 genres, which count as clusters.
-- An interval by Student's t promises its level only for normal samples; its simulated error is in the page of each study.
-- The trigger and pretraining studies train their own models and have [pages](trigger.md) of [their own](pretraining.md); a sample
-  is a seed there.
-- A claim that repeats a paper need not share its cause: an untrained twin that does the same is named with the word."""
+- One instruct model of 135M parameters, in 4 bits, and small models trained here: nothing is said of models in general. The
+  documents are synthetic English, written for this project in 12 genres, which are the samples.
+- These runs are small, {judged} words were given, and none is corrected for their number. Where n is below 8, a word says
+  more about n than about the model; with documents unlike the others, an interval by Student's t at n = 8 can miss its level
+  by far ([simulated](judgements.md)).
+- Numbers of Li et al. are from published notes, as are some of the others' (each study's page says so); factors and layers
+  that a paper does not state are ours. `kiya/self` and `li/isolate` are nearly one experiment, so their claims are not
+  independent.
+- Claims on documents behind a BOS have one and the same first token in all of them.
+- Numbers of weights alone are described on the pages of studies, without a word: in SmolLM2 the first key is *longer* than a
+  mean key (25.8 against 19.9), where Kiya et al. have 26 against 101.
+- A claim that repeats a paper need not share its cause."""
 
 
 def main() -> None:
@@ -135,25 +155,29 @@ def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     claimed = [row for row in rows if row["kind"] == "claim"]
     most = {model: max(int(row["n"] or 0) for row in claimed if row["model"] == model) for model in models if claimed}
     samples = "; ".join(f"{ABOUT.get(model, model)} (n up to {most.get(model, 0)})" for model in models)
-    scope = f"The claims of the papers, repeated on the models at hand: {samples}."
-    parts = [HEAD.format(scope=scope), counts(claimed, models)]
-    for paper, title in PAPERS.items():
-        here = [row for row in claimed if row["study"].startswith(f"{paper}/")]
+    scope = f"The claims of the papers, repeated on the models at hand:\n{samples}."
+    own = [row for row in claimed if row["source"].startswith(OURS)]
+    theirs = [row for row in claimed if row not in own]
+    parts = [HEAD.format(scope=scope), counts(theirs, models)]
+    sections = {title: [row for row in theirs if row["study"].startswith(f"{paper}/")] for paper, title in PAPERS.items()}
+    for title, here in (sections | {"Beyond the papers: our extensions": own}).items():
         if here:
             parts += [f"## {title}", table(here, [model for model in models if any(row["model"] == model for row in here)])]
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
     parts.append(f"Checks of the code (identities): {checks['holds']} hold, {checks['fails']} fail.")
     shown = [(image(study), caption) for study, (_, caption) in FIGURES.items()] + [TRIGGER]
     parts += [f"![{caption}]({name})\n\n*{caption}*" for name, caption in shown if (docs / name).exists()]
-    return "\n\n".join([*parts, LIMITS]) + "\n"
+    judged = sum(row["word"] != "untested" for row in claimed)
+    return "\n\n".join([*parts, LIMITS.format(judged=judged)]) + "\n"
 
 
 def counts(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
-    """How many claims have which word on each model."""
+    """How many claims of papers have which word on each model."""
     lines = []
     for model in models:
         found = Counter(row["word"] for row in rows if row["model"] == model)
-        lines.append(f"- {ABOUT.get(model, model)}: {', '.join(f'{count} {word}' for word, count in found.most_common())}")
+        if found:
+            lines.append(f"- {ABOUT.get(model, model)}: {', '.join(f'{count} {word}' for word, count in found.most_common())}")
     return "\n".join(lines)
 
 
@@ -163,13 +187,13 @@ def table(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
     for row in rows:
         found.setdefault((row["study"], row["claim"]), {})[row["model"]] = row
     lines = [
-        "| the paper says | " + " | ".join(ABOUT.get(model, model) for model in models) + " |",
+        "| the statement | " + " | ".join(ABOUT.get(model, model) for model in models) + " |",
         "|---" * (len(models) + 1) + "|",
     ]
     for (study, _), cells in found.items():
         first = next(iter(cells.values()))
         paper = f"; {first['paper']}" if first.get("paper") else ""
-        where = f"{first['source'].partition('20')[2][2:].lstrip(', ') or first['source']}{paper}"
+        where = f"{YEAR.sub('', first['source']) if first['study'].split('/')[0] in NAMED else first['source']}{paper}"
         said = [cell(cells[model]) if model in cells else "-" for model in models]
         lines.append(f"| {first['statement']} ({where}; `{study}`) | {' | '.join(said)} |".replace("|h|", "h"))
     return "\n".join(lines)
@@ -179,24 +203,45 @@ def cell(row: Mapping[str, str]) -> str:
     """A word with the numbers that decide it."""
     word = f"**{row['word']}**"
     if not row["d"]:
-        return word
+        return f"{word}<br>{row['reason']}" if row["reason"] else word
     numbers = share(row["s"], row["s_low"], row["s_high"]) if row["s"] else effect(row)
-    controls = f"; {row['controls_below']} of {row['controls']} controls" if row["controls"] not in ("", "0") else ""
-    twin = f"; twin {100 * float(row['twin_s']):.0f}%" if row["twin_s"] else ""
-    return f"{word} {numbers}; n = {row['n']}{controls}{twin}"
+    controls = f", {row['controls_below']} of {row['controls']} controls" if row["controls"] not in ("", "0") else ""
+    twin = f", untrained {clipped(row['twin_s'])}%" if row["twin_s"] else ""
+    if not row["s"] and row.get("twin_d"):
+        twin = f", untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': '', 'd_high': ''})}"
+    return f"{word} {numbers}<br>{row['n']} {samples(row['method'])}{controls}{twin}"
+
+
+def samples(method: str) -> str:
+    """What the independent samples of an interval are."""
+    if "cluster" in method:
+        return "genres"
+    return next((kind for kind in ("seeds", "prompts", "documents") if kind in method), "samples")
+
+
+def clipped(value: str) -> str:
+    """A share in percent; beyond three wholes, only that."""
+    found = 100 * float(value)
+    return f"{found:z.0f}" if abs(found) <= MOST else f"{'>' if found > 0 else '<-'}{MOST}"
 
 
 def share(mean: str, low: str, high: str) -> str:
     """A share in percent with its interval."""
-    whole = [f"{100 * float(one):z.0f}" for one in (mean, *((low, high) if low and high else ()))]
+    whole = [clipped(one) for one in (mean, *((low, high) if low and high else ()))]
     return f"{whole[0]}%{f' [{whole[1]}, {whole[2]}]' if len(whole) > 1 else ''}"
+
+
+def rounded(value: float) -> str:
+    """Two significant digits, without an exponent where a reader would not write one."""
+    found = float(f"{value:.2g}")
+    return f"{found:,.0f}" if abs(found) >= 10 else f"{found:g}"
 
 
 def effect(row: Mapping[str, str]) -> str:
     """An effect in its unit; behind a logarithm, the ratio."""
     found = [float(row[name]) for name in ("d", "d_low", "d_high") if row[name]]
     ratio = row["unit"] == "log"
-    mean, *ends = [f"{math.exp(one) if ratio else one:.3g}" for one in found]
+    mean, *ends = [rounded(math.exp(one) if ratio else one) for one in found]
     return f"{mean}{f' [{ends[0]}, {ends[1]}]' if ends else ''} {'times' if ratio else row['unit']}".rstrip()
 
 

@@ -35,6 +35,7 @@ COLUMNS = (
     "controls_below",
     "method",
     "twin_s",
+    "twin_d",
     "reason",
 )
 
@@ -147,7 +148,8 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         twin = None if one.twin is None or one.twin.S is None else one.twin.S.mean
         cells = (study, model, one.name, one.kind, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
-        last = (found.n, count, below, found.method, "" if twin is None else twin, found.reason)
+        effect = "" if one.twin is None else _ends(one.twin.D)[0]
+        last = (found.n, count, below, found.method, "" if twin is None else twin, effect, found.reason)
         table.writerow((*cells, *numbers, *last))
     return out.getvalue()
 

@@ -63,6 +63,7 @@ from sinkjax.studies.places import layer as layer
 from sinkjax.studies.places import prefixes as prefixes
 from sinkjax.studies.places import top as top
 from sinkjax.studies.places import upto as upto
+from sinkjax.studies.premises import MASSIVE_SIZE as MASSIVE_SIZE
 from sinkjax.studies.premises import all_of as all_of
 from sinkjax.studies.premises import below as below
 from sinkjax.studies.premises import positions_are as positions_are

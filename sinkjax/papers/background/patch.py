@@ -10,6 +10,7 @@ from sinkjax.studies.vocabulary import *
 
 SEEN, SINK, SIZE = attention_to(F.key + 1), sink_rate(F.key + 1), largest_activation(F.key + 1)
 FORMS, GROWS, DONOR = layer(F.forms), layer(F.grows), at("donor")
+MASSIVE = reaches(largest_activation(F.key), "patched", MASSIVE_SIZE)
 
 
 def of(site: str, place: Place) -> At:
@@ -43,18 +44,20 @@ STUDY = Study(
     claims={
         "stream": Claim(
             contrast=part(SEEN, of("resid", FORMS), DONOR),
-            source="Kiya et al. 2026, Figs. 8, 9, conclusion",
+            given=MASSIVE,
+            source="ours, on Kiya et al. 2026, Figs. 8, 9, conclusion",
             beside=(part(SINK, of("resid", FORMS), DONOR), part(SIZE, of("resid", FORMS), DONOR)),
         ),
         "keys": Claim(
             contrast=part(SINK, of("key", ALL), DONOR),
-            source="Gu et al. 2025, section 7",
+            source="ours, on Gu et al. 2025, Table 4",
             beside=(part(SIZE, of("key", ALL), DONOR),),
         ),
-        "values": Claim(contrast=part(SINK, of("value", ALL), DONOR), stays=True, source="Gu et al. 2025, section 7"),
+        "values": Claim(contrast=part(SINK, of("value", ALL), DONOR), stays=True, source="ours, on Gu et al. 2025, Table 4"),
         "mlp": Claim(
             contrast=part(SIZE, of("mlp_out", GROWS), DONOR),
-            source="Queipo-de-Llano et al. 2026, section 4; Li et al. 2026",
+            given=MASSIVE,
+            source="ours, on Queipo-de-Llano et al. 2026, section 4, and Li et al. 2026",
             beside=(part(SIZE, of("attn_out", GROWS), DONOR),),
         ),
     },

@@ -27,7 +27,8 @@ STUDY = Study(
         "removed": Claim(
             contrast=effect(TENSOR, REMOVED),
             sign=-1,
-            source="Bondarenko et al. 2023; Sun et al. 2024",
+            given=reaches(largest_activation(F.position), "removed", MASSIVE_SIZE),
+            source="ours, on Bondarenko et al. 2023 and Sun et al. 2024",
             beside=(unedited(TENSOR, "removed", minus=TOKEN), effect(TENSOR, at("masked"))),
         ),
     },

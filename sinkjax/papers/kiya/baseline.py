@@ -6,6 +6,7 @@ SEEN, OTHER = attention_to(0), strongest_other_attention(0)
 SIZE, TYPICAL = largest_activation(0), typical_activation()
 SINK, OTHER_SINK = sink_rate(0), strongest_other_sink(0)
 HALF = layer(half_depth())
+MASSIVE = reaches(SIZE, "text", MASSIVE_SIZE)
 
 STUDY = Study(
     name="kiya/baseline",
@@ -29,9 +30,10 @@ STUDY = Study(
         "sink-grows": Claim(contrast=unedited(SEEN, "text", minus=attention_to(0, 0)), source="Kiya et al. 2026, Fig. 6a-c"),
         "activation-grows": Claim(
             contrast=unedited(largest_activation(0, HALF), "text", minus=largest_activation(0, layer(0))),
+            given=MASSIVE,
             source="Kiya et al. 2026, Fig. 6d-f",
         ),
-        "lag": Claim(contrast=unedited(sink_lag(0), "text"), source="Kiya et al. 2026, Figs. 2c, e"),
+        "lag": Claim(contrast=unedited(sink_lag(0), "text"), given=MASSIVE, source="Kiya et al. 2026, Figs. 2c, e"),
     },
     figures=(
         by_layer((SINK, SIZE), (at("without-bos"), at("with-bos")), unedited=False),

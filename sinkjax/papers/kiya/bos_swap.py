@@ -16,6 +16,7 @@ SWAP = swap_embeddings(0, F.position)
 OTHERS = draws(swap_embeddings(random_position(but=(0, F.position)), F.position))
 MEETS = separates_documents("bos")
 SINKS = all_of((MEETS, reaches(FIRST_SEEN_0, "bos", percent(F.eps))))
+MASSIVE = all_of((MEETS, reaches(SIZE_0, "bos", MASSIVE_SIZE)))
 
 STUDY = Study(
     name="kiya/bos-swap",
@@ -50,13 +51,13 @@ STUDY = Study(
         "activation": Claim(
             contrast=effect(SIZE_0, BOS, above=typical_activation()),
             stays=True,
-            given=MEETS,
+            given=MASSIVE,
             source="Kiya et al. 2026, Figs. 2f, 7",
         ),
         "ordinary": Claim(
             contrast=effect(SEEN_0, ORDINARY),
             stays=True,
-            source="Kiya et al. 2026, conclusion",
+            source="ours, on Kiya et al. 2026, conclusion",
             beside=(effect(SINK_0, ORDINARY),),
         ),
     },

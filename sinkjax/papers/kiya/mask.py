@@ -8,13 +8,17 @@ from sinkjax.studies.vocabulary import *
 SINK, NEXT = sink_rate(F.key), sink_rate(F.key + 1)
 SEEN, SEEN_NEXT = attention_to(F.key), attention_to(F.key + 1)
 SIZE, SIZE_NEXT = largest_activation(F.key), largest_activation(F.key + 1)
-FIRST, SECOND = attention_to(F.key, 0), moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
+EARLIEST, SECOND_LAYER = attention_to(F.key, 0), attention_to(F.key, 1)
+SECOND = moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
+SINKS_AT_ONCE = reaches(EARLIEST, "masks", percent(F.eps))
+SINKS_LATER = all_of((below(EARLIEST, "masks", percent(F.eps)), reaches(SECOND_LAYER, "masks", percent(F.eps))))
+MASSIVE = reaches(SIZE, "masks", MASSIVE_SIZE)
 FORMS = upto(F.forms)
 
 
-def moves(where: At, source: str) -> Claim:
+def moves(where: At, source: str, given: Premise | None = None) -> Claim:
     """The next token gains what the masked one had: in the paper's mean map, with the share of heads beside."""
-    return Claim(contrast=moved(SEEN, SEEN_NEXT, where), source=source, beside=(effect(NEXT, where),))
+    return Claim(contrast=moved(SEEN, SEEN_NEXT, where), given=given, source=source, beside=(effect(NEXT, where),))
 
 
 STUDY = Study(
@@ -36,13 +40,13 @@ STUDY = Study(
     measures=(SINK, NEXT, SIZE, SIZE_NEXT, SEEN, SEEN_NEXT),
     claims={
         "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
-        "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b"),
-        "second-stays": Claim(
-            contrast=SECOND, stays=True, given=reaches(FIRST, "masks", percent(F.eps)), source="Kiya et al. 2026, Fig. 4c"
+        "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b", SINKS_AT_ONCE),
+        "second-stays": Claim(contrast=SECOND, stays=True, given=SINKS_AT_ONCE, source="Kiya et al. 2026, Fig. 4c"),
+        "second-moves": Claim(contrast=SECOND, given=SINKS_LATER, source="Kiya et al. 2026, Fig. 8c"),
+        "forms": moves(at("masks", FORMS), "ours, on Kiya et al. 2026, Fig. 8, conclusion", MASSIVE),
+        "activation": Claim(
+            contrast=moved(SIZE, SIZE_NEXT, at("masks", ALL)), given=MASSIVE, source="Kiya et al. 2026, Figs. 4, 8"
         ),
-        "second-moves": Claim(contrast=SECOND, given=below(FIRST, "masks", percent(F.eps)), source="Kiya et al. 2026, Fig. 8c"),
-        "forms": moves(at("masks", FORMS), "Kiya et al. 2026, Fig. 8, conclusion"),
-        "activation": Claim(contrast=moved(SIZE, SIZE_NEXT, at("masks", ALL)), source="Kiya et al. 2026, Figs. 4, 8"),
         "kept": Claim(contrast=unchanged(SIZE, at("masks", ALL), 1e-4), source="Kiya et al. 2026, Figs. 4, 8"),
     },
     figures=(

@@ -33,12 +33,10 @@ STUDY = Study(
         "sink": Claim(
             contrast=effect(SEEN, SWAPPED),
             stays=True,
-            source="Kiya et al. 2026, Fig. 3b, conclusion",
+            source="ours, on Kiya et al. 2026, Fig. 3b, conclusion",
             beside=(effect(SINK, SWAPPED),),
         ),
-        "activation": Claim(
-            contrast=effect(SIZE, SWAPPED, above=typical_activation()), stays=True, source="Kiya et al. 2026, Fig. 3b, conclusion"
-        ),
+        "activation": Claim(contrast=unchanged(SIZE, SWAPPED, 1e-4), source="the first token sees itself alone"),
     },
     figures=(score_maps("scores"), would_receive("scores"), lines((SEEN, SIZE), over="indices", x="position")),
 )

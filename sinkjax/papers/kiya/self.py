@@ -11,6 +11,7 @@ SEEN, SEEN_0 = later_attention_to(F.position), later_attention_to(0)
 SIZE, SIZE_0 = largest_activation(F.position), largest_activation(0)
 FORMS = upto(F.forms)
 ALONE, OTHER, EARLY = at("alone", ALL), at("other"), at("alone", FORMS)
+MASSIVE = reaches(SIZE_0, "alone", MASSIVE_SIZE)
 
 
 def shown(place: Place) -> At:
@@ -40,16 +41,17 @@ STUDY = Study(
         "sink": Claim(
             contrast=moved(SEEN_0, SEEN, ALONE), source="Kiya et al. 2026, Fig. 5", beside=(effect(SINK, ALONE, SINK_0),)
         ),
-        "activation": Claim(contrast=moved(SIZE_0, SIZE, ALONE), source="Kiya et al. 2026, Fig. 5"),
+        "activation": Claim(contrast=moved(SIZE_0, SIZE, ALONE), given=MASSIVE, source="Kiya et al. 2026, Fig. 5"),
         "leaves": Claim(
             contrast=effect(SEEN_0, ALONE), sign=-1, source="Kiya et al. 2026, Fig. 5", beside=(effect(SINK_0, ALONE),)
         ),
         "early": Claim(
             contrast=moved(SEEN_0, SEEN, EARLY),
-            source="Kiya et al. 2026, Fig. 9, conclusion",
+            given=MASSIVE,
+            source="ours, on Kiya et al. 2026, Fig. 9, conclusion",
             beside=(effect(SINK, EARLY, SINK_0),),
         ),
-        "other": Claim(contrast=difference(SEEN, ALONE, OTHER), source="Kiya et al. 2026, property 3"),
+        "other": Claim(contrast=difference(SEEN, ALONE, OTHER), source="ours, on Kiya et al. 2026, property 3"),
     },
     figures=(
         maps((shown(FORMS), shown(ALL))),

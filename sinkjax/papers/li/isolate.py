@@ -47,7 +47,7 @@ STUDY = Study(
         ),
         "average": Claim(
             contrast=difference(SCORE, ALONE, EVEN),
-            source="Li et al. 2026, intervention 1",
+            source="ours, on Li et al. 2026, intervention 1",
             beside=(effect(SCORE, EVEN), effect(SCORE, at("other", ALL)), *everywhere("even"), *everywhere("other")),
         ),
     },

@@ -49,7 +49,11 @@ STUDY = Study(
         "sparse": Claim(contrast=neuron_numbers("neurons", ("concentration", "fed")), source=SOURCE),
         "feeds": Claim(contrast=feeds_massive_dim("neurons"), source=SOURCE),
         "activation": Claim(
-            contrast=effect(SIZE, WITHOUT, above=typical_activation()), sign=-1, source=SOURCE, beside=(effect(SINK, WITHOUT),)
+            contrast=effect(SIZE, WITHOUT, above=typical_activation()),
+            sign=-1,
+            given=reaches(SIZE, "together", MASSIVE_SIZE),
+            source="ours, on Li et al. 2026, super neurons",
+            beside=(effect(SINK, WITHOUT),),
         ),
     },
     figures=(
