@@ -68,8 +68,8 @@ One [rule](judgements.md) judges every claim:
 
 A cell has the word and the effect as a share of the whole, or in its own unit, with its 95% interval. Below stand the number
 of independent samples, the matched random controls that the effect lies above, and the untrained model's share. Shares of
-sizes (activations) are of their logarithms. [Every number](data/claims.csv) and reason is a row of a CSV file, and `sinkjax
-run` with the name of a study writes its page."""
+sizes (activations) are of their logarithms. [Every number](data/claims.csv) is a row of a CSV file, with the paper's own.
+`sinkjax run` with the name of a study writes its page."""
 OURS = "ours, on "
 LIMITS = """## Limits
 
@@ -81,10 +81,9 @@ LIMITS = """## Limits
 - Numbers of Li et al. are from published notes, as are some of the others' (each study's page says so); factors and layers
   that a paper does not state are ours. `kiya/self` and `li/isolate` are nearly one experiment, so their claims are not
   independent.
-- Claims on documents behind a BOS have one and the same first token in all of them.
 - Numbers of weights alone are described on the pages of studies, without a word: in SmolLM2 the first key is *longer* than a
   mean key (25.8 against 19.9), where Kiya et al. have 26 against 101.
-- A claim that repeats a paper need not share its cause."""
+- Behind a BOS all documents have the same first token. A claim that repeats a paper need not share its cause."""
 
 
 def main() -> None:
@@ -192,10 +191,10 @@ def table(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
     ]
     for (study, _), cells in found.items():
         first = next(iter(cells.values()))
-        paper = f"; {first['paper']}" if first.get("paper") else ""
-        where = f"{YEAR.sub('', first['source']) if first['study'].split('/')[0] in NAMED else first['source']}{paper}"
-        said = [cell(cells[model]) if model in cells else "-" for model in models]
-        lines.append(f"| {first['statement']} ({where}; `{study}`) | {' | '.join(said)} |".replace("|h|", "h"))
+        where = f"{YEAR.sub('', first['source']) if first['study'].split('/')[0] in NAMED else first['source']}"
+        said = [cell(cells[model]).replace("|", "\\|") if model in cells else "-" for model in models]
+        statement = f"{first['statement']} ({where}; `{study}`)".replace("|", "\\|")
+        lines.append(f"| {statement} | {' | '.join(said)} |")
     return "\n".join(lines)
 
 

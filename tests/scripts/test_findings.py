@@ -19,6 +19,7 @@ ROW = {
     "source": "Kiya et al. 2026, Figs. 4a, 8a", "word": "replicates", "unit": "percentage points",
     "d": "41.2", "d_low": "30", "d_high": "52",
     "s": "0.85", "s_low": "0.7", "s_high": "1.01", "n": "12", "controls": "20", "controls_below": "20", "twin_s": "0.012",
+    "twin_d": "0.9", "method": "95% t interval, 12 clusters of 48 documents", "reason": "",
 }  # fmt: skip
 
 
@@ -52,18 +53,39 @@ def test_the_page_is_what_the_table_says_and_fits_on_a_page(script):
 
 
 def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
-    assert script["cell"](ROW) == "**replicates** 85% [70, 101]; n = 12; 20 of 20 controls; twin 1%"
-    log = ROW | {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379", "controls": "0", "twin_s": ""}
-    assert script["cell"](log) == "**replicates** 2 [1, 5] times; n = 12"
-    assert script["cell"](ROW | {"word": "untested", "d": ""}) == "**untested**"
+    assert script["cell"](ROW) == "**replicates** 85% [70, 101]<br>12 genres, 20 of 20 controls, untrained 1%"
+    log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
+    log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
+        "s": "",
+        "unit": "log",
+        "d": "0.6931472",
+        "d_low": "0",
+        "d_high": "1.6094379",
+        "controls": "0",
+        "twin_s": "",
+        "twin_d": "0.0953",
+    }
+    assert script["cell"](log) == "**replicates** 2 [1, 5] times<br>12 genres, untrained 1.1 times"
+    untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
+    assert script["cell"](untested) == "**untested**<br>|h| is 2"
+    far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "method": "95% t interval, 8 seeds", "controls": "0", "twin_s": ""}
+    assert script["cell"](far) == "**replicates** >300% [<-300, >300]<br>12 seeds"
 
 
-def test_a_row_names_the_figure_and_the_papers_number(script):
+def test_what_no_paper_states_stands_in_a_table_of_its_own(script):
+    own = ROW | {"claim": "own", "statement": "It stays.", "source": "ours, on Kiya et al. 2026, conclusion"}
+    papers, extensions = script["page"]([ROW, own]).split("## Beyond the papers")
+    assert ("The sink moves." in papers, "The sink moves." in extensions) == (True, False)
+    assert ("It stays." in papers, "It stays." in extensions) == (False, True)
+    assert "1 replicates" in papers
+
+
+def test_a_row_names_the_figure_and_its_pipes_do_not_end_its_cells(script):
     table = script["table"](
-        [ROW | {"paper": "so in Llama-2-7B"}, ROW | {"model": "other", "word": "differs"}], ["smollm2-135m", "other"]
+        [ROW | {"statement": "|h| grows."}, ROW | {"model": "other", "word": "differs"}], ["smollm2-135m", "other"]
     )
     *_, line = table.splitlines()
-    assert line.startswith("| The sink moves. (Figs. 4a, 8a; so in Llama-2-7B; `kiya/mask`) | **replicates** 85%")
+    assert line.startswith("| \\|h\\| grows. (Figs. 4a, 8a; `kiya/mask`) | **replicates** 85%")
     assert "**differs**" in line
 
 
