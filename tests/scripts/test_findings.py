@@ -56,15 +56,6 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
     assert script["cell"](ROW) == "**replicates** 85% [70, 101]<br>12 genres, 20 of 20 controls, untrained 1%"
     log = {"s": "", "unit": "log", "d": "0.6931472", "d_low": "0", "d_high": "1.6094379"}
     log = ROW | log | {"controls": "0", "twin_s": "", "twin_d": "0.0953"}
-        "s": "",
-        "unit": "log",
-        "d": "0.6931472",
-        "d_low": "0",
-        "d_high": "1.6094379",
-        "controls": "0",
-        "twin_s": "",
-        "twin_d": "0.0953",
-    }
     assert script["cell"](log) == "**replicates** 2 [1, 5] times<br>12 genres, untrained 1.1 times"
     untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
     assert script["cell"](untested) == "**untested**<br>|h| is 2"
