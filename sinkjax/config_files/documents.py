@@ -90,7 +90,7 @@ class Loader(Composer, CParser, SafeConstructor, Resolver):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in keys:
-                    raise SinkjaxError(f"the key {key.value!r} is written twice{line}")
+                    raise SinkjaxError(f"the key {key.value!r} is written twice (line {key.start_mark.line + 1})")
                 keys.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -126,6 +126,11 @@ Dumper.add_implicit_resolver(
 def dump(values: Mapping[str, Any]) -> str:
     """A mapping as a YAML document, in its order."""
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+
+
+def flow(value: Any) -> str:
+    """A value as YAML in one line, for messages."""
+    return yaml.dump(value, Dumper=Dumper, default_flow_style=True, sort_keys=False, width=10_000).strip()
 
 
 def parse(text: str, what: str) -> dict[str, Any]:

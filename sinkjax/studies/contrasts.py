@@ -193,7 +193,7 @@ def _facts(measure: Measure) -> tuple[tuple[float, float] | None, str]:
     return facts.get("range"), "log" if facts.get("log") else facts.get("unit", "")
 
 
-@Contrast.define(controlled=("where",))
+@Contrast.define(controlled=("where",), wholes=("whole", "above"))
 def effect(
     read: Readings,
     measure: Measure,
@@ -310,7 +310,7 @@ def part(read: Readings, measure: Measure, where: At, of: At) -> Parts:
     return Parts(read.edited(measure, where) - base, gained, whole, span, unit, label, whole_range=ends, all_controls=exhausted)
 
 
-@Contrast.define()
+@Contrast.define(wholes=(), of="")
 def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     """The rise of a measure along an axis of a grid, by a straight line over the order of its values, from first to last.
 
@@ -334,7 +334,7 @@ def slope(read: Readings, measure: Measure, where: At, along: str) -> Parts:
     return Parts(found, None, None, *_facts(measure), f"rise of {read.name(measure, where)} along {along}")
 
 
-@Contrast.define()
+@Contrast.define(wholes=(), of="minus")
 def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None = None) -> Parts:
     """A measure of the unedited model, or what it has more than another one; the whole is the measure.
 
@@ -352,7 +352,7 @@ def unedited(read: Readings, measure: Measure, grid: str, minus: Measure | None 
     return Parts(found - other, None, whole, *_facts(measure), label)
 
 
-@Contrast.define()
+@Contrast.define(wholes=())
 def compared(read: Readings, measure: Measure, minus: Measure, where: At) -> Parts:
     """One measure minus another under the same conditions; the whole is the first one without an edit.
 

@@ -171,9 +171,13 @@ class Study:
             for entry in [value for _, value in entries] if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
-        for _, claim in self.claims:
+        for name, claim in self.claims:
             if not isinstance(claim, Claim):
                 raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
+            if claim.stays and not _has_whole(claim.contrast):
+                raise SinkjaxError(
+                    f"{self.name}: claim {name}: what stays is a share of a whole, and {claim.contrast.word} here has none"
+                )
         if bool(self.trainings) == bool(self.grids or self.computations):
             raise SinkjaxError(f"{self.name}: a study needs a grid or a computation, or else trainings")
         grids = self.grids.names()
@@ -190,8 +194,18 @@ class Study:
                     named = word.given[argument]
                     if isinstance(named, str) and named and named not in self.trainings.names():
                         raise SinkjaxError(f"{self.name}: {unknown('training', named, self.trainings.names())}")
+        for word in self.words:
+            if isinstance(word, At):
+                along = dict(dict(self.grids)[word.given["grid"]].given["over"] or ())
+                for axis, _ in word.given["fixed"] or ():
+                    if axis not in along:
+                        raise SinkjaxError(f"{self.name}: {unknown('axis of ' + word.given['grid'], axis, along)}")
+            if isinstance(word, FigureWord) and not isinstance(word.given.get("over", ""), str):
+                raise SinkjaxError(f"{self.name}: {word.word}: over takes the name of a grid: {', '.join(grids)}")
         allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common(self)}
         for one in self.words:
+            if isinstance(one, Field) and one.name not in allowed and one.name in Number.vocabulary:
+                raise SinkjaxError(f"{self.name}: {one.name} is a word, not a field: write it without $")
             if isinstance(one, Field) and one.name not in allowed:
                 raise SinkjaxError(f"{self.name}: {unknown('field', one.name, sorted(allowed))}")
 
@@ -203,6 +217,20 @@ class Study:
 
     def __hash__(self) -> int:
         return hash((self.name, self.grids, self.measures))
+
+
+def _has_whole(contrast: Word) -> bool:
+    """Whether a contrast has a whole, of which it is a share: a named one, or else what the measure itself is.
+
+    Its facts: `wholes`, the arguments that name one, where nothing else is a whole of logarithms; `of`, the argument without
+    which there is none.
+    """
+    given, facts = contrast.given, contrast.meaning.facts
+    if any(given.get(name) is not None for name in facts.get("wholes", ())):
+        return True
+    measure = given.get("measure")
+    log = isinstance(measure, Word) and bool(measure.meaning.facts.get("log"))
+    return not (log and "wholes" in facts) and ("of" not in facts or given.get(facts["of"]) is not None)
 
 
 def axes(study: Study) -> set[str]:
@@ -298,6 +326,8 @@ def _check_positions(study: Study, config: Any) -> None:
             continue
         seen = measure.meaning.facts.get("seen", ())
         for argument in ("key", "position"):
+            if isinstance(written := measure.given.get(argument), str):
+                raise SinkjaxError(f"{argument} of {measure} is a position, not {written!r}")
             for name, place in _integers(study, config, measure.given.get(argument)):
                 if place >= length:
                     raise SinkjaxError(f"{name}: position {place} of {measure} is beyond prompts of {length} tokens")

@@ -17,13 +17,14 @@ from typing import Any
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
+from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.edits import placed
 from sinkjax.studies.places import ALL
 from sinkjax.studies.scope import EditWord, Place, Placed, Scope
 from sinkjax.studies.specs import content, without_replacement
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition, Inputs
-from sinkjax.studies.words import F, Word
+from sinkjax.studies.words import F, Word, plain
 
 SERIES = {"each": "one layer", "prefixes": "layers 0 to l", "all": "all layers"}
 
@@ -192,7 +193,8 @@ def matching(points: Sequence[Point], chosen: At, scope: Scope) -> list[int]:
         if point.place is not None and place in (None, point.place) and fixed.items() <= dict(point.bound).items()
     ] or ([0] if len(points) == 1 and place is None else [])
     if not rows:
-        raise SinkjaxError(f"no condition of the grid is {chosen}; it has {', '.join(point.label for point in points[:6])}, ...")
+        some = ", ".join(point.label for point in points[:6]) + ", ..." * (len(points) > 6)
+        raise SinkjaxError(f"no condition of the grid is {documents.flow(plain(chosen))}; it has {some}")
     return rows
 
 

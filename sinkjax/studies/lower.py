@@ -14,6 +14,7 @@ import sinkjax
 from sinkjax.analysis.summary import Row
 from sinkjax.analysis.verdicts import Verdict
 from sinkjax.config_files.checks import layers_below
+from sinkjax.errors import SinkjaxError
 from sinkjax.studies import study as framework
 from sinkjax.studies import trained
 from sinkjax.studies.contrasts import Readings
@@ -269,13 +270,16 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
     rows: dict[int, None] = {}
     if controlled and not _claims_on(study, name):
         return list(range(1, len(points)))
-    for claim in _claims_on(study, name):
+    for title, claim in study.claims:
         for contrast in (claim.contrast, *claim.beside) if not controlled or _possible(claim, scope) else ():
             facts = contrast.meaning.facts if contrast.given.get("controls", True) else {}
             for argument, entry in contrast.given.items():
                 chosen = isinstance(entry, At) and entry.given["grid"] == name
                 if chosen and (not controlled or argument in facts.get("controlled", ())):
-                    rows.update(dict.fromkeys(matching(points, entry, scope)))
+                    try:
+                        rows.update(dict.fromkeys(matching(points, entry, scope)))
+                    except SinkjaxError as error:
+                        raise SinkjaxError(f"claim {title}: {error}") from None
     return sorted(rows)
 
 

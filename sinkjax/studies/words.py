@@ -302,6 +302,8 @@ def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
     if isinstance(node, str) and (found := FIELD.fullmatch(node)):
         return Field(found[1], int(f"{found[2]}{found[3]}") if found[3] else 0)
     if kind is None:
+        if isinstance(node, str) and node in Number.vocabulary:
+            return _word(Number, node, {}, where)
         if not isinstance(node, dict):
             return node
         if len(node) == 1 and next(iter(node)) in Number.vocabulary:

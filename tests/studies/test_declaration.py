@@ -21,7 +21,7 @@ from sinkjax.studies.words import Field
 
 VALUES = [name for name in studies() if isinstance(as_value(name), Study)]
 MASKS = grid(mask_key(F.key))
-SINK = effect(sink_rate(F.key), at("masks"))
+SINK, SIZE = effect(sink_rate(F.key), at("masks")), largest_activation(0)
 
 
 def study(**parts: Any) -> Study:
@@ -248,6 +248,13 @@ def test_the_texts_of_a_study_name_its_own_settings(name):
         ({"figures": (lines((loss(),), over="mask"),)}, "unknown grid 'mask'"),
         ({"claims": {"a": Claim(contrast=SINK, given=reaches(loss(), "mask", 1))}}, "unknown grid 'mask'"),
         ({"claims": {"a": Claim(contrast=SINK, beside=(effect(loss(), at("mask")),))}}, "unknown grid 'mask'"),
+        ({"claims": {"a": Claim(contrast=effect(loss(), at("masks", fixed={"kee": 1})))}}, "unknown axis of masks 'kee'"),
+        ({"figures": (lines((loss(),), over={"upto": 1}),)}, "mine/one: lines: over takes the name of a grid: masks"),
+        ({"measures": (sink_rate(Field("half_depth")),)}, r"half_depth is a word, not a field: write it without \$"),
+        *(
+            ({"claims": {"a": Claim(contrast=one, stays=True)}}, f"claim a: what stays is .* whole, and {one.word} here has none")
+            for one in (slope(loss(), at("masks"), "key"), effect(SIZE, at("masks")), unedited(loss(), "masks"))
+        ),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(parts, sentence):
@@ -267,13 +274,9 @@ def test_an_axis_may_be_named_by_measures():
         ({"contrast": SINK, "sign": 0}, "the sign of a claim is 1 or -1, not 0"),
         ({"contrast": SINK, "given": SINK}, "the premise of a claim is a premise, not effect"),
         ({"contrast": SINK, "beside": (loss(),)}, "beside a claim stand contrasts, not loss"),
-        ({"contrast": unedited(loss(), "masks"), "stays": True}, None),
     ],
 )
 def test_a_claim_that_makes_no_sense_is_refused(fields, sentence):
-    if sentence is None:
-        assert Claim(**fields).stays  # whether it has a whole is known when it is read
-        return
     with pytest.raises(SinkjaxError, match=sentence):
         Claim(**fields)
 
@@ -305,6 +308,16 @@ def test_a_claim_that_makes_no_sense_is_refused(fields, sentence):
 def test_a_document_that_is_no_study_is_refused(text, sentence):
     with pytest.raises(SinkjaxError, match=sentence):
         from_yaml(text)
+
+
+def test_a_number_may_be_named_bare():
+    text = "{study: a/b, grids: {text: {grid: {edit: {mask_key: 0}, layers: {upto: %s}}}}}"
+    assert from_yaml(text % "half_depth") == from_yaml(text % "{half_depth: {}}")
+
+
+def test_a_position_that_is_text_is_refused():
+    with pytest.raises(SinkjaxError, match=r"key of .* is a position, not 'all'"):
+        config_type(from_yaml("{study: a/b, grids: {text: grid}, measures: [{sink_rate: all}]}"))()
 
 
 def test_a_setting_is_a_value_with_or_without_help():
