@@ -66,10 +66,9 @@ One [rule](judgements.md) judges every claim:
 - **untested**: the model does not meet the paper's own premise, such as a massive activation (above 100). *(untrained too)*:
   the same model with random weights does as much.
 
-A cell has the word and the effect as a share of the whole, or in its own unit, with its 95% interval. Below stand the number
-of independent samples, the matched random controls that the effect lies above, and the untrained model's share. Shares of
-sizes (activations) are of their logarithms. [Every number](data/claims.csv) is a row of a CSV file, with the paper's own.
-`sinkjax run` with the name of a study writes its page."""
+A cell has the word and the effect as a share of the whole (of sizes: of their logarithms) or in its own unit, with its 95%
+interval; below, the independent samples, the matched random controls that it lies above, and the untrained model's share.
+[Every number](data/claims.csv), with the paper's own, is a row of a CSV file."""
 OURS = "ours, on "
 LIMITS = """## Limits
 
@@ -78,12 +77,10 @@ LIMITS = """## Limits
 - These runs are small, {judged} words were given, and none is corrected for their number. Where n is below 8, a word says
   more about n than about the model; with documents unlike the others, an interval by Student's t at n = 8 can miss its level
   by far ([simulated](judgements.md)).
-- Numbers of Li et al. are from published notes, as are some of the others' (each study's page says so); factors and layers
-  that a paper does not state are ours. `kiya/self` and `li/isolate` are nearly one experiment, so their claims are not
-  independent.
-- Numbers of weights alone are described on the pages of studies, without a word: in SmolLM2 the first key is *longer* than a
-  mean key (25.8 against 19.9), where Kiya et al. have 26 against 101.
-- Behind a BOS all documents have the same first token. A claim that repeats a paper need not share its cause."""
+- Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and
+  `li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token.
+- Numbers of weights alone are described on the pages of studies: in SmolLM2 the first key is *longer* than a mean key (25.8
+  against 19.9), where Kiya et al. have 26 against 101. A claim that repeats a paper need not share its cause."""
 
 
 def main() -> None:
@@ -157,13 +154,13 @@ def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     scope = f"The claims of the papers, repeated on the models at hand:\n{samples}."
     own = [row for row in claimed if row["source"].startswith(OURS)]
     theirs = [row for row in claimed if row not in own]
-    parts = [HEAD.format(scope=scope), counts(theirs, models)]
+    checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
+    checked = f"- Checks of the code (identities): {checks['holds']} hold, {checks['fails']} fail."
+    parts = [HEAD.format(scope=scope), f"{counts(theirs, models)}\n{checked}"]
     sections = {title: [row for row in theirs if row["study"].startswith(f"{paper}/")] for paper, title in PAPERS.items()}
     for title, here in (sections | {"Beyond the papers: our extensions": own}).items():
         if here:
             parts += [f"## {title}", table(here, [model for model in models if any(row["model"] == model for row in here)])]
-    checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
-    parts.append(f"Checks of the code (identities): {checks['holds']} hold, {checks['fails']} fail.")
     shown = [(image(study), caption) for study, (_, caption) in FIGURES.items()] + [TRIGGER]
     parts += [f"![{caption}]({name})\n\n*{caption}*" for name, caption in shown if (docs / name).exists()]
     judged = sum(row["word"] != "untested" for row in claimed)
