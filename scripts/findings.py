@@ -46,7 +46,7 @@ FIGURES = {
         "Masking the first key: heads that sink on it and on the next key, and their largest activations.",
     ),
     "kiya/self": (
-        "alone-by-layer",
+        "alone-by-layer-later-sink-rate",
         "A token that sees only itself, in some layers: its sink and its largest activation by depth.",
     ),
 }
