@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
@@ -37,9 +36,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     """
     results = Results(study, config, stores)
     architecture = results.architecture
-    names = study.names(results)
-    rows = [replace(row, condition=names.get(row.condition, row.condition)) for row in results.table.values()]
-    rows += results.own.values()
+    rows = [*results.table.values(), *results.own.values()]
     findings = [*study.status(results)]
     if NOOP in results:
         data = results[NOOP]
@@ -49,17 +46,17 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     drawings = [one for entry in drawn for one in (entry if isinstance(entry, list) else [entry])]
     featured = study.featured(results) if study.featured else [row.condition for row in rows]
     return Section(
-        study=(study.heading or study.name).format(**vars(config)),
+        study=study.name,
         title=filled(study.title, vars(config)),
         question=_line(filled(study.question, vars(config))),
         findings=tuple(map(sentence, findings)),
         rows=tuple(rows),
-        featured=tuple(dict.fromkeys(names.get(label, label) for label in featured))[: None if study.featured else MOST_FEATURED],
+        featured=tuple(dict.fromkeys(featured))[: None if study.featured else MOST_FEATURED],
         drawings=tuple(drawing for drawing in drawings if drawing is not None),
         notes=tuple(map(_line, (*standard_notes(results), *study.notes(config, results)))),
         provenance=(study.provenance or _provenance)(results),
         verdicts=tuple(study.verdicts(results)) if study.verdicts else (),
-        views=(*_maps(results), *study.views(results)),
+        views=tuple(_maps(results)),
         samples=_samples(results),
         subject=study.subject,
         over=results.over,

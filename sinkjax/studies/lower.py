@@ -101,14 +101,13 @@ def lower(study: Study) -> framework.Study:
         question=study.question,
         needs=study.needs,
         more=more,
-        values=_known(study) if study.known else None,
         probe=lambda config: probe_of(study.measures, Scope(config, None)) if study.measures else sinkjax.Probe(),
-        figures=lambda config, architecture: [functools.partial(_drawn, study, word) for word in study.figures],
+        figures=functools.partial(_figures, study),
         noop=noop if identity is not None else None,
         noop_values=_known(study) if study.known else None,
         shown=maps if shown else None,
         check=check,
-        notes=lambda config, results: [filled(note, vars(config)) for note in study.notes],
+        notes=functools.partial(_notes, study),
         featured=functools.partial(_featured, study),
         verdicts=functools.partial(verdicts, study),
         rows=functools.partial(_rows_of, study) if described else None,
@@ -132,8 +131,8 @@ def _trains(study: Study) -> framework.Study:
         question=study.question,
         trainings=functools.partial(trained.specs, study),
         rows=rows,
-        figures=lambda config, architecture: [functools.partial(_drawn, study, word) for word in study.figures],
-        notes=lambda config, results: [*_definitions(study), *(filled(note, vars(config)) for note in study.notes)],
+        figures=functools.partial(_figures, study),
+        notes=functools.partial(_notes, study),
         status=functools.partial(trained.status, study),
         provenance=trained.provenance,
         featured=featured if study.measures else None,
@@ -141,6 +140,16 @@ def _trains(study: Study) -> framework.Study:
         over="seeds",
         subject="model",
     )
+
+
+def _figures(study: Study, config: Any, architecture: Any) -> list[Callable[[Results], Any]]:
+    """What draws the figures of a study."""
+    return [functools.partial(_drawn, study, word) for word in study.figures]
+
+
+def _notes(study: Study, config: Any, results: Results) -> list[str]:
+    """The notes of a study, behind the definitions of what trained models are measured by; sweeps give their own."""
+    return [*(_definitions(study) if study.trainings else ()), *(filled(note, vars(config)) for note in study.notes)]
 
 
 def _definitions(study: Study) -> list[str]:
@@ -219,7 +228,7 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
         prefix=title,
         series=title,
     )
-    if judged:
+    if judged and _has_twin(config):
         yield Sweep(
             f"{name}{TWIN}",
             build(claimed),
@@ -227,7 +236,6 @@ def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any)
             prompts=few,
             inputs=inputs,
             values=values,
-            when=_has_twin,
             twin=True,
         )
 
@@ -383,11 +391,11 @@ def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calc
         if "inputs" in word.given:
             inputs = framework.Inputs(scope.get(word.given["inputs"]))
         yield Calculation(name, compute, variables, prompts, inputs)
-        if _judged_on(study, name, scope) and _has_twin(config, architecture):
+        if _judged_on(study, name, scope) and _has_twin(config):
             yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)
 
 
-def _has_twin(config: Any, architecture: Any) -> bool:
+def _has_twin(config: Any) -> bool:
     """Whether a study is also measured on the untrained twin of its model."""
     return bool(config.twin) and not str(config.model).startswith(UNTRAINED)
 

@@ -44,7 +44,7 @@ class Results:
         trains = study.trainings is not None
         self.architecture: Any = SimpleNamespace() if trains else architecture_of(next(iter(stores.values())))
         parts = () if trains else tuple(declared(study, config, self.architecture))
-        sweeps = [part for part in parts if isinstance(part, Sweep) and part.when(config, self.architecture)]
+        sweeps = [part for part in parts if isinstance(part, Sweep)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
         self.mains = [sweep for sweep in sweeps if sweep.name in stores and not sweep.twin]
 
@@ -106,8 +106,7 @@ class Results:
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """A measure of every condition: float[condition, prompt]. Measures of one name are one measure."""
         if (measure.name, store) not in self._values:
-            found = self._measured(measure, store)
-            self._values[measure.name, store] = self.read(found, store) if measure.placed else found
+            self._values[measure.name, store] = self._measured(measure, store)
         return self._values[measure.name, store]
 
     def _measured(self, measure: Measure, store: str) -> NDArray:
@@ -122,24 +121,8 @@ class Results:
                 f" {held}"
             ) from error
 
-    def read(self, values: NDArray, store: str = SWEEP, edited: bool = True) -> NDArray:
-        """Values at each condition's own positions (`Condition.at`), their mean over these.
-
-        Args:
-            values: float[condition, prompt, ..., position].
-            store: which sweep.
-            edited: False for the first condition's values at the positions of each.
-
-        Returns:
-            float[condition, prompt, ...].
-        """
-        chosen = [list(condition.at) for condition in self.conditions(store)]
-        return np.stack([values[row if edited else 0][..., at].mean(axis=-1) for row, at in enumerate(chosen)])
-
     def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
-        if measure.placed:
-            return self.read(self._measured(measure, store), store, edited=False)
         return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
 
     def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
@@ -355,8 +338,5 @@ class Results:
     def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""
         values = self.values(measure, control.name)
-        own = measure.placed or measure.baseline is not None
-        if measure.placed and self.labels(control.name)[0] != self.labels(sweep.name)[0]:  # they have no baseline of their own
-            unedited = measure.of(self[sweep.name])[:1, : values.shape[1]]
-            return Column(values, self.read(unedited, control.name, edited=False)).effects
+        own = measure.baseline is not None
         return Column(values, self.baseline(measure, control.name) if own else baseline[: values.shape[1]]).effects

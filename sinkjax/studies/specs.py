@@ -51,7 +51,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
     for part in declared(study, config, architecture):
         if isinstance(part, Calculation):
             parts.append(part)
-        elif part.when(config, architecture):
+        else:
             parts += _with_controls(study, part, config, architecture)
     if study.shown is not None:
         parts += _shown(study, config, architecture, study.shown(config, architecture))
@@ -75,23 +75,7 @@ def main_sweep(study: Study) -> Sweep:
         study.conditions,
         study.measures,
         study.probe,
-        inputs=study.inputs,
-        controls=study.controls,
-        values=study.values,
     )
-
-
-def unedited(store: str, inputs: Inputs = TEXT) -> Sweep:
-    """A run without an edit, for a study that only measures; its rows are the study's own.
-
-    Args:
-        store: The name of the sweep, and of its store.
-        inputs: What it runs on.
-
-    Returns:
-        The sweep, for `Study.more`.
-    """
-    return Sweep(store, lambda config, architecture: [no_edit()], inputs=lambda config: inputs)
 
 
 def noop_sweep(study: Study) -> Sweep:
@@ -109,8 +93,7 @@ def noop_sweep(study: Study) -> Sweep:
         conditions,
         probe=study.probe,
         prompts=lambda config: min(NOOP_PROMPTS, config.prompts),
-        inputs=study.inputs,
-        values=study.noop_values or study.values,
+        values=study.noop_values,
         optional=True,
     )
 
@@ -128,7 +111,7 @@ def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Sweep
             return build(values.compute(config, model, batch, *edited))
 
     stand_ins = build(values.blank(config, architecture, count) if values else None)
-    inputs = (sweep.inputs or study.inputs)(config)
+    inputs = sweep.inputs(config) if sweep.inputs else TEXT
     return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare, sweep.twin)
 
 
@@ -170,7 +153,7 @@ def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[
     for part in declared(study, config, architecture):
         if isinstance(part, Calculation):
             yield part.name, False
-        elif part.when(config, architecture):
+        else:
             yield from ((sweep.name, sweep.optional) for sweep in (part, *part.controls))
     yield from ((name, True) for name in (*map_stores(study, config, architecture), TEXTS, NOOP))
 
@@ -231,11 +214,11 @@ def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> lis
     for store, main in zip(stores, _shown_sweeps(study, config, architecture, shown), strict=True):
         chosen, prepare = _chosen(main, config, architecture, few, shown.labels)
         try:
-            inputs = (main.inputs or study.inputs)(config)
+            inputs = main.inputs(config) if main.inputs else TEXT
         except Absent:
             continue
         parts.append(SweepSpec(store, chosen, probe, few, inputs, prepare))
-        texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)] * shown.texts
+        texts = [continuations(TEXTS, chosen, few, inputs=inputs, start=shown.start, prepare=prepare)]
     return [*parts, *texts]
 
 
@@ -246,7 +229,7 @@ def _shown_sweeps(study: Study, config: Any, architecture: Config, shown: Shown)
         return [entry if isinstance(entry, Sweep) else named[entry] for entry in shown.sweeps]
     if study.conditions is not None:
         return [main_sweep(study)]
-    return [Sweep(SWEEP, lambda config, architecture: [no_edit()], inputs=study.inputs)]
+    return [Sweep(SWEEP, lambda config, architecture: [no_edit()])]
 
 
 def _chosen(

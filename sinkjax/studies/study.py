@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
-    from sinkjax.report.section import Drawing, View
+    from sinkjax.report.section import Drawing
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
@@ -43,14 +43,12 @@ class Condition:
         series: The conditions that it belongs with, e.g. "one layer".
         x: Where it stands in its series (a layer, a count, a strength, a position), or None.
         budget: What a random control must match (e.g. how many layers are edited), or None without controls.
-        at: The positions at which a placed measure is read (`Measure.placed`).
     """
 
     edit: Edit
     series: str
     x: Any = None
     budget: Hashable = None
-    at: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -58,12 +56,11 @@ class Condition:
         return self.edit.label
 
 
-def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
+def no_edit(label: str = NO_EDIT) -> Condition:
     """The usual baseline: a condition without an edit.
 
     Args:
         label: Of the condition.
-        at: The positions at which placed measures (`Measure.placed`) are read, from 0.
 
     Returns:
         The condition; its series is its label.
@@ -73,7 +70,7 @@ def no_edit(label: str = NO_EDIT, at: tuple[int, ...] = ()) -> Condition:
     """
     from sinkjax.edits.edit import compose
 
-    return Condition(compose(label=label), label, at=at)
+    return Condition(compose(label=label), label)
 
 
 @dataclass(frozen=True)
@@ -116,8 +113,6 @@ class Measure:
             condition's number (e.g. because each is read at a position of its own).
         unit: Of an effect, in sentences.
         note: The definition, for the page.
-        placed: Whether `of` gives float[condition, prompt, position], of which each condition's mean over its own positions
-            (`Condition.at`) is taken, and compared with the first condition's at the same positions.
     """
 
     name: str
@@ -125,7 +120,6 @@ class Measure:
     baseline: Callable[[xarray.Dataset], NDArray] | None = None
     unit: str = ""
     note: str = ""
-    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +133,11 @@ class Values:
 
     blank: Callable[[Any, Config, int], Any]
     compute: Callable[[Any, Model, Batch], Any]
+
+
+def nothing(*arguments: object) -> tuple[()]:
+    """What a study without measures, figures, notes, ... declares."""
+    return ()
 
 
 def all_prompts(config: Any) -> int:
@@ -156,12 +155,11 @@ class Sweep:
         measures: Config -> measures, of which the summary has a row for each condition.
         probe: Config -> what is measured; None: the study's.
         prompts: Config -> how many prompts.
-        inputs: Config -> what it runs on; None: the study's. It raises `Absent` where there are none, and a store that says why
-            then stands in place of the sweep's.
+        inputs: Config -> what it runs on; None: the study's passages. It raises `Absent` where there are none, and a store that
+            says why then stands in place of the sweep's.
         controls: Sweeps of random edits among which the effects are ranked, by budget; by default they run on the inputs of
             their sweep.
         values: What its edits hold that only the loaded model can give, or None.
-        when: (config, architecture) -> whether it runs.
         optional: Whether a folder is finished without it.
         prefix: What the labels of its rows begin with, where several sweeps have the same conditions.
         series: Of its rows; "": that of each condition.
@@ -170,13 +168,12 @@ class Sweep:
 
     name: str
     conditions: Callable[..., Iterable[Condition]]
-    measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
+    measures: Callable[[Any], Sequence[Measure]] = nothing
     probe: Callable[[Any], Probe] | None = None
     prompts: Callable[[Any], int] = all_prompts
     inputs: Callable[[Any], Inputs] | None = None
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
-    when: Callable[[Any, Any], bool] = lambda config, architecture: True
     optional: bool = False
     prefix: str = ""
     series: str = ""
@@ -252,7 +249,7 @@ class Shown:
     tokens that a prompt must have before the model continues it (an edit may name later positions than usual). prompts: how many
     are run, more than are shown where the values of edits are computed from more. sweeps: those that are shown, by name or as
     they are; by default the main one, or the unedited model where a study has none. The maps of further ones lie in stores of
-    their own. texts: whether there are continuations, of the prompts of the last sweep that runs.
+    their own. Continuations are of the prompts of the last sweep that runs.
     """
 
     labels: tuple[str, ...] = ()
@@ -260,7 +257,6 @@ class Shown:
     start: int = 0
     prompts: int = 3
     sweeps: tuple[str | Sweep, ...] = ()
-    texts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,25 +269,21 @@ class Study:
     Attributes:
         name: "paper/study".
         config: The dataclass of its settings.
-        title: Of its section; like `question` and `heading` it may name fields of the config in braces.
+        title: Of its section; like `question` it may name fields of the config in braces.
         question: What the papers say.
-        heading: What a page calls the study; "": its name.
         needs: Parts that a model must have (`studies/requirements.py`).
         probe: Config -> what is measured.
-        conditions, controls, measures, values, inputs: Of the main sweep, as for `Sweep`.
+        conditions, measures: Of the main sweep, as for `Sweep`.
         trainings: Config -> what is trained and measured, in place of sweeps; `architecture` is empty then.
         more: Further sweeps and calculations.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
-        noop: What it does, in words -> an edit of the study's kind that must change nothing; takes `values` as a third argument
-            where the study has some.
-        noop_values: Of the no-op's edits, where these hold other values than the conditions.
+        noop: What it does, in words -> an edit of the study's kind that must change nothing; takes `noop_values` as a third
+            argument where its edits hold some.
         shown: What maps and continuations show.
         notes: (config, results) -> how to read the numbers, beside the standard notes.
         rows: Results -> further rows of the summary.
-        names: Results -> label of a condition -> its name for readers, where only the results tell what it is.
         check: Raises `SinkjaxError` where a config does not fit a model.
-        views: Results -> further maps to step through.
         provenance: Results -> how the numbers were made, in place of the usual facts.
         status: Results -> sentences on runs that are missing or unfinished.
         over: What means and intervals are over. "documents" is replaced by what the stores hold: documents, passages
@@ -305,30 +297,22 @@ class Study:
     config: type
     title: str
     question: str
-    heading: str = ""
     needs: tuple[str, ...] = ()
     probe: Callable[[Any], Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None
-    controls: tuple[Sweep, ...] = ()
-    measures: Callable[[Any], Sequence[Measure]] = lambda config: ()
-    values: Values | None = None
+    measures: Callable[[Any], Sequence[Measure]] = nothing
     trainings: Callable[[Any], Sequence[TrainingSpec]] | None = None
-    inputs: Callable[[Any], Inputs] = lambda config: TEXT
-    more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = lambda config, architecture: ()
+    more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = nothing
     featured: Callable[[Results], Sequence[str]] | None = None
-    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = (
-        lambda config, architecture: ()
-    )
+    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
     noop: Callable[..., Mapping[str, Edit]] | None = None
     noop_values: Values | None = None
     shown: Callable[[Any, Config], Shown] | None = None
-    notes: Callable[[Any, Results], Sequence[str]] = lambda config, results: ()
+    notes: Callable[[Any, Results], Sequence[str]] = nothing
     rows: Callable[[Results], Iterable[Row]] | None = None
-    names: Callable[[Results], Mapping[str, str]] = lambda results: {}
-    check: Callable[[Any, Config], None] = lambda config, architecture: None
-    views: Callable[[Results], Sequence[View]] = lambda results: ()
+    check: Callable[[Any, Config], object] = nothing
     provenance: Callable[[Results], Mapping[str, Any]] | None = None
-    status: Callable[[Results], Iterable[str]] = lambda results: ()
+    status: Callable[[Results], Iterable[str]] = nothing
     over: str = DOCUMENTS
     subject: str = "edit"
     verdicts: Callable[[Results], Sequence[Verdict]] | None = None

@@ -50,7 +50,7 @@ def planted(
     stores: dict[str, xarray.Dataset] = {}
     for main in declared.more(config, architecture):
         assert isinstance(main, Sweep)
-        for sweep in (main, *main.controls) if main.when(config, architecture) else ():
+        for sweep in (main, *main.controls):
             if reason := (absent or {}).get(sweep.name):
                 stores[sweep.name] = xarray.Dataset(attrs={**attributes, ABSENT: reason})
                 continue
