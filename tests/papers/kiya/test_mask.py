@@ -116,17 +116,22 @@ def words(numbers: Any, **options: Any) -> dict[str, str]:
 MOVED = (1.0, 80.0, 500.0, 400.0)
 
 
-def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_nothing_differs():
-    found = words(moves(all_layers=MOVED, layer_0=MOVED, forms=(1.0, 30.0, 500.0, 10.0)))
-    assert found == {
-        "all": "replicates",
-        "first": "replicates",
-        "second-stays": "untested",
-        "second-moves": "differs",
-        "forms": "weaker",
-        "activation": "replicates",
-        "kept": "holds",
-    }
+@pytest.mark.parametrize(
+    ("first", "judged"),
+    [
+        (10.0, {"first": "untested", "second-stays": "untested", "second-moves": "differs"}),
+        (50.0, {"first": "replicates", "second-stays": "replicates (untrained too)", "second-moves": "untested"}),
+    ],
+)
+def test_a_sink_that_moves_to_the_next_token_replicates_and_a_mask_that_does_nothing_differs(first, judged):
+    """Figs. 4b and 4c are about a first layer with a sink, Fig. 8c about one without."""
+    found = words(moves(first, all_layers=MOVED, layer_0=MOVED, forms=(1.0, 30.0, 500.0, 10.0)))
+    assert found == judged | {"all": "replicates", "forms": "weaker", "activation": "replicates", "kept": "holds"}
+
+
+def test_without_a_massive_activation_no_claim_is_about_it():
+    found = words(moves(all_layers=(1.0, 80.0, 99.0, 90.0), **{"": (90.0, 2.0, 99.0, 10.0)}))
+    assert (found["all"], found["forms"], found["activation"]) == ("replicates", "untested", "untested")
 
 
 @pytest.mark.parametrize(
