@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from sinkjax.config_files import documents
+from sinkjax.studies.declaration import Premise
 from sinkjax.studies.registry import Chosen, config_type
 from tests.checkpoints.files import LLAMA, random_weights, write_folder
 
@@ -68,3 +73,12 @@ def write_both(folder: Path) -> Path:
     write_model(folder / "model")
     write_text(folder / "text.txt")
     return folder
+
+
+@contextlib.contextmanager
+def of_any_size() -> Iterator[None]:
+    """The premise of a massive activation holds in models that have none."""
+    meaning = dataclasses.replace(Premise.vocabulary["reaches"], of=lambda read, **given: (True, ""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Premise.vocabulary, "reaches", meaning)
+        yield

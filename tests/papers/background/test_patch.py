@@ -18,7 +18,7 @@ from sinkjax.studies.folder import open_store
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Scope
 from sinkjax.studies.vocabulary import mask_key
-from tests.studies.tiny import study, write_both
+from tests.studies.tiny import of_any_size, study, write_both
 
 SEEN = sinkjax.Probe(capture=tuple(sinkjax.Capture(sinkjax.Site(site), name=f"seen_{site}") for site in SITES))
 SETTINGS = SimpleNamespace(key=0, length=10)
@@ -84,7 +84,8 @@ def test_controls_keep_their_labels_where_placeholders_stand_for_donors(scope, m
 def test_a_run_judges_shares_of_the_donors_effect(tmp_path):
     files = write_both(tmp_path)
     small = {"controls": 2, "control_prompts": 2, "twin": False, "places": [1, 3]}
-    section = run.carry_out(study("background/patch", files, **small), tmp_path / "out")
+    with of_any_size():
+        section = run.carry_out(study("background/patch", files, **small), tmp_path / "out")
     found = {verdict.name: verdict.judgement for verdict in section.verdicts}
     assert {judgement.word for judgement in found.values()} <= {
         "replicates", "weaker", "shown", "differs", "undecided", "untested",
