@@ -42,9 +42,9 @@ def synthetic(
         config=SimpleNamespace,
         title="",
         question="",
-        conditions=conditions(values),
-        measures=lambda config: (measure,),
-        controls=random,
+        more=lambda config, architecture: [
+            Sweep(SWEEP, conditions(values), lambda config: (measure,), controls=random),
+        ],
     )
     stores = {SWEEP: store(values)} | ({"controls": store(controls)} if controls else {})
     return Results(study, SimpleNamespace(seed=0), stores)
