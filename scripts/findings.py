@@ -35,6 +35,8 @@ PAPERS = {
 NAMED = ("kiya", "gu", "li", "trigger")  # whose title is the source of all rows below
 YEAR = re.compile(r"^(ours, on )?[\w.\- ]+ 20\d\d(, |$)")
 MOST = 300  # percent; a share beyond says that the whole is nearly 0
+EDGES = (10, 50)  # percent, of the rule
+FEWEST = 8  # samples of a word that counts
 ABOUT = {
     "smollm2-135m": "SmolLM2-135M-Instruct, 4-bit",
     "mini-softmax": "mini-softmax, trained here",
@@ -52,35 +54,46 @@ FIGURES = {
 }
 TRIGGER = (
     "images/trigger-maps.png",
-    "The trigger task: softmax needs a sink, ReLU attention does not ([the trigger task](trigger.md)).",
+    "The trigger task: trained softmax layers sink on BOS, ReLU layers do not ([the trigger task](trigger.md)).",
 )
 HEAD = """# Findings
 
 {scope}
 One [rule](judgements.md) judges every claim:
+- **replicates**: the effect is there, and is more than half of its whole; an effect without a whole only has the paper's sign.
+- **weaker**: less than half of it. **shown**: the effect is there, its size unsettled. **differs**: the opposite, or less than a
+  tenth. **undecided**: the interval allows several words.
+- *Stays* marks claims that something does not change. **replicates**: it changes by less than a tenth of the whole.
+  **weaker**: by less than half, or not at all. **differs**: by more than half.
+- **untested**: the model lacks the object (a massive activation, above 100; a sink, mean attention of 30%) or a whole.
+- *(untrained too)*: the architecture with random weights passes as well; without a whole, that means only the same sign.
 
-- **replicates**: the effect is there, and is more than half of the whole that it is a share of (the unedited value, unless
-  the row says otherwise); or, where a paper says that something stays, it changes by less than a tenth.
-- **weaker**: the effect is there, and is less than half. **shown**: it is there, its size unsettled.
-- **differs**: the opposite, or less than a tenth. **undecided**: the documents are too few to say.
-- **untested**: the model does not meet the paper's own premise, such as a massive activation (above 100). *(untrained too)*:
-  the same model with random weights does as much.
-
-A cell has the word and the effect as a share of the whole (of sizes: of their logarithms) or in its own unit, with its 95%
-interval; below, the independent samples, the matched random controls that it lies above, and the untrained model's share.
-[Every number](data/claims.csv), with the paper's own, is a row of a CSV file."""
+A cell has the word, the effect (a share of its whole, or in its own unit) with a 95% interval, the whole, the independent
+samples, the matched random controls that it lies above, and the untrained model's effect. For sizes, shares are of logarithms:
+half of a 10,000-fold effect is 100-fold. Words in *italics* have fewer than 8 samples and are not counted; parentheses have the
+papers' numbers. [Every number](data/claims.csv) is a row of a CSV file."""
 OURS = "ours, on "
+ANSWERS = (
+    ("kiya/mask", "smollm2-135m", "all"),
+    ("kiya/self", "smollm2-135m", "sink"),
+    ("background/massive", "smollm2-135m", "zero"),
+    ("trigger/one-layer", "", "softmax"),
+)
+ANSWER = """In SmolLM2-135M-Instruct the first token has a sink and a massive activation. With its key masked in all layers,
+{moved} of its attention moves to the next token; another token that sees only itself takes {alone} of that attention; and
+setting the massive activation to zero raises the loss by {zero}. On the trigger task, the rows of trained softmax layers have
+{trained} more of their attention on BOS than the rows of ReLU layers."""
 LIMITS = """## Limits
 
 - One instruct model of 135M parameters, in 4 bits, and small models trained here: nothing is said of models in general. The
   documents are synthetic English, written for this project in 12 genres, which are the samples.
-- These runs are small, {judged} words were given, and none is corrected for their number. Where n is below 8, a word says
-  more about n than about the model; with documents unlike the others, an interval by Student's t at n = 8 can miss its level
-  by far ([simulated](judgements.md)).
+- These runs are small, {judged} cells have a word other than untested, and none is corrected for their number. With documents
+  unlike the others, an interval by Student's t at n = 8 can miss its level by far ([simulated](judgements.md)). Where the samples
+  are prompts, they count as independent.
 - Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and
   `li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token.
 - Numbers of weights alone are described on the pages of studies: in SmolLM2 the first key is *longer* than a mean key (25.8
-  against 19.9), where Kiya et al. have 26 against 101. A claim that repeats a paper need not share its cause."""
+  against 19.9), where Kiya et al. have 26 against 101. The same result may have another cause here."""
 
 
 def main() -> None:
@@ -151,27 +164,52 @@ def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     claimed = [row for row in rows if row["kind"] == "claim"]
     most = {model: max(int(row["n"] or 0) for row in claimed if row["model"] == model) for model in models if claimed}
     samples = "; ".join(f"{ABOUT.get(model, model)} (n up to {most.get(model, 0)})" for model in models)
-    scope = f"The claims of the papers, repeated on the models at hand:\n{samples}."
+    scope = f"Claims of the papers on {samples}."
     own = [row for row in claimed if row["source"].startswith(OURS)]
     theirs = [row for row in claimed if row not in own]
     checks = Counter(row["word"] for row in rows if row["kind"] == "identity")
     checked = f"- Checks of the code (identities): {checks['holds']} hold, {checks['fails']} fail."
-    parts = [HEAD.format(scope=scope), f"{counts(theirs, models)}\n{checked}"]
+    answer = found_here(rows)
+    parts = [
+        HEAD.format(scope=f"{answer}\n\n{scope}" if answer else scope),
+        f"Words by model, our own extensions not counted:\n{counts(theirs, models)}\n{checked}",
+    ]
     sections = {title: [row for row in theirs if row["study"].startswith(f"{paper}/")] for paper, title in PAPERS.items()}
     for title, here in (sections | {"Beyond the papers: our extensions": own}).items():
         if here:
             parts += [f"## {title}", table(here, [model for model in models if any(row["model"] == model for row in here)])]
     shown = [(image(study), caption) for study, (_, caption) in FIGURES.items()] + [TRIGGER]
-    parts += [f"![{caption}]({name})\n\n*{caption}*" for name, caption in shown if (docs / name).exists()]
+    figures = [f"![{alt(caption)}]({name})\n*{caption}*" for name, caption in shown if (docs / name).exists()]
+    parts += ["\\\n".join(figures)] if figures else []
     judged = sum(row["word"] != "untested" for row in claimed)
     return "\n\n".join([*parts, LIMITS.format(judged=judged)]) + "\n"
 
 
+def alt(caption: str) -> str:
+    """The text of a figure for those who do not see it."""
+    return caption.partition(":")[0]
+
+
+def found_here(rows: Sequence[Mapping[str, str]]) -> str:
+    """The answer in three sentences, from the rows of SmolLM2 and of the trigger task; "" unless all are there."""
+    by_claim = {key(row): row for row in rows}
+    try:
+        moved, alone, zero, trained = (effect_of(by_claim[name]) for name in ANSWERS)
+    except KeyError:
+        return ""
+    return ANSWER.format(moved=moved, alone=alone, zero=zero, trained=trained)
+
+
+def effect_of(row: Mapping[str, str]) -> str:
+    """A share with its interval."""
+    return share(row["s"], row["s_low"], row["s_high"])
+
+
 def counts(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
-    """How many claims of papers have which word on each model."""
+    """How many claims of papers have which word on each model; words of few samples are not counted."""
     lines = []
     for model in models:
-        found = Counter(row["word"] for row in rows if row["model"] == model)
+        found = Counter(row["word"] for row in rows if row["model"] == model and not is_small(row))
         if found:
             lines.append(f"- {ABOUT.get(model, model)}: {', '.join(f'{count} {word}' for word, count in found.most_common())}")
     return "\n".join(lines)
@@ -190,22 +228,40 @@ def table(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
         first = next(iter(cells.values()))
         where = f"{YEAR.sub('', first['source']) if first['study'].split('/')[0] in NAMED else first['source']}"
         said = [cell(cells[model]).replace("|", "\\|") if model in cells else "-" for model in models]
-        statement = f"{first['statement']} ({where}; `{study}`)".replace("|", "\\|")
+        paper = f" (paper: {first['paper']})" if first.get("paper") else ""
+        stays = " *Stays.*" if first.get("stays") else ""
+        statement = f"{first['statement']}{stays} ({where}; `{study}`){paper}".replace("|", "\\|")
         lines.append(f"| {statement} | {' | '.join(said)} |")
     return "\n".join(lines)
 
 
 def cell(row: Mapping[str, str]) -> str:
     """A word with the numbers that decide it."""
-    word = f"**{row['word']}**"
+    word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
     if not row["d"]:
         return f"{word}<br>{row['reason']}" if row["reason"] else word
     numbers = share(row["s"], row["s_low"], row["s_high"]) if row["s"] else effect(row)
-    controls = f", {row['controls_below']} of {row['controls']} controls" if row["controls"] not in ("", "0") else ""
+    matched = row["controls"] not in ("", "0") and not row.get("stays")
+    controls = f", {row['controls_below']} of {row['controls']} controls" if matched else ""
     twin = f", untrained {clipped(row['twin_s'])}%" if row["twin_s"] else ""
     if not row["s"] and row.get("twin_d"):
         twin = f", untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': '', 'd_high': ''})}"
-    return f"{word} {numbers}<br>{row['n']} {samples(row['method'])}{controls}{twin}"
+    return f"{word} {numbers}{whole(row)}<br>{row['n']} {samples(row['method'])}{controls}{twin}"
+
+
+def is_small(row: Mapping[str, str]) -> bool:
+    """Whether a word stands on fewer than 8 independent samples."""
+    return bool(row["d"]) and row["word"] != "untested" and int(row["n"]) < FEWEST
+
+
+def whole(row: Mapping[str, str]) -> str:
+    """The whole of a share, with its unit."""
+    if not row["s"] or not row.get("whole"):
+        return ""
+    value, unit = float(row["whole"]), row["unit"]
+    if unit == "log":
+        return f" of a {rounded(math.exp(value))}-fold size"
+    return f" of {rounded(value)}{'' if not unit else ' points' if unit == 'percentage points' else f' {unit}'}"
 
 
 def samples(method: str) -> str:
@@ -222,9 +278,15 @@ def clipped(value: str) -> str:
 
 
 def share(mean: str, low: str, high: str) -> str:
-    """A share in percent with its interval."""
-    whole = [clipped(one) for one in (mean, *((low, high) if low and high else ()))]
-    return f"{whole[0]}%{f' [{whole[1]}, {whole[2]}]' if len(whole) > 1 else ''}"
+    """A share in percent with its interval; one more digit for an end that rounds to an edge of the rule."""
+    ends = [precise(one) for one in (low, high)] if low and high else []
+    return f"{clipped(mean)}%{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+
+
+def precise(value: str) -> str:
+    """The end of an interval in percent."""
+    found = 100 * float(value)
+    return f"{found:.1f}" if round(abs(found)) in EDGES and abs(found) not in EDGES else clipped(value)
 
 
 def rounded(value: float) -> str:

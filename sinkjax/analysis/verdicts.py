@@ -17,6 +17,7 @@ COLUMNS = (
     "model",
     "claim",
     "kind",
+    "stays",
     "statement",
     "source",
     "paper",
@@ -146,7 +147,8 @@ def verdicts_csv(study: str, verdicts: Sequence[Verdict], model: str = "") -> st
         found = one.judgement
         below, count = ("", 0) if found.rank is None else (found.rank.below, found.rank.of)
         twin = None if one.twin is None or one.twin.S is None else one.twin.S.mean
-        cells = (study, model, one.name, one.kind, one.statement, one.source, one.paper, one.word, one.label, one.unit)
+        stays = "yes" if found.stays else ""
+        cells = (study, model, one.name, one.kind, stays, one.statement, one.source, one.paper, one.word, one.label, one.unit)
         numbers = (*_ends(found.D), *_ends(found.S), _ends(found.W)[0])
         effect = "" if one.twin is None else _ends(one.twin.D)[0]
         last = (found.n, count, below, found.method, "" if twin is None else twin, effect, found.reason)

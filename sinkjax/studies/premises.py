@@ -78,7 +78,7 @@ def separates_documents(read: Readings, grid: str) -> tuple[bool, str]:
 def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
     """No BOS stands before the prompts of a grid, so that their first tokens differ."""
     bos = read.results[read.store(grid)].attrs["study"]["bos"]
-    return bos == "none", f"the first token of each prompt must be its own, and bos is {bos}"
+    return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
 
 
 def _of_kinds(architecture: Any, kinds: tuple[str, ...]) -> bool:

@@ -33,7 +33,7 @@ STUDY = Study(
             given=MASSIVE,
             source="Kiya et al. 2026, Fig. 6d-f",
         ),
-        "lag": Claim(contrast=unedited(sink_lag(0), "text"), given=MASSIVE, source="Kiya et al. 2026, Figs. 2c, e"),
+        "lag": Claim(contrast=unedited(sink_lag(0), "text"), given=MASSIVE, source="ours, on Kiya et al. 2026, Figs. 2c, e"),
     },
     figures=(
         by_layer((SINK, SIZE), (at("without-bos"), at("with-bos")), unedited=False),

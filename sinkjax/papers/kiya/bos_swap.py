@@ -16,6 +16,7 @@ SWAP = swap_embeddings(0, F.position)
 OTHERS = draws(swap_embeddings(random_position(but=(0, F.position)), F.position))
 MEETS = separates_documents("bos")
 SINKS = all_of((MEETS, reaches(FIRST_SEEN_0, "bos", percent(F.eps))))
+MASSIVE_AT_ONCE = all_of((MEETS, reaches(FIRST_SIZE_0, "bos", MASSIVE_SIZE)))
 MASSIVE = all_of((MEETS, reaches(SIZE_0, "bos", MASSIVE_SIZE)))
 
 STUDY = Study(
@@ -39,7 +40,7 @@ STUDY = Study(
             beside=(effect(FIRST_SINK, BOS),),
         ),
         "activation-first": Claim(
-            contrast=effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), given=SINKS, source="Kiya et al. 2026, Fig. 2d"
+            contrast=effect(FIRST_SIZE, BOS, whole=FIRST_SIZE_0), given=MASSIVE_AT_ONCE, source="Kiya et al. 2026, Fig. 2d"
         ),
         "sink": Claim(
             contrast=effect(SEEN_0, BOS),

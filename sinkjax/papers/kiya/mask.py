@@ -8,10 +8,15 @@ from sinkjax.studies.vocabulary import *
 SINK, NEXT = sink_rate(F.key), sink_rate(F.key + 1)
 SEEN, SEEN_NEXT = attention_to(F.key), attention_to(F.key + 1)
 SIZE, SIZE_NEXT = largest_activation(F.key), largest_activation(F.key + 1)
-EARLIEST, SECOND_LAYER = attention_to(F.key, 0), attention_to(F.key, 1)
+EARLIEST, SECOND_LAYER, THIRD_LAYER = (attention_to(F.key, layers) for layers in (0, 1, 2))
 SECOND = moved(SEEN, SEEN_NEXT, at("masks", layer(1)))
 SINKS_AT_ONCE = reaches(EARLIEST, "masks", percent(F.eps))
-SINKS_LATER = all_of((below(EARLIEST, "masks", percent(F.eps)), reaches(SECOND_LAYER, "masks", percent(F.eps))))
+SINKS_THIRD = all_of(
+    (
+        *(below(measure, "masks", percent(F.eps)) for measure in (EARLIEST, SECOND_LAYER)),
+        reaches(THIRD_LAYER, "masks", percent(F.eps)),
+    )
+)
 MASSIVE = reaches(SIZE, "masks", MASSIVE_SIZE)
 FORMS = upto(F.forms)
 
@@ -42,7 +47,7 @@ STUDY = Study(
         "all": moves(at("masks", ALL), "Kiya et al. 2026, Figs. 4a, 8a"),
         "first": moves(at("masks", layer(0)), "Kiya et al. 2026, Fig. 4b", SINKS_AT_ONCE),
         "second-stays": Claim(contrast=SECOND, stays=True, given=SINKS_AT_ONCE, source="Kiya et al. 2026, Fig. 4c"),
-        "second-moves": Claim(contrast=SECOND, given=SINKS_LATER, source="Kiya et al. 2026, Fig. 8c"),
+        "second-moves": Claim(contrast=SECOND, given=SINKS_THIRD, source="Kiya et al. 2026, Fig. 8c"),
         "forms": moves(at("masks", FORMS), "ours, on Kiya et al. 2026, Fig. 8, conclusion", MASSIVE),
         "activation": Claim(
             contrast=moved(SIZE, SIZE_NEXT, at("masks", ALL)), given=MASSIVE, source="Kiya et al. 2026, Figs. 4, 8"

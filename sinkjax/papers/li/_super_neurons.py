@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import constant
-from sinkjax.analysis.summary import Row
+from sinkjax.analysis.summary import Rank, Row
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Parts
@@ -154,12 +154,13 @@ def gate_cosine(read: Readings, computation: str, on: str = "difference") -> Par
     return Parts(value, random, whole, (-1.0, 1.0), "", f"cosine of gate vectors {label}")
 
 
-@Contrast.define()
-def feeds_massive_dim(read: Readings, computation: str) -> Parts:
-    """Share of the squared norm of rows of W_down that lies in the dim of the first token's largest activation, in per cent."""
-    share, random = _own(read.results[read.store(computation)], "own_share")
-    label = "share of the row of W_down in the dim of the massive activation"
-    return Parts(100 * share, 100 * random, None, (0.0, 100.0), "percentage points", label)
+@Described.define()
+def feeds_massive_dim(read: Readings, computation: str) -> list[Row]:
+    """Share of the squared norm of rows of W_down in the dim of the first token's largest activation, ranked among controls."""
+    share, random = _own(read.results[computation], "own_share")
+    value = 100 * float(share.mean())
+    measure = "squared norm of W_down rows in the dim of the massive activation (%)"
+    return [Row("the largest", "all of them", measure, constant(value), rank=Rank.among(value, 100 * random.mean(axis=1)))]
 
 
 @Described.define()

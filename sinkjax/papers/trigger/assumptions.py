@@ -53,7 +53,7 @@ STUDY = Study(
     ),
     claims={
         "softmax": Claim(
-            contrast=versus(whole_rows(solved=F.solved), "paper", "relu-index"), source="Ran-Milo 2026, Theorems 1 and 3"
+            contrast=versus(whole_rows(solved=F.solved), "paper", "relu-index"), source="ours, on Ran-Milo 2026, Theorems 1 and 3"
         ),
         "needs-bos": Claim(contrast=versus(loss_left(), "no-bos", "paper"), source="ours, on Ran-Milo 2026, Theorem 1"),
     }

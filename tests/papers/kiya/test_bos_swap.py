@@ -45,10 +45,10 @@ def test_both_kinds_of_prompts_are_the_same_texts(tiny_config):
     assert inputs["text"].kind == inputs["bos"].kind == "text"
 
 
-def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0) -> Any:
+def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0, massive: float = 200.0) -> Any:
     """The sink and the activation stay at position 0 or move along; in the first layer they move along with a BOS, or not.
 
-    sinks: attention to BOS in the first layer (%).
+    sinks, massive: attention to BOS (%) and its largest activation in the first layer.
     """
 
     def numbers(name: str, point: Point) -> Numbers:
@@ -60,7 +60,7 @@ def swaps(stays: bool = True, first: bool = True, sinks: float = 90.0) -> Any:
             planted["seen", place] = (90.0 if place == later else 2.0) + noise[0, place]
             planted["size", place] = (500.0 if place == later else 10.0) * np.exp(noise[1, place] / 50)
             planted["seen", place, 0] = (sinks if place == here else 2.0) + noise[2, place]
-            planted["size", place, 1] = (50.0 if place == here else 3.0) * np.exp(noise[3, place] / 50)
+            planted["size", place, 1] = (massive if place == here else 3.0) * np.exp(noise[3, place] / 50)
         return planted
 
     return numbers
@@ -90,8 +90,13 @@ def test_a_sink_that_moves_along_with_its_token_differs():
 
 def test_a_first_layer_without_a_sink_on_bos_leaves_the_first_claims_untested():
     found = words(swaps(sinks=29.0))
-    assert (found["sink-first"], found["activation-first"]) == ("untested", "untested")
+    assert (found["sink-first"], found["activation-first"]) == ("untested", "replicates")
     assert found["sink"].startswith("replicates")
+
+
+def test_a_first_layer_without_a_massive_activation_leaves_the_claim_on_it_untested():
+    found = words(swaps(massive=50.0))
+    assert (found["sink-first"], found["activation-first"]) == ("replicates", "untested")
 
 
 @pytest.mark.parametrize(("bos", "tested"), [("none", False), (0, True)])

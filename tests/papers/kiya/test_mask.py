@@ -88,10 +88,10 @@ def test_the_activation_forms_where_it_passes_half_of_its_peak():
     assert found["attention"].shape == (8,)
 
 
-def moves(first: float = 10.0, **edited: tuple[float, float, float, float]) -> Any:
+def moves(first: float = 10.0, second: float | None = None, **edited: tuple[float, float, float, float]) -> Any:
     """Attention to keys 0 and 1 (%), and largest |h| there, of the conditions in some places; others change nothing.
 
-    first: attention to key 0 in layer 0 without an edit.
+    first, second: attention to key 0 in layers 0 and 1 without an edit; None: as in layer 0.
     """
 
     def numbers(name: str, point: Point) -> Numbers:
@@ -101,6 +101,7 @@ def moves(first: float = 10.0, **edited: tuple[float, float, float, float]) -> A
         seen, after, size, size_1 = edited.get(place, (90.0, 2.0, 500.0, 10.0))
         return {
             ("seen", 0): seen + next(noises), ("seen", 1): after + next(noises), ("seen", 0, 0): first if place == "" else seen,
+            ("seen", 0, 1): (first if second is None else second) if place == "" else seen,
             ("size", 0): size, ("size", 1): size_1 * np.exp(next(noises) / 50),
         }  # fmt: skip
 
@@ -109,7 +110,7 @@ def moves(first: float = 10.0, **edited: tuple[float, float, float, float]) -> A
 
 def words(numbers: Any, **options: Any) -> dict[str, str]:
     settings = {"prompts": N, "control_prompts": N, "length": 32}
-    results = planted(STUDY, numbers, layers=4, heads=2, **settings, **options)
+    results = planted(STUDY, numbers, layers=8, heads=2, **settings, **options)
     return {found.name: found.word for found in verdicts(STUDY, results)}
 
 
@@ -135,13 +136,20 @@ def test_without_a_massive_activation_no_claim_is_about_it():
 
 
 @pytest.mark.parametrize(
-    ("first", "applies"), [(10.0, "second-moves"), (29.9, "second-moves"), (30.0, "second-stays"), (50.0, "second-stays")]
+    ("first", "second", "applies"),
+    [
+        (10.0, 29.9, "second-moves"),
+        (29.9, 10.0, "second-moves"),
+        (10.0, 30.0, None),
+        (30.0, 30.0, "second-stays"),
+        (50.0, 10.0, "second-stays"),
+    ],
 )
-def test_the_second_layer_alone_is_judged_by_one_figure_or_the_other(first, applies):
-    """By Fig. 4c if the first layer has a sink already, by Fig. 8c if it has none yet."""
-    found = words(moves(first, layer_1=MOVED))
-    assert {name for name in ("second-stays", "second-moves") if found[name] != "untested"} == {applies}
-    assert found[applies] == ("replicates" if applies == "second-moves" else "differs")
+def test_the_second_layer_alone_is_judged_by_one_figure_or_the_other(first, second, applies):
+    """By Fig. 4c if the first layer has a sink already, by Fig. 8c if the third layer is the first with one."""
+    found = words(moves(first, second, layer_1=MOVED))
+    assert [name for name in ("second-stays", "second-moves") if found[name] != "untested"] == ([applies] if applies else [])
+    assert applies is None or found[applies] == ("replicates" if applies == "second-moves" else "differs")
 
 
 def test_what_any_mask_does_is_not_the_keys_doing():
