@@ -18,14 +18,15 @@ Counts = tuple[jax.Array, jax.Array]
 
 
 def vectors(term: Resolved, x: jax.Array, layer: jax.Array | int, lengths: jax.Array) -> tuple[jax.Array, Counts]:
-    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]."""
+    """`set`, `add`, `scale` (centred too) and `swap` on vectors: x [B, T, (H,) D]; `inject` adds to a stream yet to be normed."""
     per_head = x.ndim == 4
     if term.op == "swap":
         new, cells = _swap(x, term.value)
     else:
         position = term.key if SITES[term.site].positions == ("keys",) else term.query
         cells = position[:, :, None, None] & term.layer_head[layer][None, None, :, None] & term.dims[None, None, None, :]
-        value = _at_layer(term.value, layer)[:, None]  # [B or 1, 1, (H or 1,) D or 1]
+        value = _at_layer(term.value, layer)
+        value = value if term.by_position else value[:, None]  # [B or 1, T or 1, (H or 1,) D or 1]
         cells = cells if per_head else cells[:, :, 0]
         wide = jnp.promote_types(x.dtype, jnp.float32)
         new = _operate(term, x.astype(wide), value.astype(wide))
@@ -85,10 +86,24 @@ def positions(
     return query, key, (addressed_query + addressed_key, changed_query + changed_key)
 
 
+@jax.custom_jvp
+def where_changed(changed: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """`new` where it was changed, else `old`, an equal number to rounding, so that an edit of no strength moves no bit.
+
+    The derivative is `new`'s everywhere, since the strength of an edit has one where it is neutral too.
+    """
+    return jnp.where(changed, new, old)
+
+
+@where_changed.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    return where_changed(*primals), tangents[1]
+
+
 def _operate(term: Resolved, x: jax.Array, value: jax.Array) -> jax.Array:
     if term.op == "set":
         return jnp.broadcast_to(value, x.shape)
-    if term.op == "add":
+    if term.op in ("add", "inject"):
         return x + value
     if term.centre is None:
         return x * value

@@ -15,7 +15,7 @@ from flax import struct
 
 from sinkjax import display
 from sinkjax.edits.resolve import refuse_far_positions, resolve_term
-from sinkjax.edits.site import SITES, Site, as_site
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
 from sinkjax.errors import SinkjaxError, refuse_control, unknown
@@ -106,9 +106,11 @@ def edit(
     Args:
         site: Where, a row of `sinkjax.edits.site.SITES`.
         op: One of the site's operations. `set` x = v, `add` x = x + v, `scale` x = x v, `shift` adds to rotary indices, `swap`
-            exchanges two embedding rows (value: positions (i, j)).
+            exchanges two embedding rows (value: positions (i, j)), `inject` adds to the residual stream that this reader alone
+            reads, before its norm.
         value: A scalar; at vector sites also [dims] over the chosen dims, or a donor [B, dims] or [L, B, dims] taken from another
-            run (and [L, B, H, dims] where the site has heads; the L, B and H axes may be 1); at LOGITS and WEIGHTS also
+            run (and [L, B, H, dims] where the site has heads), or one with all positions, [L, B, T, dims] or, with heads,
+            [L, B, T, H, dims]; the L, B, T and H axes may be 1; at LOGITS and WEIGHTS also
             [L, B, H]; at POSITION int, [T] or [B, T]. -inf is allowed at LOGITS only and masks: it clears the key's visibility,
             so that its weight is exactly 0.
         layers: An int, a sequence, a slice or None (all), from 0.
@@ -150,7 +152,7 @@ def edit(
         ("queries", queries, "queries" in spec.positions and op != "swap"),
         ("keys", keys, "keys" in spec.positions),
         ("dims", dims, spec.dims is not None and op != "swap"),
-        ("layers", layers, site != Site.EMBED),
+        ("layers", layers, site not in BEFORE_BLOCKS),
         ("distances", distances, pairs),
         ("relation", None if relation == "any" else relation, pairs),
         ("renormalise", renormalise or None, site == Site.WEIGHTS),

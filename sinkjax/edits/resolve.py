@@ -33,7 +33,7 @@ def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Res
     elif term.op == "swap":
         value = _swap(term.value, lengths)
     else:
-        value = _value(term, config, len(lengths), dims)
+        value = _value(term, config, len(lengths), T, dims)
     return Resolved(
         layer_head=layers[:, None] & heads[None, :],
         query=query,
@@ -135,7 +135,7 @@ def _swap(value: Any, lengths: np.ndarray) -> np.ndarray:
     return pairs.astype(np.int32)
 
 
-def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
+def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
     """A value in its canonical rank; traced values stay traced."""
     spec, L = SITES[term.site], config.layers
     xp = jnp if isinstance(term.value, jax.Array) else np
@@ -148,14 +148,19 @@ def _value(term: Term, config: Config, B: int, dims: np.ndarray) -> Any:
         _refuse_non_finite(term, np.asarray(value))
     tail = ["heads"] * (spec.heads is not None) + ["dims"] * (spec.dims is not None)
     rank = 2 + len(tail)
-    if value.ndim and not (spec.dims is not None and value.ndim <= 3) and value.ndim != rank:
+    ranks = sorted({0, 1, 2, 3, rank, rank + 1} if spec.dims else {0, rank})
+    if value.ndim not in ranks:
         raise SinkjaxError(
-            f"a value at {term.site.name} has rank 0{', 1, 2, 3' if spec.dims else ''} or {rank}, not {value.ndim}"
+            f"a value at {term.site.name} has rank {', '.join(map(str, ranks[:-1]))} or {ranks[-1]}, not {value.ndim}"
         )
+    if by_position := value.ndim > rank:
+        tail, rank = ["positions", *tail], rank + 1
     if spec.heads and spec.dims and 0 < value.ndim < rank:
         value = value[..., None, :]  # a donor without a head axis serves every selected head
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
     allowed: list[tuple[int, ...]] = [(1, L), (1, B)]
+    if by_position:
+        allowed.append((1, T))
     if spec.heads:
         allowed.append((1, axis_size(config, spec.heads)))
     if spec.dims:

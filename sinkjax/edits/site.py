@@ -1,7 +1,8 @@
 """Where an edit can act: the sites of the forward pass, in the order in which they fire.
 
-`sinkjax/transformer/forward.py` visits EMBED once and every other site once a layer; this table says what array is there, what
-may be done to it, and which selectors choose its cells. `edits/apply.py` holds the operations, by the kind of array.
+`sinkjax/transformer/forward.py` visits EMBED and POSITION_VECTOR once and every other site once a layer; this table says what
+array is there, what may be done to it, and which selectors choose its cells. `edits/apply.py` holds the operations, by the kind
+of array.
 
 A new site is a member of `Site`, a row of `SITES`, and a `tape(Site.X, x)` at its place in the forward; one with another array
 than vectors [B, T, (H,) D] or scores [B, H, Q, S] also needs a function in `apply.py` and a visit in `tape.py`. The tests that
@@ -15,12 +16,18 @@ from enum import StrEnum
 
 from sinkjax.errors import unknown
 from sinkjax.model.config import Config
+from sinkjax.model.positions import AddedPosition
 
 
 class Site(StrEnum):
     """The sites, first to last."""
 
     EMBED = "embed"
+    POSITION_VECTOR = "position_vector"
+    ATTN_IN = "attn_in"
+    Q_IN = "q_in"
+    K_IN = "k_in"
+    V_IN = "v_in"
     POSITION = "position"
     QUERY = "query"
     KEY = "key"
@@ -29,10 +36,15 @@ class Site(StrEnum):
     WEIGHTS = "weights"
     HEAD_OUT = "head_out"
     ATTN_OUT = "attn_out"
+    RESID_MID = "resid_mid"
+    MLP_IN = "mlp_in"
     ROUTER = "router"
     NEURON = "neuron"
     MLP_OUT = "mlp_out"
     RESID = "resid"
+
+
+BEFORE_BLOCKS = (Site.EMBED, Site.POSITION_VECTOR)  # visited once, before the first block
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,31 @@ SITES: dict[Site, Spec] = {
         ("swap", "set", "add", "scale"),
         "embedding rows, after the factor and the projection, before position vectors and the norm",
     ),
+    Site.POSITION_VECTOR: Spec(
+        ("prompt", "position", "width"),
+        ("swap", "set", "add", "scale"),
+        "position vectors, before they are added to the embedding",
+    ),
+    Site.ATTN_IN: Spec(
+        ("prompt", "position", "width"),
+        ("set", "add", "scale", "inject"),
+        "residual stream after the norm, as attention reads it",
+    ),
+    Site.Q_IN: Spec(
+        ("prompt", "position", "head", "width"),
+        ("set", "add", "scale", "inject"),
+        "input of each head's query: a copy of ATTN_IN for each head",
+    ),
+    Site.K_IN: Spec(
+        ("prompt", "key_position", "kv_head", "width"),
+        ("set", "add", "scale", "inject"),
+        "input of each head's key, as Q_IN",
+    ),
+    Site.V_IN: Spec(
+        ("prompt", "key_position", "kv_head", "width"),
+        ("set", "add", "scale", "inject"),
+        "input of each head's value, as Q_IN; gates read ATTN_IN",
+    ),
     Site.POSITION: Spec(("prompt", "query", "key"), ("set", "shift"), "rotary indices of queries and of keys, separately"),
     Site.QUERY: Spec(
         ("prompt", "position", "head", "head_dim"),
@@ -100,13 +137,25 @@ SITES: dict[Site, Spec] = {
         ("set", "add", "scale"),
         "attention output, after W_O, a norm and a factor, as it is added",
     ),
+    Site.RESID_MID: Spec(
+        ("prompt", "position", "width"),
+        ("set", "add", "scale"),
+        "residual stream between attention and the MLP; the MLP of a parallel block does not read it",
+    ),
+    Site.MLP_IN: Spec(
+        ("prompt", "position", "width"),
+        ("set", "add", "scale", "inject"),
+        "residual stream after the norm, as the MLP and its router read it",
+    ),
     Site.ROUTER: Spec(
         ("prompt", "position", "expert"), ("set", "add", "scale"), "logits by which each token chooses its experts"
     ),
     Site.NEURON: Spec(
-        ("prompt", "position", "mlp_width"), ("set", "scale"), "MLP hidden units, after the gate; of experts: expert * F + unit"
+        ("prompt", "position", "mlp_width"),
+        ("set", "add", "scale"),
+        "MLP hidden units, after the gate; of experts: expert * F + unit",
     ),
-    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "scale"), "MLP output, as it is added"),
+    Site.MLP_OUT: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "MLP output, as it is added"),
     Site.RESID: Spec(("prompt", "position", "width"), ("set", "add", "scale"), "residual stream after the block"),
 }
 
@@ -121,12 +170,14 @@ def as_site(name: Site | str) -> Site:
 
 def lacks(config: Config, site: Site) -> str | None:
     """What the model would need to have this site, as "no MLP", or None if it has it."""
-    if config.mlp_width is None and site in (Site.NEURON, Site.MLP_OUT):
+    if config.mlp_width is None and site in (Site.RESID_MID, Site.MLP_IN, Site.NEURON, Site.MLP_OUT):
         return "no MLP"
     if config.experts is None and site == Site.ROUTER:
         return "no experts"
     if not config.ropes and site == Site.POSITION:
         return "no rotary positions"
+    if not isinstance(config.position, AddedPosition) and site == Site.POSITION_VECTOR:
+        return "no position vectors"
     return None
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from flax import struct
 
-from sinkjax.edits.site import Site
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import as_array
 from sinkjax.model.config import Config
@@ -85,8 +85,9 @@ class Resolved:
 
     layer_head: bool [L, H], [L, K] or [L, 1] by the site's head axis. query, key: bool [B or 1, T], the selected positions (a
     site with one position axis uses the one of its name). dims: bool [size of the last axis, or 1]. value: int [B or 1, T] at
-    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (H or 1,) (dims or 1)], with the head and dims axes that
-    the site has. distance: bool [T], the selected distances of a query from its key, or None for all.
+    POSITION, int [B or 1, 2] for a swap, else float [L or 1, B or 1, (T or 1,) (H or 1,) (dims or 1)], with the head and dims
+    axes that the site has, and one of positions if the value was given one. distance: bool [T], the selected distances of a query
+    from its key, or None for all.
     """
 
     layer_head: Any
@@ -124,7 +125,15 @@ class Resolved:
             return jax.lax.dynamic_slice_in_dim(array, first, count, axis=1)
 
         value = take(self.value) if self.site == Site.POSITION else self.value
+        if self.by_position and value.shape[2] > 1:
+            value = jax.lax.dynamic_slice_in_dim(value, first, count, axis=2)
         return dataclasses.replace(self, query=take(self.query), key=take(self.key), value=value)
+
+    @property
+    def by_position(self) -> bool:
+        """Whether the value has an axis of positions, its third."""
+        spec = SITES[self.site]
+        return spec.dims is not None and self.op != "swap" and self.value.ndim == 4 + (spec.heads is not None)
 
 
 Edits = tuple[Resolved, ...]
@@ -135,7 +144,7 @@ def first_layer(edits: Edits, config: Config) -> int:
 
     RESID at layer l changes nothing inside of block l, but the record of depth l + 1: it starts at l all the same.
     """
-    starts = [0 if term.site == Site.EMBED else int(np.argmax(np.asarray(term.layer_head).any(axis=1))) for term in edits]
+    starts = [0 if term.site in BEFORE_BLOCKS else int(np.argmax(np.asarray(term.layer_head).any(axis=1))) for term in edits]
     return min(starts, default=config.layers)
 
 

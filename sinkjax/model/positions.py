@@ -133,18 +133,18 @@ class BucketIndex(Buckets):
         return self.numbers(T)[None]
 
 
-def add_vectors(
+def vectors(
     h: jax.Array, position: object, params: Mapping[str, Any], first: jax.Array | int = 0, total: int | None = None
-) -> jax.Array:
-    """Embedding rows [B, T, d] with the vectors of their positions, if the model has any.
+) -> jax.Array | None:
+    """The vectors [T, d] that are added to embedding rows h [B, T, d], in their dtype; None if the model has none.
 
     first: the position of the first row. total: of how many positions they are; None: T.
     """
     if not isinstance(position, AddedPosition):
-        return h
+        return None
     T, width = h.shape[1:]
-    vectors = jnp.asarray(position.vectors(total or T, width, params), h.dtype)
-    return h + (vectors if total is None else jax.lax.dynamic_slice_in_dim(vectors, first, T))
+    made = jnp.asarray(position.vectors(total or T, width, params), h.dtype)
+    return made if total is None else jax.lax.dynamic_slice_in_dim(made, first, T)
 
 
 def add_to_scores(scores: jax.Array, position: object, back_QS: jax.Array, T: int, w: Mapping[str, Any]) -> jax.Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from sinkjax import display
 from sinkjax.config_files.documents import LATER, stated
-from sinkjax.edits.site import SITES, Site, as_site, axis_size, lacks
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, lacks
 from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
@@ -56,8 +56,8 @@ class Capture:
                 object.__setattr__(self, what, _each_once(f"{what.removesuffix('s')} of {self.name}", chosen))
 
     def layer_list(self, config: Config) -> tuple[int, ...]:
-        """The captured layers; EMBED has the one."""
-        if self.site == Site.EMBED:
+        """The captured layers; EMBED and POSITION_VECTOR have the one."""
+        if self.site in BEFORE_BLOCKS:
             return (0,)
         return tuple(range(config.layers)) if self.layers is None else self.layers
 
@@ -69,7 +69,7 @@ class Capture:
         names = ["position" if axis == "key_position" else axis for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
         chosen = [renamed.get(axis) for axis in ("prompt", "layer", *SITES[self.site].axes[1:])]
         names = [name if subset is None else f"{self.name}_{name}" for name, subset in zip(names, chosen, strict=True)]
-        return tuple(name for name in names if not (self.site == Site.EMBED and name.endswith("layer")))
+        return tuple(name for name in names if not (self.site in BEFORE_BLOCKS and name.endswith("layer")))
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.edits.site import Site, as_site
+from sinkjax.edits.site import BEFORE_BLOCKS, Site, as_site
 from sinkjax.errors import SinkjaxError
 
 KEYS = ("prompt", "layer", "head", "key")
@@ -84,7 +84,7 @@ class Statistic:
             raise SinkjaxError(
                 f"the dims of {self.name} must begin with prompt, layer (or prompt, depth at RESID), not {self.dims}"
             )
-        if self.site in (Site.EMBED, Site.POSITION):
+        if self.site in (*BEFORE_BLOCKS, Site.POSITION):
             raise SinkjaxError(f"{self.name}: statistics are taken in blocks; depth 0 of RESID is the embedding")
 
 

@@ -13,7 +13,7 @@ from sinkjax.checkpoints.family import families
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.checkpoints.presets import PRESETS, packaged, preset_files
 from sinkjax.config_files.checks import MOST
-from sinkjax.edits.site import SITES, Site, lacks
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, lacks
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config
@@ -105,7 +105,7 @@ def site_arrays(config: Config, prompts: int, length: int, dtype: str) -> dict[S
     record = jax.eval_shape(measure, weights, tokens)
     arrays = {entry.site: record[entry.name] for entry in probe.captures}
     return {
-        site: array if site == Site.EMBED else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
+        site: array if site in BEFORE_BLOCKS else jax.ShapeDtypeStruct((array.shape[0], *array.shape[2:]), array.dtype)
         for site, array in arrays.items()
     }
 

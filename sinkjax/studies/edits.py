@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sinkjax
+from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.scope import Cell, EditWord, Scope
 
@@ -139,7 +140,7 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sink
         architecture: Of the model.
 
     Returns:
-        The edit. A term at EMBED has no layers and stays as it is.
+        The edit. A term before the blocks has no layers and stays as it is.
 
     Raises:
         SinkjaxError: Some heads are named, and a term is not a mask of logits.
@@ -154,7 +155,7 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sink
 
 
 def _placed(term: Term, cells: Sequence[Cell], layers: Any, architecture: Any) -> Term:
-    if term.site == sinkjax.Site.EMBED:
+    if term.site in BEFORE_BLOCKS:
         return term
     if cells[0][1] is None:
         return dataclasses.replace(term, layers=layers)

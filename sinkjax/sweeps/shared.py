@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.sharding import Mesh, PartitionSpec
 
-from sinkjax.edits.site import Site
+from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.model.params import Params
 from sinkjax.probes.record import Record
@@ -42,7 +42,7 @@ class Base:
         if layers["counts"]:
             return self
         none = 0 * layers["empty_rows"].astype(jnp.float32)  # on the devices of the base, so that nothing compiles anew
-        counts = {number: (none, none) for number, term in enumerate(edits) if term.site != Site.EMBED}
+        counts = {number: (none, none) for number, term in enumerate(edits) if term.site not in BEFORE_BLOCKS}
         return dataclasses.replace(self, trace=dataclasses.replace(self.trace, layers=layers | {"counts": counts}))
 
 
@@ -121,7 +121,7 @@ def from_start(
 ) -> Record:
     """The record of one edited run that takes everything before block `start` from the base."""
     params = with_sink_token(params, spec)
-    if any(term.site == Site.EMBED for term in edits):
+    if any(term.site in BEFORE_BLOCKS for term in edits):
         h, begin = embed(params, tokens, lengths, edits, spec)
     else:
         h, begin = base.inputs[start], base.trace.start

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from sinkjax.edits.site import Site
+from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits, first_layer
 from sinkjax.model.config import Config
 
@@ -35,7 +35,7 @@ def origins(resolved: Sequence[Edits], config: Config) -> list[Origin]:
     found = [Origin(None, first_layer(edits, config)) for edits in resolved]
     families: dict[tuple, list[int]] = {}
     for number, edits in enumerate(resolved):
-        if edits and not any(term.site == Site.EMBED for term in edits):  # EMBED acts before the first block
+        if edits and not any(term.site in BEFORE_BLOCKS for term in edits):  # these act before the first block
             families.setdefault(_content(edits), []).append(number)
     for numbers in families.values():
         first = np.array([found[number].block for number in numbers])

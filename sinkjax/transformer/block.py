@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from sinkjax.config_files.checks import LARGEST
-from sinkjax.edits.site import Site
+from sinkjax.edits import apply
+from sinkjax.edits.site import BEFORE_BLOCKS, Site
 from sinkjax.edits.term import Edits
 from sinkjax.model import experts, rope
 from sinkjax.model.config import Config
@@ -27,7 +28,7 @@ from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
 from sinkjax.transformer.attention import attend
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Kept, Tape
+from sinkjax.transformer.tape import Kept, Read, Tape
 
 ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -39,6 +40,9 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+READ_AT = {"q": Site.Q_IN, "k": Site.K_IN, "v": Site.V_IN}
+
+
 def block(
     h: jax.Array,
     w: Params,
@@ -48,21 +52,26 @@ def block(
 ) -> tuple[jax.Array, jax.Array]:
     """One transformer block: the residual stream h [B, T, d] in and out, and the number of rows that see no key, [B]."""
     config, layout = tape.spec.config, tape.spec.config.layout
-    out, empty_rows = attention(normed_input(h, w, "attn_norm", config), w, window, rotate, tape)
+    out, empty_rows = attention(tape.read(Site.ATTN_IN, reading(h, w, "attn_norm", config)), w, window, rotate, tape)
     added = add_to_residual(h, tape(Site.ATTN_OUT, as_added(out, w, "attn_out_norm", config)), w, "attn_norm", config)
     if config.mlp_width is None:
         return tape(Site.RESID, added), empty_rows
 
-    read = h if layout.parallel else added
-    out = mlp(normed_input(read, w, "attn_norm" if layout.shared else "mlp_norm", config), w, tape)  # NEURON
+    added = tape(Site.RESID_MID, added)
+    read = reading(h if layout.parallel else added, w, "attn_norm" if layout.shared else "mlp_norm", config)
+    out = mlp(tape.read(Site.MLP_IN, read).x, w, tape)  # NEURON
     h = add_to_residual(added, tape(Site.MLP_OUT, as_added(out, w, "mlp_out_norm", config)), w, "mlp_norm", config)
     return tape(Site.RESID, h), empty_rows
 
 
-def attention(x: jax.Array, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
-    """W_O of what the heads read from the normed residual stream x [B, T, d], and the rows that see no key."""
-    config, precision = tape.spec.config, tape.spec.precision
-    q, k, v = (vectors(x, w, name, config, precision) for name in ("q", "k", "v"))
+def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
+    """W_O of what the heads read from the normed residual stream [B, T, d], and the rows that see no key."""
+    config, precision, x = tape.spec.config, tape.spec.precision, read.x
+
+    def of_heads(name: str, product: jax.Array) -> jax.Array:
+        return of_each_head(product, read, w[name], READ_AT[name], tape)
+
+    q, k, v = (vectors(x, w, name, config, precision, partial(of_heads, name)) for name in READ_AT)  # Q_IN, K_IN, V_IN
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
     q, k = rotate(tape, q, k)  # POSITION
@@ -76,12 +85,33 @@ def attention(x: jax.Array, w: Params, window: jax.Array | None, rotate: Callabl
     return add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias")), empty_rows
 
 
-def vectors(x: jax.Array, w: Params, name: str, config: Config, precision: str) -> jax.Array:
-    """Queries, keys or values (name: "q", "k" or "v") of x [..., d], with their bias, clip and norm: [..., heads, D]."""
-    out = add_bias(project(x, w[name], precision), w.get(f"{name}_bias"))
+def vectors(
+    x: jax.Array, w: Params, name: str, config: Config, precision: str, edited: Callable[[jax.Array], jax.Array] | None = None
+) -> jax.Array:
+    """Queries, keys or values (name: "q", "k" or "v") of x [..., d], with their bias, clip and norm: [..., heads, D].
+
+    edited: what edits make of their product, before the bias.
+    """
+    product = project(x, w[name], precision)
+    out = add_bias(product if edited is None else edited(product), w.get(f"{name}_bias"))
     if config.qkv_clip is not None:
         out = jnp.clip(out, -config.qkv_clip, config.qkv_clip)
     return out if config.qk_norm is None or name == "v" else normed_heads(out, w, f"{name}_norm", config.qk_norm)
+
+
+def of_each_head(product: jax.Array, read: Read, w: jax.Array, site: Site, tape: Tape) -> jax.Array:
+    """The product of read.x [B, T, d] with w [d, heads, D], of each head's own copy of it where an edit changes that.
+
+    The copies exist only if something is edited or measured at `site`.
+    """
+    if not tape.watches(site):
+        return product
+    x, stream = (jnp.broadcast_to(each[:, :, None], (*each.shape[:2], w.shape[1], each.shape[-1])) for each in read[:2])
+    own = tape.read(site, Read(x, stream, read.norm)).x
+    if not tape.at(site):
+        return product
+    changed = (own != x).any(axis=-1, keepdims=True)
+    return apply.where_changed(changed, jnp.einsum("BTHd,dHD->BTHD", own, w, precision=tape.spec.precision), product)
 
 
 def block_step(
@@ -158,7 +188,7 @@ def fill_slot(slot: jax.Array | None, value: jax.Array, layer: jax.Array, layers
 
 def empty_slots(step: Callable, params: Params, h: jax.Array, probe: Probe) -> dict:
     """The carried slots, before the first block."""
-    if all(capture.site == Site.EMBED for capture in probe.captures):
+    if all(capture.site in BEFORE_BLOCKS for capture in probe.captures):
         return {}
     first = jax.tree.map(lambda leaf: leaf[0], params["layers"])
     (_, slots), _ = jax.eval_shape(step, h, {}, 0, first)
@@ -193,9 +223,13 @@ def hidden(project: Callable[[str], jax.Array], config: Config) -> jax.Array:
     return ACTIVATION[config.activation](gate) * up if isinstance(config.activation, str) else config.activation(gate, up)
 
 
-def normed_input(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
+def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Read:
     """The residual stream as the next part of a block reads it."""
-    return config.norm(h, w, name) if config.norm is not None and config.layout.inputs else h
+
+    def norm(stream: jax.Array) -> jax.Array:
+        return config.norm(stream, w, name) if config.norm is not None and config.layout.inputs else stream
+
+    return Read(norm(h), h, norm)
 
 
 def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:

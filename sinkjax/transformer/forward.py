@@ -1,9 +1,10 @@
 """The forward pass of every model here: a pure function of arrays.
 
-    h = embed(tokens) (+ positions)            EMBED, before the positions and a norm
+    h = embed(tokens) (+ positions)            EMBED, POSITION_VECTOR, before a norm
     in each block
-        h = h + W_O attend(norm(h))            QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS, HEAD_OUT, ATTN_OUT
-        h = h + mlp(norm(h))                   NEURON, MLP_OUT, RESID
+        h = h + W_O attend(norm(h))            ATTN_IN, Q_IN K_IN V_IN, QUERY KEY VALUE, POSITION, LOGITS, WEIGHTS,
+                                               HEAD_OUT, ATTN_OUT, RESID_MID
+        h = h + mlp(norm(h))                   MLP_IN, NEURON, MLP_OUT, RESID
     logits = unembed(norm(h))
 
 A config may lack the norm, the rotation, the MLP, the sum or the unembedding: then so does this, and the sites that go with it.
@@ -143,13 +144,16 @@ def embed(
     first: jax.Array | int = 0,
     total: int | None = None,
 ) -> tuple[jax.Array, dict[str, Any]]:
-    """The residual stream at depth 0, [B, T, d], and what was measured there. first, total: as for `positions.add_vectors`."""
+    """The residual stream at depth 0, [B, T, d], and what was measured there. first, total: as for `positions.vectors`."""
     vectors = () if spec.config.vocab_size else (spec.config.width,)  # checked here, where every jitted caller passes
     chex.assert_shape(tokens, (None, None, *vectors))
     chex.assert_shape(lengths, tokens.shape[:1])
     tape = Tape(spec, edits, lengths, layer=jnp.int32(0))
     h = tape(Site.EMBED, tokens if jnp.issubdtype(tokens.dtype, jnp.floating) else embedding(params, tokens, spec))
-    h = positions.add_vectors(h, spec.config.position, params, first, total)
+    added = positions.vectors(h, spec.config.position, params, first, total)
+    if added is not None and tape.watches(Site.POSITION_VECTOR):
+        added = tape(Site.POSITION_VECTOR, jnp.broadcast_to(added, h.shape))
+    h = h if added is None else h + added
     h = spec.config.norm(h, params, "embed_norm") if spec.config.norm is not None and spec.config.embed_norm else h
     tape.record |= measure(spec.probe, Site.RESID, h, View(lengths), depth_only=True)
     return h, {"record": finish(spec.probe, tape.record, lengths), "counts": tape.counts}

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from sinkjax.edits.site import Site
+from sinkjax.edits.site import BEFORE_BLOCKS
 from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.ops import add_bias, project, soft_cap
@@ -41,8 +41,8 @@ class Output:
 class Trace:
     """What was measured, as the scan leaves it.
 
-    start: {"record", "counts"} of EMBED. layers: {"record", "counts", "empty_rows"} with a leading layer axis. slots: captured
-    raw values with a leading axis over the captured layers. counts: term number -> (addressed, changed).
+    start: {"record", "counts"} of the sites before the blocks. layers: {"record", "counts", "empty_rows"} with a leading layer
+    axis. slots: captured raw values with a leading axis over the captured layers. counts: term number -> (addressed, changed).
     """
 
     start: dict[str, Any]
@@ -85,8 +85,8 @@ def output(
             array = jnp.concatenate([trace.start["record"][entry.name][None], array])
         values[entry.name] = jnp.moveaxis(array, 0, 1)
     for capture in probe.captures:
-        name, embedding = capture.name, capture.site == Site.EMBED
-        values[name] = trace.start["record"][name] if embedding else jnp.moveaxis(trace.slots[name], 0, 1)
+        name, before = capture.name, capture.site in BEFORE_BLOCKS
+        values[name] = trace.start["record"][name] if before else jnp.moveaxis(trace.slots[name], 0, 1)
     if nll is not None:
         values["nll"] = nll
     if edits:

@@ -6,7 +6,9 @@ One tape lives while one block is traced; what it collects leaves the block as p
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 
@@ -18,6 +20,14 @@ from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.spec import ForwardSpec
 
 Kept = tuple[jax.Array, jax.Array]
+
+
+class Read(NamedTuple):
+    """What a part of a block reads: x = norm(stream), all [B, T, (H,) d]."""
+
+    x: jax.Array
+    stream: jax.Array
+    norm: Callable[[jax.Array], jax.Array]
 
 
 class Tape:
@@ -61,6 +71,20 @@ class Tape:
             x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return x
+
+    def read(self, site: Site, read: Read) -> Read:
+        """Visit a site where the normed stream is read. `inject` adds to the stream itself, before the norm and all else here."""
+        x, stream, norm = read
+        for number, term in self.at(site):
+            if term.op == "inject":
+                stream, self.counts[number] = apply.vectors(term, stream, self.layer, self.lengths)
+        if stream is not read.stream:
+            x = apply.where_changed((stream != read.stream).any(axis=-1, keepdims=True), norm(stream), x)
+        for number, term in self.at(site):
+            if term.op != "inject":
+                x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
+        self.record |= measure(self.probe, site, x, View(self.lengths))
+        return Read(x, stream, norm)
 
     def positions(self, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Visit POSITION: rotary indices, int [B or 1, T] each."""

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from sinkjax import Edit, Site, compose, edit
-from sinkjax.edits.site import SITES
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES
 
 # Site -> operation, a strength that shows, and the neutral one.
 STRENGTH: dict[Site, tuple[str, Any, Any]] = {
     Site.EMBED: ("add", 0.4, 0.0),
+    Site.POSITION_VECTOR: ("add", 0.4, 0.0),
+    Site.ATTN_IN: ("add", 0.4, 0.0),
+    Site.Q_IN: ("add", 0.4, 0.0),
+    Site.K_IN: ("scale", 1.7, 1.0),
+    Site.V_IN: ("add", 0.4, 0.0),
     Site.POSITION: ("shift", 2, 0),
     Site.QUERY: ("add", 0.4, 0.0),
     Site.KEY: ("scale", 1.7, 1.0),
@@ -19,13 +24,15 @@ STRENGTH: dict[Site, tuple[str, Any, Any]] = {
     Site.WEIGHTS: ("scale", 0.6, 1.0),
     Site.HEAD_OUT: ("scale", 1.7, 1.0),
     Site.ATTN_OUT: ("add", 0.4, 0.0),
+    Site.RESID_MID: ("add", 0.4, 0.0),
+    Site.MLP_IN: ("add", 0.4, 0.0),
     Site.ROUTER: ("scale", -1.5, 1.0),
     Site.NEURON: ("scale", 1.7, 1.0),
-    Site.MLP_OUT: ("scale", 0.3, 1.0),
+    Site.MLP_OUT: ("add", 0.4, 0.0),
     Site.RESID: ("add", 0.4, 0.0),
 }
-# The sites of a model without experts, and those of them whose strength is continuous.
-DENSE = tuple(site for site in Site if site != Site.ROUTER)
+# The sites of a model with rotary positions and without experts, and those of them whose strength is continuous.
+DENSE = tuple(site for site in Site if site not in (Site.POSITION_VECTOR, Site.ROUTER))
 CONTINUOUS = tuple(site for site in DENSE if site != Site.POSITION)
 
 
@@ -35,7 +42,7 @@ def at(site: Site, position: int, strength: Any = None, layer: int | None = None
     where: dict[str, Any] = {"queries": position} if "queries" in SITES[site].positions else {"keys": position}
     if site in (Site.LOGITS, Site.WEIGHTS):
         where["keys"] = 1
-    if site != Site.EMBED:
+    if site not in BEFORE_BLOCKS:
         where["layers"] = layer
     return edit(site, op, default if strength is None else strength, **where | further)
 

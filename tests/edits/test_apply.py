@@ -26,7 +26,11 @@ from sinkjax import (
     swap_embeddings,
 )
 from sinkjax.edits.apply import vectors
+from sinkjax.edits.site import SITES
+from tests.edits.cases import DENSE
 from tests.edits.conftest import LENGTHS
+from tests.transformer.test_families_edited import BLOCKS, model
+from tests.transformer.test_families_edited import tokens as toy_tokens
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
 ALL = slice(None)
@@ -290,3 +294,79 @@ def test_a_traced_mask_that_empties_a_row_is_counted(run) -> None:
     np.testing.assert_array_equal(out.record["empty_rows"], [4, 4])
     assert not np.asarray(out.record["weights"])[0, 1, [0, 4], 2:4].any()
     assert np.isfinite(np.asarray(out.logits)).all()
+
+
+VECTORS = [site for site in DENSE if SITES[site].dims]
+
+
+@pytest.mark.parametrize("site", VECTORS)
+def test_a_donor_with_all_positions_is_the_composition_of_its_positions(run, tokens, site: Site) -> None:
+    """What another batch has there, put in at all positions at once and at each one by itself."""
+    donor = np.random.default_rng(5).standard_normal(run(probe=seen(site)).record[Capture(site).name].shape)
+    donor = donor[:, None] if site == Site.EMBED else donor
+    donor = np.swapaxes(donor, 0, 1)  # [L, B, T, (H,) D]
+    along, layers = ("keys" if SITES[site].positions == ("keys",) else "queries"), ({} if site == Site.EMBED else {"layers": 1})
+    chosen = donor if site == Site.EMBED else donor[1:2]
+    whole = edit(site, "set", chosen, **layers, **{along: [1, 2, 5]})
+    parts = [edit(site, "set", chosen[:, :, position], **layers, **{along: position}) for position in (1, 2, 5)]
+    once, each = run(whole, seen(site)), run(compose(*parts), seen(site))
+    np.testing.assert_array_equal(once.logits, each.logits)
+    found = np.swapaxes(np.asarray(once.record[Capture(site).name]).reshape(2, -1, *donor.shape[2:]), 0, 1)[int(len(donor) > 1)]
+    np.testing.assert_array_equal(found[:, [1, 2, 5]], chosen[0][:, [1, 2, 5]])
+    assert not (found[:, 3] == chosen[0][:, 3]).all()
+
+
+@pytest.mark.parametrize(("site", "name"), [(Site.Q_IN, "q"), (Site.K_IN, "k"), (Site.V_IN, "v")])
+def test_the_input_of_a_head_is_its_own(run, params64, site: Site, name: str) -> None:
+    """One head reads another vector; the others, and everything else that is made of the normed stream, stay."""
+    output = {"q": Site.QUERY, "k": Site.KEY, "v": Site.VALUE}[name]
+    vector = np.random.default_rng(6).standard_normal(32)
+    head = {"heads": 1} if name == "q" else {"kv_heads": 1}
+    where = {"queries": 3} if name == "q" else {"keys": 3}
+    probe = seen(site, output, Site.ATTN_IN)
+    plain, edited = (run(edits, probe).record for edits in ((), edit(site, "set", vector, layers=1, **head, **where)))
+    of = Capture(output).name
+    want = np.asarray(plain[of])[:, 1].copy()
+    want[:, 3, 1] = vector @ np.asarray(params64["layers"][name])[1, :, 1]
+    np.testing.assert_allclose(np.asarray(edited[of])[:, 1], want, rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(edited["attn_in"][:, 1], plain["attn_in"][:, 1])
+    np.testing.assert_array_equal(np.asarray(plain[str(site)])[:, :, :, 0], plain["attn_in"])
+
+
+def test_what_is_injected_is_read_by_one_reader_alone(run, params64, tiny_config) -> None:
+    """A key-value head's keys are made of norm(h + value); values, other heads and the stream itself are not."""
+    value = np.random.default_rng(7).standard_normal(32)
+    probe = seen(Site.RESID, Site.KEY, Site.VALUE, Site.QUERY, Site.ATTN_IN)
+    injected = edit("k_in", "inject", value, layers=1, kv_heads=1, keys=[0, 3])
+    plain, edited = (run(edits, probe).record for edits in ((), injected))
+    w = {name: np.asarray(leaf)[1] for name, leaf in params64["layers"].items()}
+    stream = np.asarray(plain["resid"])[:, 0, 3] + value
+    normed = stream / np.sqrt((stream**2).mean(-1, keepdims=True) + tiny_config.norm.eps) * w["attn_norm"]
+    want = np.asarray(plain["keys"])[:, 1].copy()
+    want[:, 3, 1] = normed @ w["k"][:, 1]
+    np.testing.assert_allclose(np.asarray(edited["keys"])[:, 1, 1:], want[:, 1:], rtol=1e-12, atol=1e-13)
+    for name in ("values", "queries", "attn_in"):
+        np.testing.assert_array_equal(edited[name][:, 1], plain[name][:, 1])
+    both = run(compose(injected, injected), probe).record["keys"]
+    twice = run(edit("k_in", "inject", 2 * value, layers=1, kv_heads=1, keys=[0, 3]), probe).record["keys"]
+    np.testing.assert_allclose(both, twice, rtol=1e-12, atol=1e-13)
+
+
+def test_the_stream_between_attention_and_the_mlp(run) -> None:
+    probe = Probe(capture=tuple(Capture(site) for site in (Site.RESID, Site.RESID_MID, Site.ATTN_OUT, Site.MLP_OUT)))
+    record = run(probe=probe).record
+    np.testing.assert_allclose(record["resid_mid"][:, 1:], record["resid"][:, :-1] + record["attn_out"][:, 1:], **TIGHT)
+    np.testing.assert_allclose(record["resid"], record["resid_mid"] + record["mlp_out"], **TIGHT)
+
+
+def test_a_position_vector_trades_places_with_another(x64) -> None:
+    """Swapped vectors of positions are those of a table with two rows exchanged."""
+    config = BLOCKS["post"]
+    drawn = model("post")
+    table = np.asarray(drawn.params["positions"]).copy()
+    table[[2, 5]] = table[[5, 2]]  # positions 0 and 3 behind the offset of 2
+    swapped = sinkjax.forward(drawn.params, toy_tokens(), config, edit("position_vector", "swap", (0, 3)))
+    want = sinkjax.forward(drawn.params | {"positions": table}, toy_tokens(), config)
+    np.testing.assert_array_equal(swapped.logits, want.logits)
+    vectors = sinkjax.forward(drawn.params, toy_tokens(), config, probe=seen(Site.POSITION_VECTOR)).record["position_vector"]
+    np.testing.assert_array_equal(vectors[1], drawn.params["positions"][2:12])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sinkjax import Capture, Edit, Probe, Site, compose, edit, forward, scale_head_output, shift_positions, swap_embeddings
-from sinkjax.edits.site import SITES
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES
 from tests.edits.cases import DENSE, STRENGTH, at
 from tests.edits.conftest import LENGTHS
 
@@ -18,6 +18,13 @@ NEUTRAL: dict[Site, Edit] = {
     Site.EMBED: compose(
         swap_embeddings(3, 3), swap_embeddings([2, 0], [2, 0]), edit("embed", "add", 0.0), edit("embed", "scale", 1)
     ),
+    Site.POSITION_VECTOR: compose(
+        edit("position_vector", "swap", (3, 3)), edit("position_vector", "add", 0.0), edit("position_vector", "scale", 1)
+    ),
+    Site.ATTN_IN: compose(edit("attn_in", "add", 0.0), edit("attn_in", "scale", 1.0), edit("attn_in", "inject", 0.0)),
+    Site.Q_IN: compose(edit("q_in", "add", 0.0), edit("q_in", "scale", 1.0, heads=2), edit("q_in", "inject", 0.0)),
+    Site.K_IN: compose(edit("k_in", "add", 0.0), edit("k_in", "scale", 1.0, kv_heads=1), edit("k_in", "inject", 0.0)),
+    Site.V_IN: compose(edit("v_in", "add", 0.0), edit("v_in", "scale", 1.0, layers=slice(1, 3)), edit("v_in", "inject", 0.0)),
     Site.POSITION: compose(shift_positions(query=0, key=0), shift_positions(key=np.zeros(10, int), layers=1)),
     Site.QUERY: compose(edit("query", "add", 0.0), edit("query", "scale", 1.0, heads=2)),
     Site.KEY: compose(edit("key", "add", 0.0), edit("key", "scale", 1.0, kv_heads=1)),
@@ -29,9 +36,11 @@ NEUTRAL: dict[Site, Edit] = {
         *(scale_head_output(slice(None), 1.0, centre=centre) for centre in (None, "dims", "positions")),
     ),
     Site.ATTN_OUT: compose(edit("attn_out", "add", 0.0), edit("attn_out", "scale", 1.0)),
+    Site.RESID_MID: compose(edit("resid_mid", "add", 0.0, dims=[1, 5]), edit("resid_mid", "scale", 1.0)),
+    Site.MLP_IN: compose(edit("mlp_in", "add", 0.0), edit("mlp_in", "scale", 1.0), edit("mlp_in", "inject", 0.0)),
     Site.ROUTER: compose(edit("router", "add", 0.0), edit("router", "scale", 1.0)),
-    Site.NEURON: edit("neuron", "scale", 1.0),
-    Site.MLP_OUT: edit("mlp_out", "scale", 1.0),
+    Site.NEURON: compose(edit("neuron", "add", 0.0), edit("neuron", "scale", 1.0)),
+    Site.MLP_OUT: compose(edit("mlp_out", "add", 0.0), edit("mlp_out", "scale", 1.0)),
     Site.RESID: compose(edit("resid", "add", 0.0, dims=[1, 5]), edit("resid", "scale", 1.0)),
 }
 
@@ -51,7 +60,7 @@ def test_an_edit_changes_the_logits_from_its_position_and_layer_on(run, site: Si
     assert differs[0, POSITION:].any(axis=1).all()
     assert not differs[:, :POSITION].any()
     depths = (np.asarray(plain.record["resid"]) != np.asarray(edited.record["resid"])) & ~np.isnan(plain.record["resid"])
-    assert depths[:, :LAYER].any() == (site == Site.EMBED)
+    assert depths[:, :LAYER].any() == (site in BEFORE_BLOCKS)
     assert depths[:, LAYER:].any(axis=(0, 2, 3)).all()
     assert (np.asarray(edited.record["cells_changed"]) > 0).all()
 

@@ -24,6 +24,7 @@ LAYERS = (
     ("checkpoints",),
     ("data",),
     ("sweeps",),
+    ("explain",),
     ("generation", "showing"),
     ("train",),
     ("tasks",),

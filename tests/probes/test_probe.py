@@ -19,7 +19,7 @@ from sinkjax.edits.site import SITES
 from sinkjax.probes.statistics import BUILT_IN, View, abs_argmax, abs_median, sinking_heads
 
 LENGTHS = np.array([10, 7])
-SITES_WITH_VALUES = tuple(site for site in Site if site not in (Site.POSITION, Site.ROUTER))
+SITES_WITH_VALUES = tuple(site for site in Site if site not in (Site.POSITION, Site.POSITION_VECTOR, Site.ROUTER))
 RAW = Probe(capture=tuple(Capture(site) for site in SITES_WITH_VALUES))
 
 
@@ -205,10 +205,7 @@ def test_a_capture_holds_the_chosen_layers_positions_and_dims(run, raw, site: Si
     whole = raw[Capture(site).name]
     if site != Site.EMBED:
         whole = whole[:, list(layers)]
-    axes = [axis for axis in SITES[site].axes if axis not in ("head", "kv_head")]
-    position_axis = (
-        whole.ndim - len(axes) + 1 if site not in (Site.QUERY, Site.KEY, Site.VALUE, Site.HEAD_OUT) else whole.ndim - 3
-    )
+    position_axis = whole.ndim - (3 if SITES[site].heads and SITES[site].dims else 2)
     whole = np.take(whole, positions, axis=position_axis)[..., list(dims)]
     np.testing.assert_array_equal(out["seen"], whole)
     assert len(out.dims["seen"]) == out["seen"].ndim

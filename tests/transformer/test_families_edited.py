@@ -11,7 +11,7 @@ import pytest
 import sinkjax
 from sinkjax import Capture, Config, Edit, Probe, SinkjaxError, Site
 from sinkjax.checkpoints.model import Model
-from sinkjax.edits.site import lacks
+from sinkjax.edits.site import BEFORE_BLOCKS, SITES, lacks
 from sinkjax.model import params
 from sinkjax.model.config import Caps
 from sinkjax.model.experts import Experts
@@ -79,13 +79,13 @@ def changed(plain: jax.Array, edited: jax.Array) -> np.ndarray:
 
 @pytest.mark.parametrize(("block", "site"), CASES)
 def test_an_edit_changes_the_logits_from_its_position_and_layer_on(block: str, site: Site) -> None:
-    lopsided = {"dims": [0]} if site in (Site.EMBED, Site.ATTN_OUT, Site.RESID) else {}  # LayerNorm takes a constant out
+    lopsided = {"dims": [0]} if SITES[site].dims == "width" else {}  # LayerNorm takes a constant out
     plain, edited = run(block), run(block, at(site, POSITION, layer=LAYER, **lopsided))
     differs = changed(plain.logits, edited.logits)
     assert differs[:, POSITION].any(axis=-1).all()
     assert not differs[:, :POSITION].any()
     depths = changed(plain.record["resid"], edited.record["resid"]) & ~np.isnan(plain.record["resid"])
-    assert depths[:, :LAYER].any() == (site == Site.EMBED)
+    assert depths[:, :LAYER].any() == (site in BEFORE_BLOCKS)
     assert depths[:, LAYER:].any(axis=(0, 2, 3)).all()
     assert (np.asarray(edited.record["cells_changed"]) > 0).all()
 

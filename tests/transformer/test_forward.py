@@ -18,7 +18,7 @@ from sinkjax.model.rotary import DynamicScaling, Rope
 EVERYTHING = Probe(
     **{field.name: True for field in dataclasses.fields(Probe) if field.type == "bool"},
     attention=(0, 2),
-    capture=tuple(Capture(site) for site in Site if site not in (Site.POSITION, Site.ROUTER)),
+    capture=tuple(Capture(site) for site in Site if site not in (Site.POSITION, Site.POSITION_VECTOR, Site.ROUTER)),
 )
 LENGTHS = np.array([9, 30])
 DYNAMIC = Rope(10_000.0, DynamicScaling(4.0, 12))

@@ -17,7 +17,7 @@ from sinkjax.checkpoints.model import Model
 from sinkjax.model import rope
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
-from sinkjax.transformer.block import normed_input, vectors
+from sinkjax.transformer.block import reading, vectors
 
 BLOCK = 4096  # vectors whose keys exist at one time
 LEAVES = ("attn_norm", "q", "k", "q_norm", "k_norm")  # that queries and keys are made of, each with its bias
@@ -49,7 +49,7 @@ def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array,
     """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embeddings, in their dtype."""
     made_of = {*LEAVES, *(f"{name}_bias" for name in LEAVES)} & params["layers"].keys()
     first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in made_of}
-    x_Nd = normed_input(x_Nd, first, "attn_norm", config)
+    x_Nd = reading(x_Nd, first, "attn_norm", config).x
     q_NHD, k_NKD = (vectors(x_Nd, first, name, config, "highest") for name in ("q", "k"))
     return q_NHD, k_NKD
 
