@@ -28,7 +28,7 @@ STUDY = Study(
         "identity": grid(edit("mlp_out", "scale", 1.0, queries=F.position)),
     },
     controls={"dropped": draws(drop_mlp(random_position(but=F.position)))},
-    measures=(ENTROPY, SINK, mixing(), loss(), anisotropy()),
+    measures=(ENTROPY, SINK, mixing(), anisotropy()),
     claims={
         "falls": Claim(contrast=unedited(entropy("early"), "dropped", minus=ENTROPY), source=f"{PAPER}, Fig. 1, section 5"),
         "rises": Claim(contrast=unedited(entropy("late"), "dropped", minus=ENTROPY), source=f"{PAPER}, Fig. 1, section 5"),

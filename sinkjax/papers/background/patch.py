@@ -40,7 +40,7 @@ STUDY = Study(
         "identity": grid(put(F.site, donor=F.own), over={"site": SITES}),
     },
     controls={"patched": draws(put(F.site, source="random"))},
-    measures=(SINK, SIZE, SEEN, loss()),
+    measures=(SINK, SIZE, SEEN),
     claims={
         "stream": Claim(
             contrast=part(SEEN, of("resid", FORMS), DONOR),

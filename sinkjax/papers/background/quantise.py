@@ -22,7 +22,7 @@ STUDY = Study(
         "identity": grid(edit("mlp_out", "scale", 1.0, queries=F.position)),
     },
     controls={"removed": draws(drop_mlp(OTHER)), "masked": draws(mask_key(OTHER))},
-    measures=(TENSOR, TOKEN, NEURONS, largest_activation(F.position), loss()),
+    measures=(TENSOR, TOKEN, NEURONS, largest_activation(F.position)),
     claims={
         "removed": Claim(
             contrast=effect(TENSOR, REMOVED),

@@ -38,7 +38,7 @@ STUDY = Study(
         "taken": draws(take_position(OTHER_TOKEN, F.position, F.vectors)),
         "swapped": draws(swap_positions(OTHER_TOKEN, F.position, F.vectors)),
     },
-    measures=(SINK, SINK_T, strongest_other_sink(0), largest_activation(0), loss()),
+    measures=(SINK, SINK_T, strongest_other_sink(0), largest_activation(0)),
     claims={
         "replaced": Claim(contrast=effect(SINK, at("taken")), sign=-1, given=LEARNED, source=SOURCE),
         "leaves": Claim(contrast=effect(SINK, at("swapped")), sign=-1, given=LEARNED, source=SOURCE),

@@ -15,7 +15,7 @@ STUDY = Study(
         "without-bos": grid(bos="none", title="without BOS"),
         "with-bos": grid(bos="own", title="with BOS"),
     },
-    measures=(SINK, OTHER_SINK, SIZE, largest_elsewhere(0), massive_share(0), sink_lag(0), SEEN, attention_to(0, 0), loss()),
+    measures=(SINK, OTHER_SINK, SIZE, largest_elsewhere(0), massive_share(0), sink_lag(0), SEEN, attention_to(0, 0)),
     claims={
         "sink": Claim(
             contrast=unedited(SEEN, "text", minus=OTHER),

@@ -31,7 +31,7 @@ STUDY = Study(
         "identity": grid(swap_embeddings(F.shown, F.shown)),
     },
     controls={"text": OTHERS, "bos": OTHERS},
-    measures=(SINK_0, SINK, SIZE_0, SIZE, SEEN_0, loss()),
+    measures=(SINK_0, SINK, SIZE_0, SIZE, SEEN_0),
     claims={
         "sink-first": Claim(
             contrast=moved(FIRST_SEEN_0, FIRST_SEEN, BOS),

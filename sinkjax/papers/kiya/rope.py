@@ -26,7 +26,7 @@ STUDY = Study(
         "identity": grid(swap_indices(8, 8)),
     },
     controls={"indices": draws(swap_indices(random_position(but=(0, F.position), least=1), F.position))},
-    measures=(SEEN, SINK, SIZE, loss()),
+    measures=(SEEN, SINK, SIZE),
     claims={
         "bos": Claim(contrast=scores_of_bos("scores"), source="Kiya et al. 2026, Fig. 3a"),
         "distance": Claim(contrast=depends_on_distance("scores"), source="Kiya et al. 2026, Fig. 3b"),

@@ -42,7 +42,7 @@ STUDY = Study(
         "identity": grid(EDIT, upto(F.last), over={"mean": MEANS, "position": F.token, "factor": 1.0}),
     },
     controls={"factors": draws(random_direction(F.position, F.factor))},
-    measures=(SINK, SINK_0, SCORE, SIZE, loss()),
+    measures=(SINK, SINK_0, SCORE, SIZE),
     claims={
         "sink": Claim(
             contrast=difference(SCORE, PUSHED, SCALED),

@@ -38,7 +38,7 @@ STUDY = Study(
         "identity": grid(edit("logits", "add", 0.0, queries=F.position)),
     },
     controls={"alone": draws(cut_links(F.position))},
-    measures=(SINK, SINK_0, SIZE, SIZE_0, SCORE, SCORE_0, loss()),
+    measures=(SINK, SINK_0, SIZE, SIZE_0, SCORE, SCORE_0),
     claims={
         "sink": Claim(
             contrast=moved(SCORE_0, SCORE, ALONE),

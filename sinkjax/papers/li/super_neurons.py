@@ -38,7 +38,7 @@ STUDY = Study(
         "identity": grid(without_neurons(F.largest, 1, 0)),
     },
     controls={"together": draws(without_others(F.largest, F.count))},
-    measures=(SINK, SIZE, loss()),
+    measures=(SINK, SIZE),
     claims={
         "extreme": Claim(contrast=neuron_numbers("neurons", ("size",)), source=SOURCE),
         "gates": Claim(
