@@ -233,12 +233,12 @@ class Config:
             return self.position.kinds
         return (self.position,) if isinstance(self.position, Rope) else ()
 
-    @property
-    def rope(self) -> Rope:
-        """The rotary positions of all layers. Errors: a model without."""
-        if not isinstance(self.position, Rope):
-            raise SinkjaxError("this model has no rotary positions")
-        return self.position
+    def rope_of(self, layer: int) -> Rope | None:
+        """The rotary positions of a layer, or None."""
+        if isinstance(self.position, LayerRopes):
+            kind = self.position.layers[layer]
+            return None if kind is None else self.position.kinds[kind]
+        return self.position if isinstance(self.position, Rope) else None
 
     @property
     def rms_norm(self) -> RMSNorm:

@@ -20,6 +20,7 @@ PARTS = (
     "norm",
     "RMSNorm",
     "pre-norm",
+    "norm before attention",
     "MLP",
     "gated MLP",
     "concatenated heads",
@@ -34,18 +35,15 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
     from sinkjax.model.config import RMSNorm
     from sinkjax.model.normalisers import Softmax
     from sinkjax.model.positions import AddedPosition, ScorePosition
-    from sinkjax.model.rotary import Rope
 
     plain = architecture.normaliser == Softmax()
     scales = architecture.score_scale if isinstance(architecture.score_scale, tuple) else (architecture.score_scale,)
     usual = architecture.head_dim**-0.5
     there = {
         "vocabulary": architecture.vocab_size is not None,
-        "rotary positions": isinstance(architecture.position, Rope),
+        "rotary positions": architecture.rope_of(0) is not None,
         "embedding without positions": not isinstance(architecture.position, AddedPosition),
-        "plain embedding": not architecture.embed_norm
-        and architecture.embed_width is None
-        and architecture.multipliers.embedding == 1,
+        "plain embedding": not architecture.embed_norm and architecture.embed_width is None,
         "scores without positions": not isinstance(architecture.position, ScorePosition),
         "scores without a kernel": not architecture.normaliser.kernel,
         "keys without a norm": architecture.qk_norm is None,
@@ -53,6 +51,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "norm": architecture.norm is not None,
         "RMSNorm": isinstance(architecture.norm, RMSNorm),
         "pre-norm": architecture.norm_place == "pre",
+        "norm before attention": architecture.layout.inputs,
         "MLP": architecture.mlp_width is not None,
         "gated MLP": architecture.gated_mlp,
         "concatenated heads": not architecture.summed_heads,
@@ -65,6 +64,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "scores without a kernel": f" but {architecture.normaliser}",
         "causal mask": f" but a prefix of {architecture.prefix}",
         "pre-norm": f" but {architecture.norm_place}",
+        "norm before attention": f" but its place is {architecture.norm_place}",
         "RMSNorm": f" but {architecture.norm}",
         "softmax": f" but {architecture.normaliser}"
         if not plain

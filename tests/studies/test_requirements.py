@@ -11,7 +11,7 @@ from sinkjax import SinkjaxError
 from sinkjax.checkpoints.load import open_checkpoint
 from sinkjax.edits.edit import resolve
 from sinkjax.model.attention_bias import KeyBias
-from sinkjax.model.config import Caps, Config, Multipliers, NoPosition, RMSNorm
+from sinkjax.model.config import Caps, Config, NoPosition, RMSNorm
 from sinkjax.model.normalisers import NAMED
 from sinkjax.model.norms import LayerNorm
 from sinkjax.model.positions import Alibi, Learned
@@ -25,10 +25,11 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "added": ({"position": Learned()}, r"no embedding without positions but Learned\(\)"),
     "scored": ({"position": Alibi()}, r"no scores without positions but Alibi\(\)"),
     "causal": ({"prefix": 5}, "no causal mask but a prefix of 5"),
-    "alone": ({"multipliers": Multipliers(embedding=2.0)}, "no plain embedding"),
+    "alone": ({"embed_norm": True}, "no plain embedding"),
     "rms": ({"norm": LayerNorm(1e-5)}, r"no RMSNorm but LayerNorm\(eps=1e-05, gain=True, bias=True\)"),
     "norm": ({"norm": None}, "no norm"),
-    "pre": ({"norm_place": "post"}, "no pre-norm but post"),
+    "pre": ({"norm_place": "sandwich"}, "no pre-norm but sandwich"),
+    "before": ({"norm_place": "post"}, "no norm before attention but its place is post"),
     "mlp": ({"mlp_width": None}, "no MLP"),
     "gate": ({"gated_mlp": False}, "no gated MLP"),
     "heads": ({"summed_heads": True}, "no concatenated heads"),
@@ -47,8 +48,8 @@ NEEDED = {
     "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale"},
     "gu/rope-positions": {"scored"},
     "kiya/after-softmax": {"softmax", "cap", "extra"},
-    "kiya/embedding": {"norm", "pre", "added", "alone"},
-    "kiya/rope": {"rope", "alone", "norm", "pre", "softmax", "cap", "extra"},
+    "kiya/embedding": {"norm", "before", "added", "alone"},
+    "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra"},
     "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
     "li/isolate": {"softmax", "cap", "extra", "causal"},
     "li/super-neurons": {"mlp", "gate", "norm", "rms", "pre", "added"},
@@ -73,7 +74,10 @@ def without(architecture: Config, parts: set[str]) -> Config:
         lost.remove("kernel")
     if "rope" in parts:
         lost = [part for part in lost if part not in ("added", "scored")]
-    for whole, part in (("norm", "pre"), ("mlp", "gate")):  # of what is gone, nothing further can be said
+    if "pre" in parts:
+        lost.remove("before")
+    wholes = {"norm": ("pre", "before", "alone"), "mlp": ("gate",)}
+    for whole, part in ((whole, part) for whole, under in wholes.items() for part in under):  # nothing is said of what is gone
         if whole in lost and part in lost:
             lost.remove(part)
     return dataclasses.replace(architecture, **{field: value for part in lost for field, value in LESS[part][0].items()})

@@ -151,7 +151,7 @@ def test_impossible_variants(message: str) -> None:
         bare(**IMPOSSIBLE[message])
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("rope", "no rotary positions"), ("rms_norm", "no norm"), ("neurons", "no MLP")])
+@pytest.mark.parametrize(("name", "sentence"), [("rms_norm", "no norm"), ("neurons", "no MLP")])
 def test_what_a_model_lacks_is_said(tiny_config, name: str, sentence: str) -> None:
     with pytest.raises(SinkjaxError, match=f"^this model has {sentence}$"):
         getattr(bare(), name)

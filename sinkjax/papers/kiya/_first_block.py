@@ -46,9 +46,10 @@ def bos_and_mean(embed_Vd: jax.Array, bos: int, rows_V: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames="config")
 def project(params: Params, x_Nd: jax.Array, config: Config) -> tuple[jax.Array, jax.Array]:
-    """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of embeddings, in their dtype."""
+    """Queries [N, H, D] and keys [N, K, D] of the first block for vectors in place of the embedding's rows, in their dtype."""
     made_of = {*LEAVES, *(f"{name}_bias" for name in LEAVES)} & params["layers"].keys()
     first = {name: params["layers"][name][0].astype(x_Nd.dtype) for name in made_of}
+    x_Nd = x_Nd * jnp.asarray(config.multipliers.embedding, x_Nd.dtype)
     x_Nd = reading(x_Nd, first, "attn_norm", config).x
     q_NHD, k_NKD = (vectors(x_Nd, first, name, config, "highest") for name in ("q", "k"))
     return q_NHD, k_NKD
@@ -90,7 +91,9 @@ def grid(query_HD: jax.Array, keys_NKD: jax.Array, config: Config, size: int) ->
     Returns the scores of the first two keys [2, H, query index, key index]; of every key the mean score over pairs key <= query
     [N, H]; and the attention that it would receive at each index [N, H, key index].
     """
-    frequencies, factor = rope.frequencies(config.rope, config.head_dim, jnp.array([size]), query_HD.dtype)
+    kind = config.rope_of(0)
+    assert kind is not None
+    frequencies, factor = rope.frequencies(kind, config.head_dim, jnp.array([size]), query_HD.dtype)
     tables = rope.tables(jnp.arange(size)[None], frequencies, factor)
     query_THD = rope.rotate(jnp.broadcast_to(query_HD, (1, size, *query_HD.shape)), *tables)[0] * config.scale
     causal = jnp.tri(size, dtype=bool)

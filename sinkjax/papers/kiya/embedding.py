@@ -8,7 +8,7 @@ from sinkjax.studies.vocabulary import *
 
 STUDY = Study(
     name="kiya/embedding",
-    needs=("norm", "pre-norm", "embedding without positions", "plain embedding"),
+    needs=("norm", "norm before attention", "embedding without positions", "plain embedding"),
     settings={
         "prompts": 1,
         "special": setting(False, "whether special tokens other than the BOS enter the mean embedding"),

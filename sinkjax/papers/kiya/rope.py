@@ -12,7 +12,7 @@ SWAPPED = at("indices")
 
 STUDY = Study(
     name="kiya/rope",
-    needs=("rotary positions", "plain embedding", "norm", "pre-norm", "softmax"),
+    needs=("rotary positions", "plain embedding", "norm", "norm before attention", "softmax"),
     settings={
         "prompts": 16,
         "indices": setting(128, "rotary indices of queries and keys in the first block's scores"),

@@ -13,6 +13,10 @@ import xarray
 import sinkjax
 from sinkjax.analysis.summary import Rank
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Multipliers
+from sinkjax.model.norms import OffsetRMSNorm
+from sinkjax.model.params import init
+from sinkjax.model.rotary import LayerRopes, Rope
 from sinkjax.papers.kiya import _first_block as first_block
 from sinkjax.papers.kiya._first_keys import BOS, COSINES, MEAN, depends_on_distance, key_cosines, key_norms, scores_of_bos
 from sinkjax.papers.kiya.embedding import STUDY as EMBEDDING
@@ -101,6 +105,30 @@ def test_norms_and_cosines_are_those_of_their_definitions(model, keys):
         np.testing.assert_allclose(keys["head_cosine"][row], heads, rtol=1e-5, atol=1e-6)
     of_seven = by_definition(model, np.asarray(model.params["embed"][7], np.float64))[1]
     assert float(keys["token_key_norm"][7]) == pytest.approx(np.linalg.norm(of_seven), rel=1e-5)
+
+
+def test_the_first_block_of_a_gemma_is_that_of_its_forward(model):
+    """Keys and scores with a factor on the embedding, sandwich norms, normed keys and two rotary bases."""
+    local, everywhere = Rope(100.0), Rope(1e6)
+    config = dataclasses.replace(
+        model.config,
+        norm_place="sandwich",
+        qk_norm=OffsetRMSNorm(1e-6),
+        norm=OffsetRMSNorm(1e-6),
+        multipliers=Multipliers(embedding=3.0),
+        position=LayerRopes((everywhere, local), (1,) + (0,) * (model.config.layers - 1)),
+        qkv_bias=False,
+    )
+    params = init(config, 0)
+    tokens = np.array([[0, *range(20, 20 + SIZE - 1)]])
+    capture = tuple(sinkjax.Capture(site, layers=(0,), name=site) for site in ("query", "key", "logits"))
+    record = sinkjax.forward(params, tokens, config, probe=sinkjax.Probe(capture=capture)).record
+    queries, keys = first_block.project(params, params["embed"][tokens[0]], config)
+    np.testing.assert_allclose(queries, record["query"][0, 0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(keys, record["key"][0, 0], rtol=1e-5, atol=1e-5)
+    scores = first_block.grid(queries[SIZE - 1], keys[:3], config, SIZE)[0]
+    found = np.stack([scores[key][:, SIZE - 1, key] for key in (0, 1)], axis=-1)
+    np.testing.assert_allclose(found, record["logits"][0, 0][:, SIZE - 1, :2], rtol=1e-4, atol=1e-5)
 
 
 def test_special_tokens_enter_the_mean_only_if_asked_for_and_the_bos_never(model):
