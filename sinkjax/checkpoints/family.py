@@ -35,26 +35,6 @@ ACTIVATIONS = {
 }
 
 
-# Keys that change neither weights nor forward: bookkeeping, training, generation and output options.
-# fmt: off
-INERT = frozenset(
-    {
-        "_name_or_path", "_attn_implementation_autoset", "architectures", "attention_dropout", "attn_pdrop",
-        "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "diversity_penalty",
-        "do_sample", "dtype", "early_stopping", "embd_pdrop", "encoder_no_repeat_ngram_size", "eos_token_id",
-        "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id", "forced_eos_token_id",
-        "hidden_dropout", "hidden_dropout_prob", "id2label", "initializer_range", "is_llama_config", "label2id",
-        "length_penalty", "max_length", "max_sequence_length", "min_length", "no_repeat_ngram_size", "num_beam_groups",
-        "num_beams", "num_return_sequences", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
-        "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "resid_pdrop",
-        "return_dict", "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
-        "tf_legacy_loss", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers.js_config",
-        "transformers_version", "typical_p", "unk_token_id", "use_bfloat16", "use_cache",
-    }
-)
-# fmt: on
-
-
 @dataclass(frozen=True)
 class Published:
     """A released model. hub: the id under which its weights are to be had. values: what matters of its config.json."""
@@ -90,7 +70,7 @@ class Family:
         defaults: Key -> what its absence means. Only what published checkpoints really leave out, because transformers documents
             it, has one.
         spelled: Keys of this family alone -> what others call them.
-        inert: Keys that change neither weights nor forward, beside those of every family.
+        inert: Keys that change neither weights nor forward, in addition to those in `inert.REASONS`.
         fixed: Keys of which one value is supported.
         prefix: What the names in `tensors` begin with, and do not in files that were saved without the head.
         aliases: Names that some files give to a tensor -> its name in `tensors`.
@@ -156,8 +136,10 @@ def sizes(fields: Fields, **renamed: str | None) -> dict[str, Any]:
     found = {name: read[name](key) for name, key in keys.items() if key is not None}
     if keys["kv_heads"] is None:
         found["kv_heads"] = found["heads"]
+        fields.fixed("num_key_value_heads", found["heads"])
     if keys["head_dim"] is None:
         found["head_dim"] = even_head_dim(fields, str(keys["width"]), str(keys["heads"]))
+        fields.fixed("head_dim", found["head_dim"])
     return found
 
 

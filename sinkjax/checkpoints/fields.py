@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, unknown
 
 LARGEST = 2**31 - 1
 GREATEST = 1e30
+SHOWN = 20  # unknown keys that one message names
 
 
 @dataclass
@@ -18,7 +20,7 @@ class Fields:
 
     values: key -> JSON value. where: names the file in messages. defaults: what an absent (or null) key stands for, as a
     function of the settings; a key without one must be there. assumed: the defaults that were taken, for the provenance.
-    ignored: keys that `finish` lets pass, those of a nested table with its name in front.
+    ignored: keys that the user wants to leave out, those of a nested table with its name in front.
     """
 
     values: Mapping[str, Any]
@@ -102,20 +104,41 @@ class Fields:
         if value is not None and value != only:
             raise self.wrong(key, value, f"{only!r}, the only value supported")
 
-    def finish(self, ignored: Iterable[str], prefix: str = "") -> None:
-        """Refuse the first key that was neither read nor is to be ignored. prefix: of the key in `ignore_keys`."""
-        ignored = set(ignored)
+    def finish(self, inert: Iterable[str] = (), prefix: str = "") -> None:
+        """Refuse every key with a value that was neither read nor is without effect, and every key to be ignored that was read.
+
+        inert: keys without effect. prefix: stands before the keys of a nested table in `ignored`.
+        """
         for key in self.read:
-            if prefix + key in ignored:
+            if prefix + key in self.ignored:
                 raise SinkjaxError(f"{prefix + key!r} in {self.where} has an effect, so ignore_keys cannot leave it out")
-        for key in self.values:
-            if key not in self.read and prefix + key not in ignored:
-                hint = f" (in {self.where}); load(..., ignore_keys=({prefix + key!r},)) leaves it out deliberately"
-                raise unknown("config key", prefix + key, self.read, hint)
+        passed = {*inert, *self.ignored}
+        stated = sorted(key for key in self.values if self.stated(key) and key not in self.read)
+        if odd := [prefix + key for key in stated if prefix + key not in passed]:
+            shown = [key[:LONGEST] for key in odd[:SHOWN]]
+            near = [difflib.get_close_matches(key.removeprefix(prefix), self.read, n=1, cutoff=0.75) for key in shown]
+            named = [
+                repr(key) + "".join(f" (did you mean {one!r}?)" for one in also) for key, also in zip(shown, near, strict=True)
+            ]
+            more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+            raise SinkjaxError(
+                f"unknown config key{'s' * (len(odd) > 1)} {', '.join(named)}{more} in {self.where}: if no number depends on"
+                f" {'them' if len(odd) > 1 else 'it'}, {let_pass(shown)}"
+            )
 
     def wrong(self, key: str, value: Any, wanted: str) -> SinkjaxError:
         """The error for a value of the wrong kind."""
         return SinkjaxError(f"{key!r} in {self.where} must be {wanted}, not {_short(value)}")
+
+
+def let_pass(keys: Collection[str]) -> str:
+    """The two ways to leave keys out deliberately, for an error."""
+    them = "it" if len(keys) == 1 else "them"
+    listed = ", ".join(map(repr, keys)) + "," * (len(keys) == 1)
+    return (
+        f"load(..., ignore_keys=({listed})) leaves {them} out deliberately, and so does --ignore-keys {' '.join(keys)} on the"
+        " command line"
+    )
 
 
 def always(value: Any) -> Callable[[Fields], Any]:

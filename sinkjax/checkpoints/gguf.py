@@ -115,7 +115,7 @@ def _hf_values(
 ) -> dict[str, Any]:
     """The settings of a file under the keys of a config.json. Errors: metadata that is not understood, by its key."""
     own, keys = file.own, {**KEYS, **layout.keys}
-    fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS})
+    fields = Fields(own, where, read={*keys, "rope.scaling.type", "rope.scale_linear", *SCALING_KEYS}, ignored=ignored)
     stated = {to: own[key] for key, to in keys.items() if to is not None and key in own}
     if "vocab_size" not in stated and isinstance(vocabulary, list) and vocabulary:
         stated["vocab_size"] = len(vocabulary)
@@ -124,7 +124,7 @@ def _hf_values(
         if key not in keys:
             fields.fixed(key, _as_float32(only))
     stated |= _rotation(fields, file, layout, head_dim)
-    fields.finish(INERT | set(ignored))
+    fields.finish(INERT)
     implied = {key: value(file) if callable(value) else value for key, value in layout.implied.items() if key not in assume}
     return {**implied, "tie_word_embeddings": not file.has("unembed"), **stated}
 

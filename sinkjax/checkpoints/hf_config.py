@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sinkjax.checkpoints.family import INERT, families
-from sinkjax.checkpoints.fields import Fields
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.fields import Fields, let_pass
 from sinkjax.checkpoints.hf_rope import one_spelling
+from sinkjax.checkpoints.inert import INERT, NEUTRAL
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 
-# Keys of which one value is supported, with which they are without effect.
-FIXED = dict.fromkeys(("rope_interleaved", "use_mrope", "is_decoder", "is_encoder_decoder", "add_cross_attention"), False)
+# Keys that say that the stored weights are packed in a way that no tensor's type tells.
+QUANTISED = ("quantization_config", "quantization")
 
 
 def read_config(
@@ -38,8 +39,23 @@ def read_config(
     family = families()[Fields(values, where).choice("model_type", families(), "model_type")]
     values = one_spelling(values, where, family.spelled)
     fields = Fields(values, where, family.defaults, dict(assume), {"model_type"}, ignore_keys)
+    _refuse_quantised(fields)
     config = Config(**family.read(fields))
-    for key, only in {**FIXED, **family.fixed}.items():
-        fields.fixed(key, only)
-    fields.finish(INERT | family.inert | set(ignore_keys))
+    for key, only in {**NEUTRAL, **family.fixed}.items():
+        if key in family.fixed or key not in fields.read | family.inert:
+            fields.fixed(key, only)
+    if "layer_types" not in fields.read:
+        fields.fixed("layer_types", ["full_attention"] * config.layers)
+    fields.finish(INERT | family.inert)
     return config, fields.assumed
+
+
+def _refuse_quantised(fields: Fields) -> None:
+    """Raise if the file says that its weights are packed, unless this was to be ignored."""
+    for key in QUANTISED:
+        if fields.stated(key) and key not in fields.ignored:
+            kind = fields.table(key).get("quant_method", "of a kind that it does not name")
+            raise SinkjaxError(
+                f"{fields.where} says in {key!r} that its weights are quantised ({kind!r}), which sinkjax reads from GGUF"
+                f" files only; if its tensors are plain numbers all the same, {let_pass([key])}"
+            )

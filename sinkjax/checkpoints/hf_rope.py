@@ -73,7 +73,7 @@ def rope_of(
 ) -> tuple[Rope, int]:
     """The position record of one table of rotary settings beside its base, and the longest prompt; arguments as above."""
     defaults = YARN_DEFAULTS | {"original_max_position_embeddings": always(context), "partial_rotary_factor": always(partial)}
-    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed)
+    fields = Fields(table, f"rope_scaling of {config.where}", defaults, config.assumed, ignored=config.ignored)
     dims = None
     if head_dim is None:
         fields.fixed("partial_rotary_factor", 1.0)
@@ -84,7 +84,7 @@ def rope_of(
     kind = fields.get("rope_type")
     one_of(f"rope_type in {fields.where}:", kind, kinds)
     scaling, reach = _SCALINGS[kind](fields, context)
-    fields.finish(config.ignored, prefix="rope_scaling.")
+    fields.finish(prefix="rope_scaling.")
     return Rope(theta, scaling, dims), max(context, reach)
 
 

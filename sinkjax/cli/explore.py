@@ -25,6 +25,8 @@ class ExploreOptions(Options):
     """preset, folder, hub id or .gguf file"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""
+    ignore_keys: tuple[str, ...] = ()
+    """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     """precision of the parameters and activations"""
     prompt: str | None = None
@@ -49,7 +51,7 @@ def explore(arguments: Sequence[str]) -> None:
     from sinkjax.explorer.launch import Served, answers_of
 
     say(f"loading {options.model}")
-    model = load(options.model, dtype=options.dtype, revision=options.revision)
+    model = load(options.model, dtype=options.dtype, revision=options.revision, ignore_keys=options.ignore_keys)
     explorer = Served(answers_of(model, options.prompt, options.out), options.port)
     print(explorer.address, flush=True)
     say("Ctrl-C ends it, and so does closing the page")

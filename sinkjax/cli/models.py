@@ -18,6 +18,8 @@ class ModelsOptions:
 
     source: tyro.conf.Positional[str | None] = None
     """preset, folder, hub id or .gguf file"""
+    ignore_keys: tuple[str, ...] = ()
+    """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     verbose: bool = False
     """whether to list what separated documents in each family's pretraining, so that you can choose `bos`"""
 
@@ -28,6 +30,8 @@ class SitesOptions:
 
     model: tyro.conf.Positional[str] = "smollm2-135m"
     """preset, folder, hub id or .gguf file"""
+    ignore_keys: tuple[str, ...] = ()
+    """keys of its config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     prompts: int = 1
     """prompts in a batch"""
     length: int = 64
@@ -41,7 +45,7 @@ def models(arguments: Sequence[str]) -> None:
     options = read(ModelsOptions, arguments, "models")
     from sinkjax.report.models import show_model, show_models
 
-    show_models(options.verbose) if options.source is None else show_model(options.source)
+    show_models(options.verbose) if options.source is None else show_model(options.source, options.ignore_keys)
 
 
 def sites(arguments: Sequence[str]) -> None:
@@ -50,4 +54,4 @@ def sites(arguments: Sequence[str]) -> None:
     start_jax("cpu", options.dtype)
     from sinkjax.report.models import show_sites
 
-    show_sites(options.model, options.prompts, options.length, options.dtype)
+    show_sites(options.model, options.prompts, options.length, options.dtype, options.ignore_keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
@@ -55,9 +56,9 @@ def separators() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def show_model(source: str) -> None:
+def show_model(source: str, ignore_keys: Collection[str] = ()) -> None:
     """Print the architecture of a model."""
-    checkpoint = open_checkpoint(source, weights=False)
+    checkpoint = open_checkpoint(source, ignore_keys=ignore_keys, weights=False)
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     lines = [(field.name, getattr(config, field.name)) for field in dataclasses.fields(config)]
     lines.append(("parameters", f"{params.count(config):,}"))
@@ -67,10 +68,10 @@ def show_model(source: str) -> None:
     show(source, ("", ""), lines)
 
 
-def show_sites(source: str, prompts: int, length: int, dtype: str) -> None:
+def show_sites(source: str, prompts: int, length: int, dtype: str, ignore_keys: Collection[str] = ()) -> None:
     """Print each site's axes, shape, bytes and operations for a batch, from an abstract evaluation."""
     params.check_dtype(dtype)
-    config = open_checkpoint(source, weights=False).config
+    config = open_checkpoint(source, ignore_keys=ignore_keys, weights=False).config
     arrays = site_arrays(config, prompts, length, dtype)
     lines = []
     for site, spec in SITES.items():

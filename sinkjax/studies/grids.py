@@ -166,7 +166,7 @@ def own_bos(config: Any) -> int:
 
     if isinstance(config.bos, int):
         return int(config.bos)
-    tokenizer = open_checkpoint(config.model, config.revision).tokenizer
+    tokenizer = open_checkpoint(config.model, config.revision, config.ignore_keys).tokenizer
     if tokenizer is None or tokenizer.bos is None:
         raise Absent(f"the files of {config.model} name no BOS token; give a token id as bos")
     return int(tokenizer.bos)

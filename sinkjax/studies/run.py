@@ -122,7 +122,7 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
     """Carry out the specs of a study on one model."""
     config: Any = chosen.config
     log(f"loading {config.model}")
-    options = {"dtype": config.dtype, "revision": config.revision, "mesh": machine.mesh}
+    options = {"dtype": config.dtype, "revision": config.revision, "ignore_keys": config.ignore_keys, "mesh": machine.mesh}
     model, twin = load(config.model, **options), functools.cache(lambda: load(f"{UNTRAINED}{config.model}", **options))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
     announced = ""
@@ -159,7 +159,7 @@ def work(
     if trainings := find(chosen.experiment).trainings:
         yield from ((training, training.architecture, None) for training in trainings(config) if training.wanted)
         return
-    architecture = open_checkpoint(config.model, config.revision, weights=weights).config
+    architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     check_inputs(config, architecture)
     study = find(chosen.experiment)
     list(study.figures(config, architecture))  # what they cannot take is refused before hours of a run

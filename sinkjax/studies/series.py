@@ -94,11 +94,12 @@ def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[st
     config = chosen.config
     names = {entry.hub: name for name, entry in architectures().items()}  # which can be planned without a hub
     alike: dict[Any, list[Member]] = {}
+    ignored = tuple(config.settings.get("ignore_keys", ()))
     for member in members(config):
         if member.revision is None:
             member = dataclasses.replace(member, source=names.get(member.source, member.source))
         try:
-            architecture = open_checkpoint(member.source, member.revision, weights=False).config
+            architecture = open_checkpoint(member.source, member.revision, ignored, weights=False).config
             alike.setdefault(architecture, []).append(member)
         except SinkjaxError as error:
             yield f"{config.study} on {member.label}", str(error)

@@ -128,7 +128,7 @@ def _layers(config: All | AllTrained, weights: bool) -> int:
     check_dtype(config.dtype)
     if isinstance(config, AllTrained):
         return 0
-    architecture = open_checkpoint(config.model, config.revision, weights=weights).config
+    architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     run.check_inputs(config, architecture)
     return architecture.layers
 

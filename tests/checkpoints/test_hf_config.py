@@ -171,7 +171,7 @@ def test_attention_bias_of_llama_is_on_all_four_projections():
             {"rms_nrm_eps": 1e-6},
             r"unknown config key 'rms_nrm_eps' \(did you mean 'rms_norm_eps'.*ignore_keys=\('rms_nrm_eps',\)",
         ),
-        ({"quantization_config": {}}, "unknown config key 'quantization_config'"),
+        ({"quantization_config": {}}, "says in 'quantization_config' that its weights are quantised"),
         ({"hidden_size": "16"}, "'hidden_size' in config.json must be a whole number from 1 to .*, not '16'"),
         ({"hidden_size": True}, "'hidden_size' .* whole number"),
         ({"num_hidden_layers": 10**9}, "'num_hidden_layers' .* from 1 to 4096"),

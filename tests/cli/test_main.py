@@ -18,7 +18,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.interruption import Interrupted
 from sinkjax.progress import duration
 from sinkjax.studies.registry import choose
-from tests.studies.tiny import write_both
+from tests.studies.tiny import write_both, write_model
 
 HEAVY = {"jax", "transformers", "datasets", "xarray", "zarr", "matplotlib", "scipy", "gguf"}
 SWEEP = """
@@ -366,3 +366,14 @@ def test_float64_is_enabled_where_it_is_asked_for():
 @pytest.mark.parametrize(("seconds", "words"), [(0.58, "0.58 s"), (42.3, "42 s"), (150, "2 min"), (9000, "2.5 h")])
 def test_durations_in_words(seconds, words):
     assert duration(seconds) == words
+
+
+def test_keys_of_a_config_are_left_out_on_the_command_line(tmp_path, capsys):
+    write_model(tmp_path / "model", brand_new=1, other_new=[2])
+    command = ["plan", "kiya/mask", "--model", str(tmp_path / "model"), "--length", "12", "--prompts", "3", "--controls", "4"]
+    assert cli.main(command) == 2
+    assert "--ignore-keys brand_new other_new on the command line" in capsys.readouterr().err
+    left_out = ["--ignore-keys", "brand_new", "other_new"]
+    assert cli.main([*command, "--map-layers", "0", "2", *left_out]) == 0
+    assert cli.main(["models", str(tmp_path / "model"), *left_out]) == 0
+    assert cli.main(["sites", str(tmp_path / "model"), *left_out]) == 0

@@ -54,7 +54,7 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults={"seq_length": always(2048), "tie_word_embeddings": always(True)},
-    spelled={"n_embed": "hidden_size"},
+    spelled={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     inert=frozenset(
         {"attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "offset_alibi"}
         | {"skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"}

@@ -60,7 +60,7 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults=DEFAULTS,
-    inert=frozenset({"cache_implementation", "sliding_window_size"}),
+    inert=frozenset({"sliding_window_size"}),
     fixed=FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     published={

@@ -56,7 +56,7 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults=DEFAULTS | {"sliding_window_pattern": always(6), "rope_theta": always(1e6), "rope_local_base_freq": always(10000.0)},
-    inert=frozenset({"cache_implementation", "_sliding_window_pattern"}),
+    inert=frozenset({"_sliding_window_pattern"}),
     fixed=gemma2.FIXED,
     separator=Separator("<bos>", in_front=True, note="before each document; its tokenizer adds it"),
     published={"gemma3-1b": published("1b", 1152, 6912, 26, 4, 1)},

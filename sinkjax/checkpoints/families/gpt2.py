@@ -66,10 +66,13 @@ FAMILY = Family(
         "scale_attn_by_inverse_layer_idx": always(False),
         "tie_word_embeddings": always(True),
     },
-    inert=frozenset(
-        {"n_ctx", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels"}
-        | {"summary_type", "summary_use_proj"}
-    ),
+    spelled={
+        "hidden_size": "n_embd",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+        "max_position_embeddings": "n_positions",
+    },
+    inert=frozenset({"n_ctx", "reorder_and_upcast_attn"}),
     prefix="transformer.",
     buffers=("*.attn.bias", "*.attn.masked_bias"),
     separator=Separator("<|endoftext|>", in_front=False, note="between documents"),

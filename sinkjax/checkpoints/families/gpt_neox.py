@@ -61,7 +61,6 @@ FAMILY = Family(
     TENSORS,
     defaults={"attention_bias": always(True), "use_parallel_residual": always(True), "rope_theta": always(10000.0)},
     spelled={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
-    inert=frozenset({"classifier_dropout"}),
     prefix="gpt_neox.",
     aliases={"embed_out.weight": "lm_head.weight"},
     buffers=("*.attention.bias", "*.attention.masked_bias"),

@@ -57,7 +57,7 @@ FAMILY = Family(
     TENSORS,
     defaults={"swiglu_alpha": always(1.702), "swiglu_limit": always(7.0), "attention_bias": always(True)},
     spelled={"experts_per_token": "num_experts_per_tok"},
-    inert=frozenset({"initial_context_length", "output_router_logits", "router_aux_loss_coef"}),
+    inert=frozenset({"initial_context_length"}),
     published={"gpt-oss-20b": published("20b", 24, 32), "gpt-oss-120b": published("120b", 36, 128)},
     gguf=Gguf(
         "gpt-oss",

@@ -47,7 +47,6 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults={"head_dim": even_head_dim},
-    inert=frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"}),
     separator=Separator("<s>", note="its tokenizer puts it in front"),
     published={
         "mixtral-8x7b": published("8x7B", 4096, 14336, 32, 32, 8, 32000, 32768),

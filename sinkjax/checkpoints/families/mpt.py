@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import INERT, Family, Published, Separator, layer_norm, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, layer_norm, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, GgufFile
+from sinkjax.checkpoints.inert import INERT
 from sinkjax.model.positions import PowerAlibi
 
 TENSORS = {
@@ -37,14 +38,20 @@ def read(fields: Fields) -> dict[str, Any]:
 
 def attention(fields: Fields) -> dict[str, Any]:
     """What the table `attn_config` states."""
-    inner = Fields(fields.table("attn_config"), f"attn_config of {fields.where}", {"alibi_bias_max": always(8)}, fields.assumed)
+    inner = Fields(
+        fields.table("attn_config"),
+        f"attn_config of {fields.where}",
+        {"alibi_bias_max": always(8)},
+        fields.assumed,
+        ignored=fields.ignored,
+    )
     usual = {"attn_type": "multihead_attention", "alibi": True}
     for key in (*usual, "prefix_lm", "qk_ln", "attn_uses_sequence_id", "is_encoder_decoder"):
         inner.fixed(key, usual.get(key, False))
     clip, scale = inner.optional_number("clip_qkv"), inner.optional_number("softmax_scale")
     position = PowerAlibi(float(inner.integer("alibi_bias_max")))
     inert = {f"attn_config.{key}" for key in INERT | {"attn_impl", "model_type"}}
-    inner.finish(inert | set(fields.ignored), prefix="attn_config.")
+    inner.finish(inert, prefix="attn_config.")
     return {"position": position, "qkv_clip": clip, "score_scale": scale}
 
 
@@ -66,10 +73,7 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults={"layer_norm_epsilon": always(1e-5), "tie_word_embeddings": always(True)},
-    inert=frozenset(
-        {"emb_pdrop", "init_config", "init_device", "learned_pos_emb", "norm_type", "tokenizer_name", "verbose"}
-        | {"auto_map", "is_hf_config"}
-    ),
+    inert=frozenset({"emb_pdrop", "init_config", "init_device", "is_hf_config", "learned_pos_emb", "norm_type", "verbose"}),
     fixed={"embedding_fraction": 1.0, "logit_scale": None, "no_bias": True},
     prefix="transformer.",
     separator=Separator("<|endoftext|>", in_front=False, note="after each document"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkjax.checkpoints import names
-from sinkjax.checkpoints.family import Family, Published, biases, decoder, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, as_many_as_heads, biases, decoder, even_head_dim, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.norms import OffsetLayerNorm
@@ -25,7 +25,10 @@ FAMILY = Family(
     "nemotron",
     read,
     names.LLAMA,
+    spelled={"kv_channels": "head_dim", "rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
     defaults={
+        "head_dim": even_head_dim,
+        "num_key_value_heads": as_many_as_heads,
         "attention_bias": always(False),
         "mlp_bias": always(False),
         "rope_theta": always(10000.0),

@@ -66,7 +66,7 @@ FAMILY = Family(
         "layer_norm_elementwise_affine": always(True),
         "tie_word_embeddings": always(True),
     },
-    inert=frozenset({"activation_dropout", "dropout", "init_std", "layerdrop"}),
+    inert=frozenset({"activation_dropout", "init_std", "layerdrop"}),
     fixed={"_remove_final_layer_norm": False},
     prefix="model.",
     separator=Separator("</s>", note="its tokenizer puts it in front"),

@@ -7,7 +7,7 @@ from typing import Any
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.families import qwen3
 from sinkjax.checkpoints.families.qwen2 import VALUES
-from sinkjax.checkpoints.family import Family, Published, Separator, decoder, optional_window, rotary, sizes
+from sinkjax.checkpoints.family import Family, Published, Separator, decoder, even_head_dim, optional_window, rotary, sizes
 from sinkjax.checkpoints.fields import Fields, always
 from sinkjax.checkpoints.gguf_family import Gguf, has
 from sinkjax.model.experts import Experts
@@ -42,9 +42,8 @@ FAMILY = Family(
     "qwen3_moe",
     read,
     TENSORS,
-    defaults={"use_sliding_window": always(False), "attention_bias": always(False)},
+    defaults={"head_dim": even_head_dim, "use_sliding_window": always(False), "attention_bias": always(False)},
     spelled={"num_local_experts": "num_experts"},
-    inert=frozenset({"output_router_logits", "router_aux_loss_coef"}),
     fixed={"decoder_sparse_step": 1, "mlp_only_layers": []},
     separator=Separator("<|endoftext|>", in_front=False, note="after each document; it has no BOS"),
     published={

@@ -56,7 +56,6 @@ FAMILY = Family(
         "use_sliding_window": always(False),
         "no_rope_layer_interval": always(4),
     },
-    inert=frozenset({"max_window_layers"}),
     separator=Separator("<|end_of_text|>", in_front=False, note="after each document"),
     published={
         "smollm3-3b": Published(

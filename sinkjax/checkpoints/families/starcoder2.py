@@ -31,9 +31,9 @@ FAMILY = Family(
     read,
     TENSORS,
     defaults={"tie_word_embeddings": always(True), "use_bias": always(True)},
+    spelled={"layer_norm_epsilon": "norm_epsilon"},
     inert=frozenset(
-        {"activation_function", "attention_softmax_in_fp32", "embedding_dropout", "residual_dropout"}
-        | {"scale_attention_softmax_in_fp32", "scale_attn_weights"}
+        {"activation_function", "attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "scale_attn_weights"}
     ),
     fixed={"mlp_type": "default", "norm_type": "layer_norm"},
     separator=Separator("<|endoftext|>", in_front=False, note="between files"),

@@ -1,0 +1,142 @@
+"""config.json as released models and fine-tuning tools write it: all are read, and mean what `architectures` ships."""
+
+from __future__ import annotations
+
+import pytest
+import transformers
+
+from sinkjax.checkpoints.architectures import architectures
+from sinkjax.checkpoints.family import families
+from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.errors import SinkjaxError
+from tests.checkpoints.files import LLAMA, without
+from tests.checkpoints.hub_configs import FURTHER, HUB
+
+# Keys with which the weights of a file cannot be read.
+QUANTISED = {hub: values for hub, values in HUB.items() if "quantization_config" in values}
+# Defaults of transformers that no released model has: what they lack in the other families' terms is stated here.
+UNSTATED = {"mpt": {"layer_norm_epsilon": 1e-5}}
+
+
+def read(values, where, **options):
+    return read_config(values, where, **options)[0]
+
+
+def test_every_released_architecture_has_its_file():
+    assert {entry.hub for entry in architectures().values()} == HUB.keys()
+
+
+@pytest.mark.parametrize("name", architectures())
+def test_a_released_file_means_what_ships(name):
+    entry = architectures()[name]
+    ignored = ("quantization_config",) if entry.hub in QUANTISED else ()
+    assert read(HUB[entry.hub], entry.hub, ignore_keys=ignored) == read(dict(entry.values), name)
+
+
+@pytest.mark.parametrize("hub", FURTHER)
+def test_further_uploads_are_read(hub):
+    assert read(FURTHER[hub], hub).layers > 0
+
+
+@pytest.mark.parametrize("hub", QUANTISED)
+def test_quantised_weights_are_refused_with_the_reason(hub):
+    with pytest.raises(SinkjaxError, match=r"quantised .*'mxfp4'.*--ignore-keys"):
+        read(HUB[hub], hub)
+
+
+@pytest.mark.parametrize("model_type", families())
+def test_the_defaults_of_transformers_are_read(model_type):
+    values = transformers.AutoConfig.for_model(model_type).to_dict()
+    assert read(values | UNSTATED.get(model_type, {}), model_type).layers > 0
+
+
+def test_null_means_absent():
+    nulls = dict.fromkeys(("quantization_config", "mlp_bias", "rope_parameters", "brand_new", "head_dim"))
+    assert read(LLAMA | nulls, "config.json") == read(LLAMA, "config.json")
+
+
+def test_all_offending_keys_come_in_one_message_with_both_ways_to_pass_them():
+    with pytest.raises(SinkjaxError) as caught:
+        read(LLAMA | {"brand_new": 1, "rms_nrm_eps": 1, "another": [2]}, "config.json")
+    message = str(caught.value)
+    assert all(f"'{key}'" in message for key in ("another", "brand_new", "rms_nrm_eps"))
+    assert "did you mean 'rms_norm_eps'?" in message
+    assert "ignore_keys=('another', 'brand_new', 'rms_nrm_eps')" in message
+    assert "--ignore-keys another brand_new rms_nrm_eps" in message
+    assert "\n" not in message
+
+
+# Keys that uploads of popular tools put into a Llama's file; none of them changes a number.
+HARMLESS = {
+    "auto_map": {"AutoConfig": "configuration_x.Config"},
+    "unsloth_fixed": True,
+    "unsloth_version": "2025.1",
+    "_flash_attn_2_enabled": True,
+    "_attn_implementation": "sdpa",
+    "attn_implementation": "flash_attention_2",
+    "use_flash_attention": True,
+    "gradient_checkpointing": True,
+    "model_max_length": 4096,
+    "max_seq_len": 4096,
+    "tokenizer_model_max_length": 4096,
+    "tokenizer_padding_side": "right",
+    "padding_side": "left",
+    "decoder_start_token_id": 1,
+    "mask_token_id": 4,
+    "ignore_index": -100,
+    "output_past": True,
+    "classifier_dropout": 0.1,
+    "attention_probs_dropout_prob": 0.0,
+    "embedding_dropout": 0.0,
+    "residual_dropout": 0.0,
+    "num_labels": 2,
+    "use_return_dict": True,
+    "pruned_heads": {},
+    "min_p": 0.1,
+    "max_new_tokens": 20,
+    "license": "apache-2.0",
+    "model_name": "mine",
+    "neuron": {"task": "text-generation"},
+    "_commit_hash": "0" * 40,
+    "trust_remote_code": True,
+    "kv_cache_dtype": "auto",
+}
+# Keys that other architectures have, with the value that says: not here.
+NEUTRAL = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "lm_head_bias": False,
+    "use_sliding_window": False,
+    "tie_encoder_decoder": False,
+    "is_decoder": False,
+    "layer_types": ["full_attention", "full_attention"],
+    "partial_rotary_factor": 1.0,
+    "alibi": False,
+    "num_nextn_predict_layers": 0,
+    "qk_layernorm": False,
+    "use_qk_norm": False,
+    "num_local_experts": 0,
+}
+
+
+@pytest.mark.parametrize("key", HARMLESS | NEUTRAL)
+def test_what_fine_tuning_tools_add_is_read(key):
+    assert read(LLAMA | {key: (HARMLESS | NEUTRAL)[key]}, "config.json") == read(LLAMA, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("lm_head_bias", True),
+        ("use_sliding_window", True),
+        ("alibi", True),
+        ("num_local_experts", 8),
+        ("head_dim", 8),
+        ("layer_types", ["sliding_attention", "full_attention"]),
+        ("qk_layernorm", True),
+    ],
+)
+def test_with_another_value_it_is_refused(key, value):
+    values = LLAMA | {"model_type": "olmo2"} if key == "head_dim" else LLAMA
+    with pytest.raises(SinkjaxError, match=key):
+        read(without(values, *(("mlp_bias",) if key == "head_dim" else ())) | {key: value}, "config.json")
