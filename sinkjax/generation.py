@@ -108,7 +108,7 @@ def generate_all(
         row[: len(start)] = start
     check(model.params, model.config)
     check_batch(rows, lengths, model.config)
-    resolved = resolve(edits, model.config, lengths.tolist(), total)  # positions lie in the prompt
+    resolved = resolve(edits, model.config, lengths.tolist(), total, model.source.get("dtype"))  # positions lie in the prompt
     resolve(edits, model.config, (lengths + tokens).tolist(), total)  # and no token that is generated is left without a key
     end = model.source.get("eos")
     found: list[list[int]] = [[] for _ in starts]

@@ -16,7 +16,8 @@ from sinkjax.analysis.intervals import Interval
 LEVEL = 0.95
 ROUNDING = 1e-6  # relative; float32 programs that compute the same differ by less
 NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row that stands for itself
-COLUMNS = ("group", "measure", "mean", "low", "high", "n", "effect_mean", "effect_low", "effect_high", "percentile", "controls")
+COLUMNS = ("group", "measure", "mean", "low", "high", "n", "effect_mean", "effect_low", "effect_high")
+COLUMNS += ("percentile", "controls", "overflowed")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Row:
         value: Mean over prompts (or seeds).
         effect: Mean paired difference from the baseline (0 for the baseline itself), NOT_COMPARED where there is none.
         rank: Of its effect among those of the matched random controls; None without any.
+        overflowed: Number of prompts that are left out, because an activation in them is infinite or NaN.
     """
 
     condition: str
@@ -61,6 +63,7 @@ class Row:
     value: Interval
     effect: Interval = NOT_COMPARED
     rank: Rank | None = None
+    overflowed: int = 0
 
 
 Table = dict[tuple[str, str], Row]  # (condition, measure) -> row
@@ -191,7 +194,9 @@ def summary_csv(rows: Sequence[Row], subject: str = "edit") -> str:
     table.writerow([subject, *COLUMNS])
     for row in rows:
         ranks = (row.rank.percentile, row.rank.controls) if row.rank else ("", 0)
-        table.writerow([row.condition, row.series, row.measure, *bounds(row.value), row.value.n, *bounds(row.effect), *ranks])
+        table.writerow(
+            [row.condition, row.series, row.measure, *bounds(row.value), row.value.n, *bounds(row.effect), *ranks, row.overflowed]
+        )
     return out.getvalue()
 
 

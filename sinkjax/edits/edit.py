@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 
 from sinkjax import display
-from sinkjax.edits.resolve import refuse_far_positions, resolve_term
+from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_term
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
@@ -41,21 +41,22 @@ class Edit:
         ]
         return display.table(self.label, ("site", "operation", "value", "where"), rows)
 
-    def resolve(self, config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
+    def resolve(self, config: Config, lengths: Sequence[int] | np.ndarray, T: int, dtype: str | None = None) -> Edits:
         """Check the edit against a model and a batch, and return its arrays.
 
         Args:
             config: The architecture of the model.
             lengths: The number of tokens of each prompt, int [B].
             T: The number of positions to which the prompts are padded.
+            dtype: Of the run, beyond which a value is refused; None: not known.
 
         Returns:
             One `Resolved` for each term.
 
         Raises:
             SinkjaxError: A layer, head, position or dim is out of range; a position lies beyond a prompt's end; a value has a
-                shape that does not fit or is not finite (LOGITS also takes -inf); a term addresses no causally visible cell; a
-                row of attention is left without a key.
+                shape that does not fit, is not finite (LOGITS also takes -inf) or is beyond the dtype; a term addresses no
+                causally visible cell; a row of attention is left without a key.
         """
         lengths = np.asarray(lengths)
         try:
@@ -63,6 +64,8 @@ class Edit:
         except SinkjaxError as error:
             raise SinkjaxError(f"{self.label}: {error}") from None
         refuse_far_positions(self.label, resolved, T)
+        if dtype is not None:
+            refuse_beyond(self.label, resolved, dtype)
         for term, arrays in zip(self.terms, resolved, strict=True):
             if not addresses_something(arrays, config, lengths):
                 raise SinkjaxError(f"{self.label} addresses no causally visible cell at {term.site.name}: it would do nothing")
@@ -216,9 +219,11 @@ def as_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     return entries
 
 
-def resolve(edits: Edit | Sequence[Edit], config: Config, lengths: Sequence[int] | np.ndarray, T: int) -> Edits:
+def resolve(
+    edits: Edit | Sequence[Edit], config: Config, lengths: Sequence[int] | np.ndarray, T: int, dtype: str | None = None
+) -> Edits:
     """Edits, composed left to right, as arrays; see `Edit.resolve`."""
-    return compose(*as_edits(edits)).resolve(config, lengths, T)
+    return compose(*as_edits(edits)).resolve(config, lengths, T, dtype)
 
 
 def describe(name: str, **arguments: Any) -> str:

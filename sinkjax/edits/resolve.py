@@ -178,6 +178,21 @@ def _value(term: Term, config: Config, B: int, T: int, dims: np.ndarray) -> Any:
     return value
 
 
+def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
+    """Raise for a value that becomes infinite in the dtype of the run; scores and factors are float32 in every dtype."""
+    limit = float(jnp.finfo(dtype).max)
+    for term in terms:
+        scored = term.site in (Site.LOGITS, Site.WEIGHTS, Site.POSITION) or term.op not in ("set", "add")
+        if scored or isinstance(term.value, jax.core.Tracer):
+            continue
+        largest = float(np.abs(np.asarray(term.value, np.float64)).max(initial=0.0))
+        if largest > limit:
+            raise SinkjaxError(
+                f"{label}: the value {largest:g} of an edit at {term.site.name} is beyond {dtype}, whose largest number is"
+                f" {limit:.8g}"
+            )
+
+
 def _put(full: np.ndarray, chosen: np.ndarray, value: np.ndarray) -> np.ndarray:
     full[..., chosen] = value
     return full

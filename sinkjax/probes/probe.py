@@ -1,5 +1,8 @@
 """What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
 
+Whoever asks for anything also gets `non_finite`, the number of activations in the residual stream that are infinite or NaN, int32
+by prompt and depth.
+
 Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
 small function; `probes/statistics.py` has the built-in ones, `extra=` takes others, and `probes/measure.py` applies them.
 """
@@ -19,7 +22,7 @@ from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, l
 from sinkjax.edits.term import as_indices
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.model.config import Config
-from sinkjax.probes.statistics import BUILT_IN, Statistic
+from sinkjax.probes.statistics import BUILT_IN, NON_FINITE, Statistic
 
 DEFAULT_NAMES = {Site.QUERY: "queries", Site.KEY: "keys", Site.VALUE: "values"}  # "query" and "key" are names of axes
 
@@ -75,6 +78,8 @@ class Capture:
 @dataclass(frozen=True, repr=False)
 class Probe:
     """Which statistics a forward returns, as float32 or wider. Entries beyond a prompt's length are NaN (-1 for integers).
+
+    A record also holds `non_finite`, int [B, depth]: how many activations of the residual stream are infinite or NaN.
 
     Attributes:
         attention_received: Attention on each key, mean over the queries that see it: [B, L, H, S].
@@ -163,8 +168,9 @@ class Probe:
 
     @functools.cached_property
     def statistics(self) -> tuple[Statistic, ...]:
-        """The reductions asked for, built-in and extra."""
-        return tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
+        """The reductions asked for, built-in and extra; with them, or any other request, the count of what is not finite."""
+        asked = tuple(entry for name, entry in BUILT_IN.items() if getattr(self, name)) + self.extra
+        return (*asked, NON_FINITE) if asked or self.captures or self.nll else ()
 
     @functools.cached_property
     def captures(self) -> tuple[Capture, ...]:

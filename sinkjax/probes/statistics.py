@@ -143,7 +143,8 @@ def later_sums(weights: jax.Array, view: PairView) -> jax.Array:
 def share_above(sums: jax.Array, lengths: jax.Array, *, eps: float) -> jax.Array:
     """Share of heads whose mean over queries key < i < length is > eps, from `later_sums`: [B, S]."""
     seen_by = lengths[:, None, None] - 1 - jnp.arange(sums.shape[-1])[None, None, :]
-    return (sums / jnp.maximum(seen_by, 1) > eps).mean(axis=1, dtype=sums.dtype)
+    sinks = jnp.where(jnp.isnan(sums), jnp.nan, sums / jnp.maximum(seen_by, 1) > eps)
+    return sinks.mean(axis=1, dtype=sums.dtype)
 
 
 def later_share_sums(weights: jax.Array, view: PairView) -> jax.Array:
@@ -195,8 +196,8 @@ def cosine_sums(scores: jax.Array, view: PairView) -> jax.Array:
 
 def row_entropy(weights: jax.Array, view: View) -> jax.Array:
     """Entropy of each row in nats, 0 log 0 = 0: [B, H, Q]."""
-    positive = weights > 0
-    return jnp.where(positive, -weights * jnp.log(jnp.where(positive, weights, 1)), 0).sum(axis=-1)
+    nothing = weights <= 0  # False for NaN, which must not count as nothing
+    return jnp.where(nothing, 0, -weights * jnp.log(jnp.where(nothing, 1, weights))).sum(axis=-1)
 
 
 def norm(x: jax.Array, view: View) -> jax.Array:
@@ -210,14 +211,18 @@ def head_norm(x: jax.Array, view: View) -> jax.Array:
 
 
 def abs_max(x: jax.Array, view: View) -> jax.Array:
-    """Largest absolute value over dims. (By two extremes of x itself, which saves a CPU a copy of its absolute values.)"""
-    return jnp.maximum(x.max(axis=-1), -x.min(axis=-1))
+    """Largest absolute value over dims, NaN if one of them is.
+
+    It is found by two extremes of x itself, which saves a CPU a copy of its absolute values. XLA's maximum skips NaN there.
+    """
+    return _or_nan(jnp.maximum(x.max(axis=-1), -x.min(axis=-1)), x)
 
 
 def abs_argmax(x: jax.Array, view: View) -> jax.Array:
-    """The dim of the largest absolute value; ties take the lowest dim. (`jnp.argmax` costs four times as much on a CPU.)"""
+    """The dim of the largest absolute value, or of a NaN; ties take the lowest dim. (`jnp.argmax` costs a CPU four times as
+    much.)"""
     dims = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
-    largest = jnp.abs(x) == abs_max(x, view)[..., None]
+    largest = (jnp.abs(x) == abs_max(x, view)[..., None]) | jnp.isnan(x)
     return jnp.where(largest, dims, x.shape[-1]).min(axis=-1)
 
 
@@ -239,13 +244,28 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
 
     lower = jax.lax.fori_loop(0, width - 1, settle, jnp.zeros(x.shape[:-1], whole))
     if size % 2:
-        return jax.lax.bitcast_convert_type(lower, x.dtype)
+        return _or_nan(jax.lax.bitcast_convert_type(lower, x.dtype), x)
     at_most = (bits <= lower[..., None]).sum(axis=-1)
     next_up = jnp.where(bits > lower[..., None], bits, jnp.iinfo(whole).max).min(axis=-1)
     upper = jnp.where(at_most > rank + 1, lower, next_up)
     low, high = (jax.lax.bitcast_convert_type(found, x.dtype) for found in (lower, upper))
-    return low / 2 + high / 2  # halves are exact, so their sum is rounded once
+    return _or_nan(low / 2 + high / 2, x)  # halves are exact, so their sum is rounded once
 
+
+def _or_nan(found: jax.Array, x: jax.Array) -> jax.Array:
+    """A statistic of x over its dims, NaN if one of them is."""
+    return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, found)
+
+
+def non_finite_cells(x: jax.Array, view: View) -> jax.Array:
+    """Number of activations within each prompt that are infinite or NaN: int32 [B]."""
+    cells = (~jnp.isfinite(x)).sum(axis=-1, dtype=jnp.int32)
+    real = jnp.arange(x.shape[1])[None, :] < view.lengths[:, None]
+    return jnp.where(real, cells, 0).sum(axis=-1)
+
+
+# In every record of a probe that asks for anything, so that no number is read from what overflowed.
+NON_FINITE = Statistic("non_finite", Site.RESID, non_finite_cells, ("prompt", "depth"))
 
 BUILT_IN: dict[str, Statistic] = {
     entry.name: entry

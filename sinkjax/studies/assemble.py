@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import present, sentence
+from sinkjax.analysis.finite import sentences
 from sinkjax.config_files import documents
 from sinkjax.report.section import Sample, Section, View
 from sinkjax.studies import views
@@ -37,7 +38,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     results = Results(study, config, stores)
     architecture = results.architecture
     rows = [*results.table.values(), *results.own.values()]
-    findings = [*study.status(results)]
+    findings = [*study.status(results), *sentences({name: results[name] for name in results.sweeps})]
     if NOOP in results:
         data = results[NOOP]
         findings.append(noop_finding(data, results.labels(NOOP)[1:]))

@@ -10,6 +10,7 @@ import numpy as np
 from sinkjax import extras
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import sentence
+from sinkjax.analysis.finite import only_finite, quietly, sentences
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Row
 from sinkjax.config_files.files import write
@@ -57,13 +58,15 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
     over = results.over((first, second))
     values: Values = {}
     for measure in measures:
-        table = {A: measure.of(first), B: measure.of(second)}
+        with quietly():
+            table = {name: only_finite(measure.of(data), data) for name, data in ((A, first), (B, second))}
         columns = {name: intervals.intervals(numbers, clusters=clusters[name]) for name, numbers in table.items()}
         if paired:
             columns[DIFFERENCE] = intervals.paired_differences(table[B], table[A], clusters=clusters[A])
         values |= {
             (edit, measure.name, name): column[number] for name, column in columns.items() for number, edit in enumerate(edits)
         }
+    findings = [sentence(_finding(measure.name, edits, values)) for measure in measures] if paired else []
     provenance = {
         f"{name}: {fact}": value for name, data in ((A, first), (B, second)) for fact, value in results.provenance(data).items()
     }
@@ -71,7 +74,7 @@ def compare(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, s
         study="compare",
         title=f"{len(edits)} edits in two stores",
         question=f"A is {paths[A]}. B is {paths[B]}.",
-        findings=tuple(sentence(_finding(measure.name, edits, values)) for measure in measures) if paired else (),
+        findings=(*sentences({A: first, B: second}), *findings),
         rows=tuple(Row(edit, name, f"{measure}: {name}", value) for (edit, measure, name), value in _by_edit(values, edits)),
         featured=tuple(edits),
         drawings=(_drawing(edits, measures, values, over),),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.analysis import intervals
+from sinkjax.analysis.finite import NON_FINITE
 from sinkjax.analysis.summary import Row
 from sinkjax.studies.specs import NOOP_SERIES
 from sinkjax.sweeps.computation import CELLS
@@ -36,7 +37,7 @@ def changes(data: xarray.Dataset, labels: Sequence[str]) -> dict[str, NDArray]:
     """
     found = {}
     for name, values in data.data_vars.items():
-        if values.dims[:2] != ("edit", "prompt") or name in CELLS:
+        if values.dims[:2] != ("edit", "prompt") or name in (*CELLS, NON_FINITE):
             continue
         plain = np.asarray(values.isel(edit=0), np.float64)
         edited = np.asarray(values.sel(edit=list(labels)), np.float64)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.analysis import metrics
+from sinkjax.analysis.finite import only_finite, quietly
 from sinkjax.config_files.checks import MIN_QUERIES
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.places import ALL
@@ -210,13 +211,15 @@ def read_measure(measure: Measure, scope: Scope, data: xarray.Dataset) -> NDArra
         data: Of the sweep.
 
     Returns:
-        float64[edit, prompt].
+        float64[edit, prompt], NaN in prompts that overflowed.
 
     Raises:
         SinkjaxError: The sweep lacks a statistic that the measure needs.
     """
     try:
-        return np.asarray(measure.meaning.of(data, **arguments(measure, scope)), np.float64)
+        with quietly():
+            found = measure.meaning.of(data, **arguments(measure, scope))
+        return only_finite(found, data)
     except KeyError as error:
         if isinstance(error, SinkjaxError):
             raise

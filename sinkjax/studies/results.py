@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import Absent
+from sinkjax.analysis.finite import lost, only_finite, quietly
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
 from sinkjax.errors import SinkjaxError, one_of, unknown
@@ -104,14 +106,18 @@ class Results:
         return [condition for condition in self.conditions(store) if condition.series in names]
 
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
-        """A measure of every condition: float[condition, prompt]. Measures of one name are one measure."""
+        """A measure of every condition: float[condition, prompt], NaN in prompts that overflowed.
+
+        Measures of one name are one measure.
+        """
         if (measure.name, store) not in self._values:
             self._values[measure.name, store] = self._measured(measure, store)
         return self._values[measure.name, store]
 
     def _measured(self, measure: Measure, store: str) -> NDArray:
         try:
-            return measure.of(self[store])
+            with quietly():
+                return only_finite(measure.of(self[store]), self[store])
         except KeyError as error:
             if isinstance(error, SinkjaxError):
                 raise
@@ -123,7 +129,11 @@ class Results:
 
     def baseline(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """What the conditions are compared with: float[prompt], or float[condition, prompt] if it differs between them."""
-        return self.values(measure, store)[0] if measure.baseline is None else measure.baseline(self[store])
+        return (
+            self.values(measure, store)[0]
+            if measure.baseline is None
+            else only_finite(measure.baseline(self[store]), self[store])
+        )
 
     def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
         """A measure of one condition, by its label in a store or, of any sweep, by that of its rows: float[prompt]."""
@@ -333,7 +343,12 @@ class Results:
             ranks = ranks_among(column.effects, [condition.budget for condition in conditions], random, budgets)
         labels = [(sweep.row_label(condition), sweep.series or condition.series) for condition in conditions]
         clusters = self.clusters(values.shape[1], sweep.name)
-        return column_rows(labels, measure.name, column, self.config.seed, ranks, clusters)
+        rows = column_rows(labels, measure.name, column, self.config.seed, ranks, clusters)
+        out = lost(self[sweep.name])
+        return [
+            dataclasses.replace(row, overflowed=out.get(condition.label, 0))
+            for row, condition in zip(rows, conditions, strict=True)
+        ]
 
     def _random_effects(self, measure: Measure, sweep: Sweep, control: Sweep, baseline: NDArray) -> NDArray:
         """Effects of controls on their prompts, the first of the sweep's: float[control, prompt]."""

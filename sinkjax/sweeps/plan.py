@@ -92,7 +92,7 @@ def plan(
     Errors: an edit that does not fit the model or the prompts; a memory in which one prompt does not fit.
     """
     probe.check(config, T)
-    resolved = [resolve(entry, config, lengths, T) for entry in edits]
+    resolved = [resolve(entry, config, lengths, T, dtype) for entry in edits]
     return plan_resolved(config, resolved, (len(lengths), T), probe, dtype, hardware)
 
 

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from sinkjax import interruption, processes
+from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
 from sinkjax.config_files.places import Place, place, reached
 from sinkjax.edits.edit import Edit, as_edits, resolve
@@ -86,7 +87,8 @@ def sweep(
 
     Returns:
         A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched, and the
-        attribute `unchanged` lists the labels of edits that changed no cell in any prompt.
+        attribute `unchanged` lists the labels of edits that changed no cell in any prompt. `non_finite` counts the activations
+        that are infinite or NaN, by depth, and the attribute `overflowed` has the number of prompts with some, by label.
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
@@ -99,7 +101,8 @@ def sweep(
     edits = as_edits(edits)
     tokens, lengths, known = check_batch(tokens, lengths, model.config)
     probe.check(model.config, tokens.shape[1])
-    resolved = [resolve(edit, model.config, known, tokens.shape[1]) for edit in edits]
+    dtype = str(jax.tree.leaves(model.params)[0].dtype)
+    resolved = [resolve(edit, model.config, known, tokens.shape[1], dtype) for edit in edits]
     computation = Computation(model, tokens, lengths, resolved, probe, precision, attention_impl)
     if computation.spec.attention_impl == "fused":
         for terms in resolved:
@@ -135,7 +138,8 @@ def sweep(
                 fill(store := ready(path), computation, progress)
                 dataset = store.dataset()
             _refuse_untouched(dataset, resolved)
-            return (dataset.load() if out is None else dataset).assign_attrs(unchanged=unchanged(dataset))
+            result = dataset.load() if out is None else dataset
+            return result.assign_attrs(unchanged=unchanged(dataset), overflowed=lost(dataset))
 
 
 def finished(

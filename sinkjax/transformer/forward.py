@@ -98,7 +98,7 @@ def forward(
     check_params(params, config)
     tokens, lengths, known_lengths = check_batch(tokens, lengths, config)
     probe.check(config, tokens.shape[1])
-    resolved = resolve(edits, config, known_lengths, tokens.shape[1])
+    resolved = resolve(edits, config, known_lengths, tokens.shape[1], str(jax.tree.leaves(params)[0].dtype))
     if attention_impl == "fused":
         check_fused(config, resolved, probe)
     out: Output = run(params, tokens, lengths, resolved, spec=spec)

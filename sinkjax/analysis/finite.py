@@ -1,0 +1,86 @@
+"""What is not a finite number: which conditions and prompts overflowed, and measures without them.
+
+A record counts the activations of the residual stream that are infinite or NaN, by prompt and depth (`non_finite`). Nothing is
+estimated from a prompt in which there is one: a maximum over it, or a share of heads, would be about the rest of the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+NON_FINITE = "non_finite"
+LISTED = 6  # conditions that a sentence names
+
+
+def overflowed(data: Any) -> NDArray[np.bool_] | None:
+    """Which prompts hold an activation that is infinite or NaN at some depth.
+
+    Args:
+        data: Statistics by name: a record, or the dataset of a sweep.
+
+    Returns:
+        bool[..., prompt]; None where it was not counted, as in the stores of earlier versions.
+    """
+    return np.asarray(data[NON_FINITE]).any(axis=-1) if NON_FINITE in data else None
+
+
+def only_finite(values: ArrayLike, data: Any) -> NDArray[np.floating]:
+    """A measure, NaN in prompts that overflowed.
+
+    Args:
+        values: float[..., prompt], or of another shape, which is left as it is.
+        data: Where they come from, as for `overflowed`.
+
+    Returns:
+        The values, float64.
+    """
+    numbers, out = np.asarray(values, np.float64), overflowed(data)
+    return numbers if out is None or out.shape != numbers.shape else np.where(out, np.nan, numbers)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Compute a measure without NumPy's warnings about prompts that overflowed, which `only_finite` takes out."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN|Mean of empty slice|Degrees of freedom", RuntimeWarning)
+        yield
+
+
+def lost(data: Any) -> dict[str, int]:
+    """How many prompts overflowed, by the label of the condition; those without any are left out. data: of a sweep."""
+    out = overflowed(data)
+    if out is None or out.ndim != 2:
+        return {}
+    counts = zip(np.asarray(data["edit"]).tolist(), out.sum(axis=-1).tolist(), strict=True)
+    return {str(label): int(count) for label, count in counts if count}
+
+
+def sentences(stores: Mapping[str, Any]) -> list[str]:
+    """What readers are told, one sentence for each store with a prompt that overflowed.
+
+    Args:
+        stores: Name -> dataset of a sweep.
+
+    Returns:
+        The sentences; none if all numbers are finite.
+    """
+    found = []
+    for name, data in stores.items():
+        if not (labels := lost(data)):
+            continue
+        counts = np.asarray(data[NON_FINITE])
+        first = int(np.flatnonzero(counts.any(axis=(0, 1)))[0])
+        shown = [f"{label!r} ({count} of {counts.shape[1]} prompts)" for label, count in list(labels.items())[:LISTED]]
+        more = f" and {len(labels) - LISTED} more conditions" if len(labels) > LISTED else ""
+        where = "in the embedding" if first == 0 else f"after layer {first - 1}"
+        found.append(
+            f"Not finite in the store {name}: {counts.sum(dtype=np.int64):,} activations, first {where}, under"
+            f" {', '.join(shown)}{more}. No number is estimated from these prompts."
+        )
+    return found
