@@ -69,11 +69,14 @@ def test_a_record_shows_axes_and_no_numbers(model):
     assert rows(record)[1:] == [
         ["attention_received", "float32 [prompt 2, layer 4, head 2, key 12]"],
         ["nll", "float32 [prompt 2, position 12]"],
+        ["non_finite", "int32 [prompt 2, depth 5]"],
     ]
     assert repr(record) == (
-        "Record(attention_received: float32 [prompt 2, layer 4, head 2, key 12], nll: float32 [prompt 2, position 12])"
+        "Record(attention_received: float32 [prompt 2, layer 4, head 2, key 12], nll: float32 [prompt 2, position 12],"
+        " non_finite: int32 [prompt 2, depth 5])"
     )
-    assert repr(jax.tree.map(lambda _: None, record)) == "Record(attention_received: NoneType, nll: NoneType)"
+    nothing = "Record(attention_received: NoneType, nll: NoneType, non_finite: NoneType)"
+    assert repr(jax.tree.map(lambda _: None, record)) == nothing
     several = jax.tree.map(lambda x: x[None], record)
     assert rows(several)[2] == ["nll", "float32 [edit 1, prompt 2, position 12]"]
 

@@ -1,7 +1,7 @@
-"""What is not a finite number: which conditions and prompts overflowed, and measures without them.
+"""Find conditions and prompts whose activations overflowed, and take them out of measures.
 
-A record counts the activations of the residual stream that are infinite or NaN, by prompt and depth (`non_finite`). Nothing is
-estimated from a prompt in which there is one: a maximum over it, or a share of heads, would be about the rest of the model.
+A record counts the positions with an infinite or NaN activation in the residual stream, by prompt and depth (`non_finite`). No
+number is estimated from a prompt that has one: a maximum, or a share of heads, would be about the rest of the model.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def sentences(stores: Mapping[str, Any]) -> list[str]:
         more = f" and {len(labels) - LISTED} more conditions" if len(labels) > LISTED else ""
         where = "in the embedding" if first == 0 else f"after layer {first - 1}"
         found.append(
-            f"Not finite in the store {name}: {counts.sum(dtype=np.int64):,} activations, first {where}, under"
+            f"Not finite in the store {name}: {counts.sum(dtype=np.int64):,} hidden states, first {where}, under"
             f" {', '.join(shown)}{more}. No number is estimated from these prompts."
         )
     return found

@@ -1,7 +1,7 @@
 """What to measure: a frozen, static description. `Probe()` asks for nothing, and a probe never changes a number.
 
-Whoever asks for anything also gets `non_finite`, the number of activations in the residual stream that are infinite or NaN, int32
-by prompt and depth.
+Whoever asks for anything also gets `non_finite`, int32 by prompt and depth: the number of positions whose residual stream has an
+activation that is infinite or NaN.
 
 Statistics are reduced inside the layer loop, at the site where their array lives, so nothing large leaves it. A statistic is a
 small function; `probes/statistics.py` has the built-in ones, `extra=` takes others, and `probes/measure.py` applies them.
@@ -79,7 +79,7 @@ class Capture:
 class Probe:
     """Which statistics a forward returns, as float32 or wider. Entries beyond a prompt's length are NaN (-1 for integers).
 
-    A record also holds `non_finite`, int [B, depth]: how many activations of the residual stream are infinite or NaN.
+    A record also holds `non_finite`, int [B, depth]: the number of positions with an activation that is infinite or NaN.
 
     Attributes:
         attention_received: Attention on each key, mean over the queries that see it: [B, L, H, S].

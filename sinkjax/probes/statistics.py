@@ -211,18 +211,20 @@ def head_norm(x: jax.Array, view: View) -> jax.Array:
 
 
 def abs_max(x: jax.Array, view: View) -> jax.Array:
-    """Largest absolute value over dims, NaN if one of them is.
+    """Largest absolute value over dims, NaN if one of them is not finite.
 
     It is found by two extremes of x itself, which saves a CPU a copy of its absolute values. XLA's maximum skips NaN there.
     """
-    return _or_nan(jnp.maximum(x.max(axis=-1), -x.min(axis=-1)), x)
+    return jnp.maximum(x.max(axis=-1), -x.min(axis=-1)) + _zero_or_nan(x)
 
 
 def abs_argmax(x: jax.Array, view: View) -> jax.Array:
-    """The dim of the largest absolute value, or of a NaN; ties take the lowest dim. (`jnp.argmax` costs a CPU four times as
-    much.)"""
+    """The dim of the largest absolute value, or one that is not finite; ties take the lowest dim.
+
+    `jnp.argmax` costs a CPU four times as much.
+    """
     dims = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
-    largest = (jnp.abs(x) == abs_max(x, view)[..., None]) | jnp.isnan(x)
+    largest = (jnp.abs(x) == abs_max(x, view)[..., None]) | ~jnp.isfinite(x)
     return jnp.where(largest, dims, x.shape[-1]).min(axis=-1)
 
 
@@ -244,24 +246,23 @@ def abs_median(x: jax.Array, view: View) -> jax.Array:
 
     lower = jax.lax.fori_loop(0, width - 1, settle, jnp.zeros(x.shape[:-1], whole))
     if size % 2:
-        return _or_nan(jax.lax.bitcast_convert_type(lower, x.dtype), x)
+        return jax.lax.bitcast_convert_type(lower, x.dtype) + _zero_or_nan(x)
     at_most = (bits <= lower[..., None]).sum(axis=-1)
     next_up = jnp.where(bits > lower[..., None], bits, jnp.iinfo(whole).max).min(axis=-1)
     upper = jnp.where(at_most > rank + 1, lower, next_up)
     low, high = (jax.lax.bitcast_convert_type(found, x.dtype) for found in (lower, upper))
-    return _or_nan(low / 2 + high / 2, x)  # halves are exact, so their sum is rounded once
+    return low / 2 + high / 2 + _zero_or_nan(x)  # halves are exact, so their sum is rounded once
 
 
-def _or_nan(found: jax.Array, x: jax.Array) -> jax.Array:
-    """A statistic of x over its dims, NaN if one of them is."""
-    return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, found)
+def _zero_or_nan(x: jax.Array) -> jax.Array:
+    """0 where all dims are finite, else NaN: a product and a sum, which cost a CPU a third of `isfinite` and a count."""
+    return (x * 0).sum(axis=-1)
 
 
 def non_finite_cells(x: jax.Array, view: View) -> jax.Array:
-    """Number of activations within each prompt that are infinite or NaN: int32 [B]."""
-    cells = (~jnp.isfinite(x)).sum(axis=-1, dtype=jnp.int32)
+    """Number of positions within each prompt with an activation that is infinite or NaN: int32 [B]."""
     real = jnp.arange(x.shape[1])[None, :] < view.lengths[:, None]
-    return jnp.where(real, cells, 0).sum(axis=-1)
+    return (real & jnp.isnan(_zero_or_nan(x))).sum(axis=-1, dtype=jnp.int32)
 
 
 # In every record of a probe that asks for anything, so that no number is read from what overflowed.

@@ -87,8 +87,8 @@ def sweep(
 
     Returns:
         A dataset with a leading `edit` dimension; `cells_addressed` and `cells_changed` say what each edit touched, and the
-        attribute `unchanged` lists the labels of edits that changed no cell in any prompt. `non_finite` counts the activations
-        that are infinite or NaN, by depth, and the attribute `overflowed` has the number of prompts with some, by label.
+        attribute `unchanged` lists the labels of edits that changed no cell in any prompt. `non_finite` counts the positions
+        with an infinite or NaN activation, by depth; the attribute `overflowed` has the number of such prompts by label.
 
     Raises:
         SinkjaxError: An edit does not fit (`Edit.resolve`), addressed no cell, or left a row of attention empty; a parameter is
