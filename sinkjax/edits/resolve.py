@@ -182,7 +182,7 @@ def refuse_beyond(label: str, terms: Sequence[Resolved], dtype: str) -> None:
     """Raise for a value that becomes infinite in the dtype of the run; scores and factors are float32 in every dtype."""
     limit = float(jnp.finfo(dtype).max)
     for term in terms:
-        scored = term.site in (Site.LOGITS, Site.WEIGHTS, Site.POSITION) or term.op not in ("set", "add")
+        scored = term.site in (Site.LOGITS, Site.WEIGHTS, Site.POSITION) or term.op not in ("set", "add", "inject")
         if scored or isinstance(term.value, jax.core.Tracer):
             continue
         largest = float(np.abs(np.asarray(term.value, np.float64)).max(initial=0.0))
