@@ -27,7 +27,7 @@ def overflowed(data: Any) -> NDArray[np.bool_] | None:
     Returns:
         bool[..., prompt]; None where it was not counted, as in the stores of earlier versions.
     """
-    return np.asarray(data[NON_FINITE]).any(axis=-1) if NON_FINITE in data else None
+    return np.asarray(np.asarray(data[NON_FINITE]).any(axis=-1)) if NON_FINITE in data else None
 
 
 def only_finite(values: ArrayLike, data: Any) -> NDArray[np.floating]:

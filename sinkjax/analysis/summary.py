@@ -16,8 +16,8 @@ from sinkjax.analysis.intervals import Interval
 LEVEL = 0.95
 ROUNDING = 1e-6  # relative; float32 programs that compute the same differ by less
 NOT_COMPARED = Interval(None, None, None, 0, 0, LEVEL, "none")  # the effect of a row that stands for itself
-COLUMNS = ("group", "measure", "mean", "low", "high", "n", "effect_mean", "effect_low", "effect_high")
-COLUMNS += ("percentile", "controls", "overflowed")
+NUMBERS = ("mean", "low", "high", "n", "effect_mean", "effect_low", "effect_high")
+COLUMNS = ("group", "measure", *NUMBERS, "percentile", "controls", "overflowed")
 
 
 @dataclass(frozen=True)
