@@ -11,6 +11,8 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]
 # Those of them that stand in a text all the same.
 SPACING = "\t\n\r\x85\u2028\u2029"
 LONGEST = 200  # characters of a name that an error quotes
+SENTENCE = 8000  # characters of an error
+COMPARED = 20_000  # names among which an error looks for the nearest
 MANY = 60  # names beyond which an error lists only the nearest
 
 
@@ -18,7 +20,8 @@ class SinkjaxError(ValueError):
     """Wrong input, said in one sentence, control characters escaped. The command line prints it and exits with code 2."""
 
     def __init__(self, sentence: str):
-        super().__init__(printable(sentence))
+        short = sentence if len(sentence) <= SENTENCE else f"{sentence[: SENTENCE // 2]} [...] {sentence[-SENTENCE // 2 :]}"
+        super().__init__(printable(short))
 
 
 class Unavailable(SinkjaxError):
@@ -35,6 +38,8 @@ def unknown(what: str, name: object, allowed: Iterable[object], hint: str = "") 
     """The error for a name outside a closed set: names it, the nearest match, and all that are allowed or, of many, a few."""
     options = sorted(str(option) for option in allowed)
     shown = repr(name)[:LONGEST]
+    if len(options) > COMPARED:
+        return SinkjaxError(f"unknown {what} {shown}; allowed: {len(options)} names, such as {', '.join(options[:3])}{hint}")
     near = difflib.get_close_matches(str(name)[:LONGEST], options, n=1, cutoff=0.5)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
     if len(options) > MANY:

@@ -13,7 +13,9 @@ import numpy as np
 from sinkjax.checkpoints import names
 from sinkjax.checkpoints.family import ACTIVATIONS, families
 from sinkjax.checkpoints.hf_config import read_config
+from sinkjax.checkpoints.model import check_model
 from sinkjax.checkpoints.native import stored, write_model
+from sinkjax.config_files.files import user_path
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config, RMSNorm
@@ -41,6 +43,8 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
     Raises:
         SinkjaxError: The architecture is not a Llama's, by the name of the field; and what `save` raises.
     """
+    check_model(model)
+    folder = user_path(folder)
     values = llama_values(model.config)
     params.check(model.params, model.config)
     leaves = {names.leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
@@ -52,7 +56,7 @@ def export(model: Model, folder: str | Path, dtype: str | None = None, card: str
     if model.tokenizer is not None:
         values |= {"bos_token_id": model.tokenizer.bos, "eos_token_id": model.tokenizer.eos}
     values["torch_dtype"] = str(next(iter(arrays.values())).dtype)
-    return write_model(Path(folder), values, arrays, model, card)
+    return write_model(folder, values, arrays, model, card)
 
 
 def as_stored(host: Mapping[str, np.ndarray], filled: Sequence[names.Slot]) -> np.ndarray:

@@ -26,6 +26,7 @@ STRING, ARRAY = 8, 9
 ROWS = 512  # de-quantised at once
 MOST_DIMS = 4  # GGML_MAX_DIMS
 DEEPEST = 4  # arrays of arrays
+MOST_VALUES = 10_000_000  # in arrays of the header; a vocabulary of 262,144 tokens and its merges have a million
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 
 
@@ -33,7 +34,7 @@ class _Cursor:
     """A position in the mapped header; reading past the end is the error of a truncated file."""
 
     def __init__(self, data: memoryview, path: Path):
-        self.data, self.path, self.at = data, path, 0
+        self.data, self.path, self.at, self.values = data, path, 0, 0
 
     def take(self, size: int) -> memoryview:
         if size > len(self.data) - self.at:
@@ -52,6 +53,9 @@ class _Cursor:
             return self.string()
         if kind == ARRAY:
             inner, count = self.scalar("<I"), self.scalar("<Q")
+            self.values += count
+            if self.values > MOST_VALUES:
+                raise SinkjaxError(f"{self.path} is corrupt: the arrays in its header have more than {MOST_VALUES:,} entries")
             if inner in SCALARS:
                 return np.frombuffer(self.take(count * struct.calcsize(SCALARS[inner])), SCALARS[inner]).tolist()
             if depth == DEEPEST:

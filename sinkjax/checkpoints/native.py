@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from sinkjax.checkpoints.model import Checkpoint
+from sinkjax.checkpoints.model import Checkpoint, check_model
 from sinkjax.checkpoints.names import leaf_name
 from sinkjax.checkpoints.safetensors import write_safetensors
 from sinkjax.checkpoints.tensors import Tensor, stored_as
 from sinkjax.checkpoints.tokenizer import SETTINGS, TOKENIZER, read_folder_tokenizer, read_json, write_folder_tokenizer
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import cannot_write, whole_folder
+from sinkjax.config_files.files import cannot_write, user_path, whole_folder
 from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.config import Config
@@ -55,13 +55,15 @@ def save(model: Model, folder: str | Path, dtype: str | None = None, card: str |
             of the library; the folder holds anything but a model of this format, is a symbolic link or the working directory; no
             room.
     """
+    check_model(model)
+    folder = user_path(folder)
     values = {"model_type": MODEL_TYPE, **documents.plain(documents.fields(model.config))}
     if read_config(values, "the config") != model.config:
         raise SinkjaxError("the config does not survive being written and read, so it cannot be saved")
     params.check(model.params, model.config)
     leaves = {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(model.params)}
     arrays = {name: stored(leaf, dtype, name) for name, leaf in leaves.items()}
-    return write_model(Path(folder), values, arrays, model, card)
+    return write_model(folder, values, arrays, model, card)
 
 
 def stored(leaf: jax.Array, dtype: str | None, name: str) -> np.ndarray:

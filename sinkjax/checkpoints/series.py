@@ -13,7 +13,7 @@ from pathlib import Path
 from sinkjax.checkpoints import hub
 from sinkjax.checkpoints.load import hub_id
 from sinkjax.config_files.files import user_path
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 
 SERIES, CONFIG = "series", "config.json"
 STEP, RUN = re.compile(r"step[-_]?(\d+)$"), re.compile(r"(?:^|/)run[-_]?(\d+)/")
@@ -73,7 +73,9 @@ def in_folder(folder: str | Path) -> tuple[Member, ...]:
 
 
 def of_models(models: Sequence[str | Path]) -> tuple[Member, ...]:
-    """Models by name, folder or hub id, in the order given. Errors: none; one that is named twice."""
+    """Models by name, folder or hub id, in the order given. Errors: none; not a sequence; one that is named twice."""
+    if not isinstance(models, Sequence):
+        raise SinkjaxError(f"models must be a folder or a sequence of models, not {short(models)}")
     return _distinct([Member(Path(model).name if user_path(model).exists() else str(model), str(model)) for model in models])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from sinkjax.errors import LONGEST, SinkjaxError
 if TYPE_CHECKING:
     import tokenizers
 
+MOST_BYTES = 32_000_000  # of a config.json, an index of shards or settings of a tokenizer
+MOST_GROWTH = 1000  # by which a tokenizer's replacements may lengthen a text
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Vocabulary files that only `transformers` knows how to turn into a tokenizer.
 SLOW_FILES = ("tokenizer.model", "vocab.json")
@@ -121,6 +124,8 @@ def write_folder_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Errors: missing, unreadable, or not an object; a key written twice."""
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise SinkjaxError(f"{path} has {size:,} bytes, more than the {MOST_BYTES:,} that a file of settings may have")
         values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
     except OSError as error:
         raise SinkjaxError(f"cannot read {path}: {error.strerror}") from None
@@ -146,7 +151,13 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
         import tokenizers
 
         with refusing(f"{folder / TOKENIZER} is not a tokenizer"):
-            return tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+            backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+        for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
+            if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
+                raise SinkjaxError(
+                    f"{folder / TOKENIZER} replaces text by text up to {growth:.1e} times as long, more than {MOST_GROWTH} times"
+                )
+        return backend
     found = [name for name in SLOW_FILES if (folder / name).is_file()]
     if not found:
         return None
@@ -160,6 +171,20 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SinkjaxError(f"transformers cannot build a tokenizer from {folder / found[0]}: {reason}") from None
+
+
+def _growth(part: Any) -> float:
+    """How many times as long a text may become by the replacements in a part of a tokenizer, one after the other."""
+    if isinstance(part, list):
+        return math.prod(map(_growth, part))
+    if not isinstance(part, dict):
+        return 1.0
+    inner = math.prod(_growth(value) for value in part.values() if isinstance(value, list | dict))
+    if part.get("type") != "Replace" or not isinstance(content := part.get("content"), str):
+        return inner
+    pattern = part.get("pattern")
+    literal = pattern.get("String") if isinstance(pattern, dict) else None
+    return inner * max(1.0, len(content) / len(literal) if literal else len(content) + 1)
 
 
 def _special(

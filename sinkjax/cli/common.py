@@ -116,13 +116,17 @@ def asked_axes(options: PlannedOptions) -> dict[str, int] | None:
     return axes_of(options.mesh, options.devices) if isinstance(options, DeviceOptions) else None
 
 
-def asked_place(path: Path) -> Place:
-    """The path or URL that an option names; tyro has made a path with one slash of a URL. Errors: as for `user_place`."""
-    protocol = url_protocol(path)
-    if protocol is None:
-        return user_place(path)
-    slashes = ":///" if protocol in ("file", "local") else "://"
-    return user_place(str(path).replace(":/", slashes, 1))
+def asked_place(name: str) -> Place:
+    """The path or URL that an option names.
+
+    Errors: as for `user_place`; a place whose content ends with this process, or that takes no files one by one.
+    """
+    protocol = url_protocol(name)
+    if protocol == "memory":
+        raise SinkjaxError(f"{name} ends with this process, so no results would be left; choose a folder or an object store")
+    if protocol == "hf":
+        raise SinkjaxError(f"{name} makes a commit of every file, so results do not go there; choose a folder and upload it")
+    return user_place(name)
 
 
 def default_folder(name: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 
@@ -19,9 +18,9 @@ from sinkjax.studies.registry import SERIES, choose
 class ReportOptions:
     """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
-    results: tyro.conf.Positional[Path]
+    results: tyro.conf.Positional[str]
     """the folder of a run or its URL, or a store in it"""
-    other: tyro.conf.Positional[Path | None] = None
+    other: tyro.conf.Positional[str | None] = None
     """a second store, to be compared with the first"""
 
 
@@ -49,7 +48,7 @@ def _rebuild(results: Place) -> None:
     print(printable(str(chosen.folder / PAGE)))
 
 
-def _there(path: Path) -> Place:
+def _there(path: str) -> Place:
     """What a user names, which must be there."""
     found = asked_place(path)
     with reached(found):

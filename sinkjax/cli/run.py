@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import (
@@ -29,6 +28,9 @@ from sinkjax.errors import SinkjaxError, printable
 from sinkjax.progress import say
 from sinkjax.studies.registry import SERIES, Chosen, as_series, choose, trains
 
+if TYPE_CHECKING:
+    from sinkjax.report.section import Report
+
 C = TypeVar("C")
 
 
@@ -37,7 +39,7 @@ class RunOptions(PlannedOptions, JoinOptions, Options, Generic[C]):
     """Run a study, or all of a paper, into a folder of stores, figures, a summary and a page. The same command resumes."""
 
     config: C
-    out: Path | None = None
+    out: str | None = None
     """folder for the results, or a URL like s3://bucket/mask; by default results/NAME for the config NAME, or the folder of the
     earlier run"""
     trim: bool = False
@@ -96,13 +98,30 @@ def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     if is_joined(mesh) and chosen.experiment != "sweep":
         raise SinkjaxError("with --join, --mesh works for sinkjax sweep only: a study runs on the devices of one process")
     machine = run.Machine(memory_bytes(options.memory), mesh, options.strict, options.trim)
+    missing = ""
     report_line = say if processes.first() else lambda line: None
     with reached(out):
         if chosen.suite:
             several = series if chosen.experiment == SERIES else suite
-            show: Callable[[], None] = partial(show_suite, several.carry_out(chosen, out, machine, report_line))
+            report = several.carry_out(chosen, out, machine, report_line)
+            show: Callable[[], None] = partial(show_suite, report)
+            missing = refusals(report, chosen.experiment == SERIES)
         else:
             show = partial(show_section, run.carry_out(chosen, out, machine, report_line))
     if processes.first():
         show()
         print(printable(str(out / PAGE)))
+    if missing:
+        raise SinkjaxError(missing)
+
+
+def refusals(report: Report, series: bool) -> str:
+    """Why several runs did not do what was asked: of a series any that was refused, of a suite all; else "".
+
+    A suite holds studies that not every model can have, such as one of its BOS.
+    """
+    if not report.skipped or (report.sections and not series):
+        return ""
+    number, every = len(report.skipped), len(report.skipped) + len(report.sections)
+    name, why = next(iter(report.skipped.items()))
+    return f"{number} of {every} {'models were' if series else 'studies were'} not measured, such as {name}: {why}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
@@ -24,7 +23,7 @@ class TrainOptions(JoinOptions, Options, Generic[C]):
     """Train every run of a config into a folder: its log, its parameters, how each run ended. The same command resumes."""
 
     config: C
-    out: Path | None = None
+    out: str | None = None
     """folder for the results, or a URL like s3://bucket/softmax; by default results/ and the name of the config, or where the
     former training lies"""
     tensorboard: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,7 +85,8 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
 
 
 def _are_texts(value: object) -> bool:
-    return np.iterable(value) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
+    ordered = hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, str | bytes | Mapping)
+    return ordered and all(isinstance(text, str) for text in value)  # type: ignore[attr-defined]
 
 
 def is_integer(value: object) -> bool:

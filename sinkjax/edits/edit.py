@@ -18,8 +18,10 @@ from sinkjax.edits.resolve import refuse_beyond, refuse_far_positions, resolve_t
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site
 from sinkjax.edits.term import Edits, PerPrompt, Select, Term, as_along, as_positions
 from sinkjax.edits.visibility import addresses_something, refuse_empty_rows
-from sinkjax.errors import SinkjaxError, refuse_control, unknown
+from sinkjax.errors import LONGEST, SinkjaxError, refuse_control, unknown
 from sinkjax.model.config import Config
+
+MOST_TERMS = 128  # parts of one edit
 
 
 @struct.dataclass
@@ -59,6 +61,11 @@ class Edit:
                 causally visible cell; a row of attention is left without a key.
         """
         lengths = np.asarray(lengths)
+        if len(self.terms) > MOST_TERMS:
+            raise SinkjaxError(
+                f"{self.label[:LONGEST]} has {len(self.terms)} parts, and an edit at most {MOST_TERMS}, which compile into one"
+                " program: choose several layers, heads or positions in one part"
+            )
         try:
             resolved = tuple(resolve_term(term, config, lengths, T) for term in self.terms)
         except SinkjaxError as error:

@@ -16,6 +16,8 @@ def as_array(what: str, value: Any) -> Any:
     """`value` as an array: a JAX array, traced or not, as it is, all else through numpy. Errors: rows of different lengths."""
     if isinstance(value, jax.Array):
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise SinkjaxError(f"{what} must be an array without a mask, whose entries would be read all the same")
     try:
         return np.asarray(value)
     except ValueError:
@@ -51,12 +53,13 @@ def check_batch(tokens: Any, lengths: Any, config: Config) -> tuple[jax.Array, j
         raise SinkjaxError(f"prompt {prompt} has length {known[prompt]}; it must have 1 to {T} tokens")
     if config.vocab_size is not None and not isinstance(tokens, jax.core.Tracer):
         refuse_outside(np.asarray(tokens), config.vocab_size)
+        tokens = tokens.astype(np.int32) if tokens.dtype.itemsize < 4 else tokens
     return jnp.asarray(tokens), jnp.asarray(lengths, jnp.int32), known
 
 
 def refuse_outside(ids: np.ndarray, vocab_size: int) -> None:
     """Raise an error that names the first token of int [B, T] that is not in the vocabulary."""
-    wrong = (ids < 0) | (ids >= vocab_size)
+    wrong = (ids < 0) | (ids.astype(np.uint64) >= vocab_size)
     if wrong.any():
         b, t = np.argwhere(wrong)[0]
         raise SinkjaxError(f"token {ids[b, t]} (prompt {b}, position {t}) is out of range: the vocabulary has {vocab_size}")

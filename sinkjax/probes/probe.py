@@ -20,7 +20,7 @@ from sinkjax import display
 from sinkjax.config_files.documents import LATER, stated
 from sinkjax.edits.site import BEFORE_BLOCKS, SITES, Site, as_site, axis_size, lacks
 from sinkjax.edits.term import as_indices
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.model.config import Config
 from sinkjax.probes.statistics import BUILT_IN, NON_FINITE, Statistic
 
@@ -124,6 +124,9 @@ class Probe:
     extra: tuple[Statistic, ...] = ()
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            if entry.type == "bool" and not isinstance(getattr(self, entry.name), bool | np.bool_):
+                raise SinkjaxError(f"{entry.name} of a probe is True or False, not {short(getattr(self, entry.name))}")
         for name, kind in (("capture", Capture), ("extra", Statistic)):
             entries = getattr(self, name)
             if not isinstance(entries, Sequence) or not all(isinstance(entry, kind) for entry in entries):

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from sinkjax import display
-from sinkjax.errors import MissingStatistic, SinkjaxError
+from sinkjax.errors import MissingStatistic, SinkjaxError, short
 
 if TYPE_CHECKING:
     import xarray
@@ -97,6 +97,8 @@ def to_dataset(record: Record, labels: Mapping[str, Any] | None = None) -> xarra
     """
     import xarray
 
+    if not isinstance(record, Record):
+        raise SinkjaxError(f"to_dataset takes the record of a forward, not {short(record)}")
     variables = {}
     for name, array in record.items():
         array, axes = np.asarray(array), record.dims[name]

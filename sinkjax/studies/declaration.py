@@ -18,7 +18,7 @@ import yaml
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import MIN_QUERIES, at_least, share
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError, short, unknown
 from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
@@ -171,9 +171,18 @@ class Study:
             for entry in [value for _, value in entries] if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
+        for name in ("name", "title", "question"):
+            if not isinstance(getattr(self, name), str):
+                raise SinkjaxError(f"{self.name}: the {name} of a study is a text, not {short(getattr(self, name))}")
+        judged: dict[Any, str] = {}
         for name, claim in self.claims:
             if not isinstance(claim, Claim):
                 raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
+            first = judged.setdefault((claim.contrast, claim.given, claim.sign, claim.stays), name)
+            if first != name:
+                raise SinkjaxError(
+                    f"{self.name}: the claims {first!r} and {name!r} judge the same numbers: leave one of the two out"
+                )
             if claim.stays and not _has_whole(claim.contrast):
                 raise SinkjaxError(
                     f"{self.name}: claim {name}: what stays is a share of a whole, and {claim.contrast.word} here has none"

@@ -91,8 +91,12 @@ def register(study: Any) -> None:
     """Make a study known by its name in this process, such as one that a notebook defines.
 
     Args:
-        study: The study; it takes the place of any other of its name.
+        study: The study; it takes the place of an earlier one of its name.
+
+    Raises:
+        SinkjaxError: A study of this name ships with the package.
     """
+    _refuse_shipped_name(study.name, "the study")
     _registered[study.name] = study if isinstance(study, Study) else _lowered(study)
 
 
@@ -205,7 +209,13 @@ def _own(path: Path) -> Any:
     found = getattr(module, "STUDY", None)
     if not isinstance(found, Study | Value):
         raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.vocabulary.Study)")
+    _refuse_shipped_name(found.name, str(path))
     return found
+
+
+def _refuse_shipped_name(name: str, what: str) -> None:
+    if name in declared() or name in documented() or name in SUITES:
+        raise SinkjaxError(f"{what} is named {name!r}, as a study that ships with sinkjax is; give it another name")
 
 
 def trains(study: str) -> bool:

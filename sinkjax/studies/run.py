@@ -245,6 +245,21 @@ def section_of(chosen: Chosen, folder: Place) -> Section:
     return assemble(study, chosen.config, _stores(study, chosen, folder))
 
 
+DECISIVE = ("model", "revision", "ignore_keys", "dtype", "text", "split", "prompts", "length", "bos", "seed")
+
+
+def check_settings(config: Any, store: xarray.Dataset, path: Place) -> None:
+    """Raise for a store that was made with other settings than `config` states, as after an edit of config.yaml."""
+    made = store.attrs.get("study", {}).get("config", {})
+    now = documents.plain(documents.fields(config))
+    for name in DECISIVE:
+        if name in made and name in now and made[name] != now[name]:
+            raise SinkjaxError(
+                f"{path} was made with {name} {made[name]!r}, and its config.yaml says {now[name]!r}: put back what it said, or"
+                " run the study into another folder"
+            )
+
+
 def _config_of(data: xarray.Dataset) -> Any:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and what was measured."""
     from sinkjax.studies.listed import MEASURES, Sweep
@@ -265,6 +280,8 @@ def _stores(study: Study, chosen: Chosen, folder: Place) -> dict[str, xarray.Dat
     names = dict(store_names(study, chosen.config, architecture))
     paths = {name: results.store_path(folder, name) for name in names}
     stores = {name: results.open_store(path) for name, path in paths.items() if path.exists() or not names[name]}
+    for name, store in stores.items():
+        check_settings(chosen.config, store, paths[name])
     for part in declared(study, chosen.config, architecture):
         if isinstance(part, Calculation) and (lost := sorted(set(part.variables) - set(stores[part.name].variables))):
             path, missing = paths[part.name], ", ".join(lost)

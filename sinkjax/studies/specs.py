@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sinkjax.analysis.estimates import Absent
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.studies.requirements import needs
 from sinkjax.studies.study import (
     TEXT,
@@ -137,9 +138,14 @@ def _reason(name: str, why: str) -> Calculation:
 
 def conditions_of(sweep: Sweep, config: Any, architecture: Config, values: Any = None) -> tuple[Condition, ...]:
     """The conditions of a sweep; values: those that its edits hold, if they hold any."""
-    return tuple(
-        sweep.conditions(config, architecture) if sweep.values is None else sweep.conditions(config, architecture, values)
-    )
+    found = sweep.conditions(config, architecture) if sweep.values is None else sweep.conditions(config, architecture, values)
+    if not isinstance(found, Iterable):
+        raise SinkjaxError(f"the conditions of the sweep {sweep.name!r} must be an iterable of Condition, not {short(found)}")
+    conditions = tuple(found)
+    for entry in conditions:
+        if not isinstance(entry, Condition):
+            raise SinkjaxError(f"the conditions of the sweep {sweep.name!r} must be Condition, not {short(entry)}")
+    return conditions
 
 
 def stand_ins(sweep: Sweep, config: Any, architecture: Any, prompts: int = 1) -> tuple[Condition, ...]:

@@ -18,10 +18,11 @@ import numpy as np
 from sinkjax import interruption, processes
 from sinkjax.analysis.finite import lost
 from sinkjax.checkpoints.model import check_model
-from sinkjax.config_files.places import Place, place, reached
+from sinkjax.config_files.files import user_place
+from sinkjax.config_files.places import Place, reached
 from sinkjax.edits.edit import Edit, as_edits, resolve
 from sinkjax.edits.term import Edits
-from sinkjax.errors import SinkjaxError
+from sinkjax.errors import SinkjaxError, short
 from sinkjax.model.batch import check_batch
 from sinkjax.model.params import check_finite
 from sinkjax.probes.probe import Probe
@@ -96,6 +97,9 @@ def sweep(
             attention cannot do what an edit or the probe asks for.
     """
     check_model(model)
+    for name, given in (("labels", labels), ("attributes", attributes)):
+        if not isinstance(given, Mapping | None):
+            raise SinkjaxError(f"{name} must be a mapping, not {short(given)}")
     if check:
         check_finite(model.params)
     edits = as_edits(edits)
@@ -128,7 +132,7 @@ def sweep(
         return store
 
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "sweep.zarr" if out is None else place(out)
+        path = Path(scratch) / "sweep.zarr" if out is None else user_place(out)
         with reached(path):
             if computation.joined:
                 with processes.needed():

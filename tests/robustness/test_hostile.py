@@ -1,0 +1,106 @@
+"""Files and names made to cost time or memory: one sentence, in seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import models, normalizers
+
+import sinkjax
+from sinkjax import SinkjaxError
+from sinkjax.checkpoints.gguf_file import read_gguf
+from sinkjax.checkpoints.tokenizer import MOST_BYTES
+from sinkjax.errors import unknown
+from sinkjax.explorer.state import read_state
+from tests.studies.tiny import write_model
+
+SECONDS = 5.0  # of processor time
+
+
+def refused(call, *said):
+    begun = time.process_time()
+    with pytest.raises(SinkjaxError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 10_000
+    assert all(part in message for part in said), message
+    assert time.process_time() - begun < SECONDS
+
+
+def test_a_config_of_five_gigabytes_is_not_read(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    os.truncate(folder / "config.json", 5 * 10**9)  # sparse
+    refused(lambda: sinkjax.load(folder), "5,000,000,000 bytes", f"{MOST_BYTES:,}")
+
+
+def test_a_pipe_in_place_of_a_config_is_not_waited_for(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    refused(lambda: sinkjax.load(folder), "has no config.json")
+
+
+def test_replacements_that_double_a_text_thirty_times_are_refused(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "aa") for _ in range(30)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    refused(lambda: sinkjax.load(folder), "replaces text by text up to 1.1e+09 times as long")
+
+
+def test_ordinary_replacements_are_taken(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}]}
+    values["normalizer"]["normalizers"].append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    assert sinkjax.load(folder).tokenizer is not None
+
+
+def test_an_unknown_name_among_600_000_is_said_at_once() -> None:
+    names = [f"model.layers.{number}.weight" for number in range(600_000)]
+    refused(lambda: (_ for _ in ()).throw(unknown("tensor", "model.layer.0.weight", names)), "600000 names")
+
+
+def test_a_header_of_600_000_names_is_refused(tmp_path) -> None:
+    folder = write_model(tmp_path / "model")
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"tensor.{number}": entry for number in range(600_000)}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    begun = time.process_time()
+    with pytest.raises(SinkjaxError):
+        sinkjax.load(folder)
+    assert time.process_time() - begun < 3 * SECONDS  # of which Python's own JSON and the entries take most
+
+
+def test_a_gguf_of_2_to_the_29_empty_strings_is_refused(tmp_path) -> None:
+    file = tmp_path / "many.gguf"
+    key = b"tokenizer.ggml.tokens"
+    file.write_bytes(
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(key)) + key + struct.pack("<IIQ", 9, 8, 2**29)
+    )
+    os.truncate(file, file.stat().st_size + 8 * 2**29)  # sparse
+    refused(lambda: read_gguf(file), "more than 10,000,000 entries")
+
+
+def test_a_message_quotes_no_five_megabytes() -> None:
+    refused(lambda: (_ for _ in ()).throw(SinkjaxError("x" * 5_000_000)), "[...]")
+
+
+def test_small_integers_are_tokens(tmp_path) -> None:
+    model = sinkjax.load(write_model(tmp_path / "model"))
+    tokens = np.arange(12).reshape(2, 6)
+    whole = sinkjax.forward(model.params, tokens, model.config)
+    for dtype in (np.int8, np.uint8, np.int16):
+        assert (sinkjax.forward(model.params, tokens.astype(dtype), model.config).logits == whole.logits).all()
+
+
+def test_half_a_character_in_the_explorers_prompt_is_refused() -> None:
+    refused(lambda: read_state(json.dumps({"prompt": "a \ud800 b"})), "the prompt holds half a character")

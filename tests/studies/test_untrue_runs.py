@@ -1,0 +1,128 @@
+"""Runs that did not do what was asked, and studies that say one thing twice, are refused."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import SinkjaxError
+from sinkjax.cli import main as cli
+from sinkjax.studies.registry import as_value, choose, find, register
+from sinkjax.studies.results import Results
+from sinkjax.studies.study import Measure
+from tests.studies.tiny import write_model, write_text
+
+SWEEP = """
+experiment: sweep
+model: {model}
+text: {text}
+prompts: 3
+length: 12
+probe: [attention_received]
+edits:
+  - compose: []
+  - mask_key: {{key: 0}}
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("untrue")
+    write_model(folder / "model")
+    write_model(folder / "other", rms_norm_eps=1e-6)
+    write_text(folder / "text.txt")
+    (folder / "mine.yaml").write_text(SWEEP.format(model=folder / "model", text=folder / "text.txt"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(files):
+    assert cli.main(["sweep", str(files / "mine.yaml"), "--out", str(files / "out")]) == 0
+    return files / "out"
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [("model:", "model: mini-nosink"), ("prompts:", "prompts: 2"), ("dtype:", "dtype: bfloat16")]
+)
+def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsys) -> None:
+    config = finished / "config.yaml"
+    text = config.read_text()
+    lines = [now if line.startswith(was) else line for line in text.splitlines()]
+    assert lines != text.splitlines()
+    try:
+        config.write_text("\n".join(lines) + "\n")
+        assert cli.main(["report", str(finished)]) == 2
+    finally:
+        config.write_text(text)
+    name = was.rstrip(":")
+    assert f"was made with {name} " in capsys.readouterr().err
+    assert cli.main(["report", str(finished)]) == 0
+
+
+def test_a_series_that_refused_a_model_ends_with_another_code(files, tmp_path, capsys) -> None:
+    again = files / "model"
+    command = ["run", str(files / "mine.yaml"), "--models", str(again), str(tmp_path / "absent"), "--out", str(tmp_path / "out")]
+    assert cli.main(command) == 2
+    assert "1 of 2 models were not measured, such as" in capsys.readouterr().err
+    assert (tmp_path / "out" / "series.csv").is_file()
+    assert list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
+
+
+def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, capsys) -> None:
+    absent = [str(tmp_path / name) for name in ("one", "two")]
+    assert cli.main(["run", str(files / "mine.yaml"), "--models", *absent, "--out", str(tmp_path / "out")]) == 2
+    assert "2 of 2 models were not measured" in capsys.readouterr().err
+
+
+def test_equal_claims_are_refused() -> None:
+    study = as_value("kiya/mask")
+    name, claim = next(iter(study.claims))
+    with pytest.raises(SinkjaxError, match=f"the claims '{name}' and 'again' judge the same numbers"):
+        dataclasses.replace(study, name="mine", claims={**dict(study.claims), "again": claim})
+
+
+def test_a_study_named_like_a_shipped_one_is_refused(tmp_path) -> None:
+    with pytest.raises(SinkjaxError, match="is named 'kiya/mask', as a study that ships"):
+        register(as_value("kiya/mask"))
+    file = tmp_path / "mine.py"
+    file.write_text("from sinkjax.papers.kiya.mask import STUDY\n")
+    with pytest.raises(SinkjaxError, match="is named 'kiya/mask', as a study that ships"):
+        find(str(file))
+
+
+@pytest.mark.parametrize("field", ["title", "question"])
+def test_a_study_without_words_is_refused(field) -> None:
+    with pytest.raises(SinkjaxError, match=f"the {field} of a study is a text, not None"):
+        dataclasses.replace(as_value("kiya/mask"), name="mine", **{field: None})
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (lambda data: 1j * np.zeros((2, 3)), "not complex128"),
+        (lambda data: 3.0, r"not float64 of shape \(\)"),
+        (lambda data: np.zeros((3, 2)), r"not float64 of shape \(3, 2\)"),
+        (lambda data: None, "not object"),
+    ],
+)
+def test_a_measure_of_another_kind_is_refused(finished, of, message) -> None:
+    import xarray
+
+    study = find("sweep")
+    config = choose(str(finished)).config
+    results = Results(study, config, {"sweep": xarray.open_zarr(finished / "sweep.zarr")})
+    with pytest.raises(SinkjaxError, match=f"the measure 'odd' must return a real number .*{message}"):
+        results.values(Measure("odd", of))
+
+
+def test_conditions_of_another_kind_are_refused() -> None:
+    from sinkjax.studies.specs import conditions_of
+    from sinkjax.studies.study import Sweep
+
+    for yielded in (lambda *_: [None], lambda *_: None):
+        with pytest.raises(SinkjaxError, match=r"the conditions of the sweep 'odd' must be .*Condition, not None"):
+            conditions_of(Sweep("odd", yielded), None, None)
