@@ -76,7 +76,7 @@ def sweeps() -> dict[str, str]:
 
 def _run(name: str, chosen: Chosen, options: RunOptions[Any]) -> None:
     """Run what was chosen, with the fields of its config as they were overridden."""
-    asked = asked_place(options.out) if options.out else None
+    asked = None if options.out is None else asked_place(options.out)
     out = asked or chosen.folder or default_folder(name)
     if trains(chosen.experiment):
         use_all_cores()

@@ -35,7 +35,7 @@ def train(arguments: Sequence[str]) -> None:
     name, rest = split_config(arguments, train, trainings)
     chosen = registry.choose(name)
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
-    out = asked_place(options.out) if options.out else chosen.folder or default_folder(name)
+    out = chosen.folder or default_folder(name) if options.out is None else asked_place(options.out)
     use_all_cores()
     start_jax(options.platform, options.config.dtype, options.join)
     from sinkjax import processes, tasks

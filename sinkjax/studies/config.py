@@ -27,7 +27,7 @@ class StudyConfig:
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:", for random weights"""
     revision: str | None = None
     """branch, tag or commit of a hub id"""
-    ignore_keys: tuple[str, ...] = ()
+    ignore_keys: tuple[str, ...] = field(default=(), metadata=documents.LATER)
     """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
@@ -78,7 +78,7 @@ class All:
     """preset, Hugging Face folder or hub id, or .gguf file; or one of these after "untrained:" """
     revision: str | None = None
     """branch, tag or commit of a hub id"""
-    ignore_keys: tuple[str, ...] = ()
+    ignore_keys: tuple[str, ...] = field(default=(), metadata=documents.LATER)
     """keys of the model's config.json, of its metadata, and tensors to leave out, if no number depends on them"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""

@@ -8,7 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import sinkjax
 from sinkjax import SinkjaxError
 from sinkjax.cli import main as cli
 from sinkjax.studies.registry import as_value, choose, find, register
@@ -39,6 +38,10 @@ def files(tmp_path_factory):
     return folder
 
 
+def series(files) -> list[str]:
+    return ["run", "kiya/baseline", "--text", str(files / "text.txt"), "--prompts", "3", "--length", "12"]
+
+
 @pytest.fixture(scope="module")
 def finished(files):
     assert cli.main(["sweep", str(files / "mine.yaml"), "--out", str(files / "out")]) == 0
@@ -64,9 +67,8 @@ def test_report_refuses_a_config_that_was_edited_since(finished, was, now, capsy
 
 
 def test_a_series_that_refused_a_model_ends_with_another_code(files, tmp_path, capsys) -> None:
-    again = files / "model"
-    command = ["run", str(files / "mine.yaml"), "--models", str(again), str(tmp_path / "absent"), "--out", str(tmp_path / "out")]
-    assert cli.main(command) == 2
+    models = ["--models", str(files / "model"), str(tmp_path / "absent")]
+    assert cli.main([*series(files), *models, "--out", str(tmp_path / "out")]) == 2
     assert "1 of 2 models were not measured, such as" in capsys.readouterr().err
     assert (tmp_path / "out" / "series.csv").is_file()
     assert list(csv.DictReader((tmp_path / "out" / "series.csv").open()))
@@ -74,7 +76,7 @@ def test_a_series_that_refused_a_model_ends_with_another_code(files, tmp_path, c
 
 def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, capsys) -> None:
     absent = [str(tmp_path / name) for name in ("one", "two")]
-    assert cli.main(["run", str(files / "mine.yaml"), "--models", *absent, "--out", str(tmp_path / "out")]) == 2
+    assert cli.main([*series(files), "--models", *absent, "--out", str(tmp_path / "out")]) == 2
     assert "2 of 2 models were not measured" in capsys.readouterr().err
 
 
