@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from sinkjax.checkpoints.tokenizer import without_repeats
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least, refuse, typed
-from sinkjax.errors import SPACING, SinkjaxError, refuse_control
+from sinkjax.errors import SinkjaxError
 
 if TYPE_CHECKING:
     from sinkjax.edits.edit import Edit
@@ -69,7 +69,8 @@ class State:
     def __post_init__(self) -> None:
         typed(self)
         at_least(self, token=0, other=0, dim=0, layer=0, head=0, key=0)
-        refuse_control("the prompt", self.prompt, but=SPACING)
+        half = next((number for number, one in enumerate(self.prompt) if "\ud800" <= one <= "\udfff"), None)
+        refuse(half is not None, f"the prompt holds half a character at position {half}")
         paragraph = " ".join(self.prompt.splitlines()).strip()
         refuse(not paragraph, "the prompt is empty")
         refuse(paragraph != self.prompt, "the prompt must be one line, without spaces at its ends")
