@@ -39,9 +39,12 @@ EDGES = (10, 50)  # percent, of the rule
 FEWEST = 8  # samples of a word that counts
 ABOUT = {
     "smollm2-135m": "SmolLM2-135M-Instruct, 4-bit",
+    "gemma3-270m": "Gemma 3 270M (base), 4-bit Q4_K_M, behind `<bos>`",
     "mini-softmax": "mini-softmax, trained here",
     "": "models trained for the study",
 }
+WITHOUT = " without <bos>"  # what the rows of runs without BOS add to the name of a model that was trained behind one
+TRAINED_BEHIND_BOS = ("gemma3-270m",)
 FIGURES = {
     "kiya/mask": (
         "masks-layers",
@@ -85,15 +88,14 @@ setting the massive activation to zero raises the loss by {zero}. On the trigger
 {trained} more of their attention on BOS than the rows of ReLU layers."""
 LIMITS = """## Limits
 
-- One instruct model of 135M parameters, in 4 bits, and small models trained here: nothing is said of models in general. The
-  documents are synthetic English, written for this project in 12 genres, which are the samples.
+- An instruct model of 135M parameters and a base model of 270M (under the Gemma terms, ai.google.dev/gemma/terms), in 4 bits,
+  and small models trained here: nothing is said of models in general. Documents are synthetic, in 12 genres, the samples.
 - These runs are small, {judged} cells have a word other than untested, and none is corrected for their number. With documents
   unlike the others, an interval by Student's t at n = 8 can miss its level by far ([simulated](judgements.md)). Where the samples
   are prompts, they count as independent.
 - Numbers of Li et al. are from published notes; factors and layers that a paper does not state are ours. `kiya/self` and
   `li/isolate` are nearly one experiment. Behind a BOS all documents have the same first token.
-- Numbers of weights alone are described on the pages of studies: in SmolLM2 the first key is *longer* than a mean key (25.8
-  against 19.9), where Kiya et al. have 26 against 101. The same result may have another cause here."""
+- Weights alone are described on the studies' pages: SmolLM2's first key is *longer* than a mean key (25.8 to 19.9)."""
 
 
 def main() -> None:
@@ -130,8 +132,12 @@ def read(path: Path) -> list[dict[str, str]]:
 def claims(folder: Path) -> list[dict[str, str]]:
     """The claims of a run, as its claims.csv states them; none if the study is not judged by the one rule."""
     path = folder / "claims.csv"
-    rows = read(path) if path.exists() else []
-    return [row for row in rows if "word" in row]
+    rows = [row for row in (read(path) if path.exists() else []) if "word" in row]
+    if rows and rows[0]["model"] in TRAINED_BEHIND_BOS:
+        config = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        if config.get("bos", "none") == "none":
+            return [row | {"model": f"{row['model']}{WITHOUT}"} for row in rows]
+    return rows
 
 
 def picture(folder: Path, docs: Path) -> None:
@@ -160,7 +166,7 @@ def as_csv(rows: Iterable[Mapping[str, str]]) -> str:
 
 def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     """The page: scope, the table of each paper, figures and limits."""
-    models = sorted({row["model"] for row in rows}, key=lambda model: [*ABOUT, model].index(model))
+    models = sorted({row["model"].removesuffix(WITHOUT) for row in rows}, key=lambda model: [*ABOUT, model].index(model))
     claimed = [row for row in rows if row["kind"] == "claim"]
     most = {model: max(int(row["n"] or 0) for row in claimed if row["model"] == model) for model in models if claimed}
     samples = "; ".join(f"{ABOUT.get(model, model)} (n up to {most.get(model, 0)})" for model in models)
@@ -177,7 +183,10 @@ def page(rows: Sequence[Mapping[str, str]], docs: Path = DOCS) -> str:
     sections = {title: [row for row in theirs if row["study"].startswith(f"{paper}/")] for paper, title in PAPERS.items()}
     for title, here in (sections | {"Beyond the papers: our extensions": own}).items():
         if here:
-            parts += [f"## {title}", table(here, [model for model in models if any(row["model"] == model for row in here)])]
+            parts += [
+                f"## {title}",
+                table(here, [model for model in models if any(row["model"].removesuffix(WITHOUT) == model for row in here)]),
+            ]
     shown = [(image(study), caption) for study, (_, caption) in FIGURES.items()] + [TRIGGER]
     figures = [f"![{alt(caption)}]({name})\n*{caption}*" for name, caption in shown if (docs / name).exists()]
     parts += ["\\\n".join(figures)] if figures else []
@@ -227,12 +236,19 @@ def table(rows: Sequence[Mapping[str, str]], models: Sequence[str]) -> str:
     for (study, _), cells in found.items():
         first = next(iter(cells.values()))
         where = f"{YEAR.sub('', first['source']) if first['study'].split('/')[0] in NAMED else first['source']}"
-        said = [cell(cells[model]).replace("|", "\\|") if model in cells else "-" for model in models]
+        said = [both(cells, model).replace("|", "\\|") for model in models]
         paper = f" (paper: {first['paper']})" if first.get("paper") else ""
         stays = " *Stays.*" if first.get("stays") else ""
         statement = f"{first['statement']}{stays} ({where}; `{study}`){paper}".replace("|", "\\|")
         lines.append(f"| {statement} | {' | '.join(said)} |")
     return "\n".join(lines)
+
+
+def both(cells: Mapping[str, Mapping[str, str]], model: str) -> str:
+    """The cell of a model, with its numbers without BOS below if the claim was measured so too; "-" for neither."""
+    found = [cell(cells[model])] if model in cells else []
+    found += [f"without `<bos>`: {cell(cells[model + WITHOUT])}"] if model + WITHOUT in cells else []
+    return "<br>".join(found) or "-"
 
 
 def cell(row: Mapping[str, str]) -> str:
