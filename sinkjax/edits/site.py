@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from sinkjax.errors import unknown
-from sinkjax.model.config import Config
-from sinkjax.model.positions import AddedPosition
+
+if TYPE_CHECKING:
+    from sinkjax.model.config import Config
 
 
 class Site(StrEnum):
@@ -170,6 +172,8 @@ def as_site(name: Site | str) -> Site:
 
 def lacks(config: Config, site: Site) -> str | None:
     """What the model would need to have this site, as "no MLP", or None if it has it."""
+    from sinkjax.model.positions import AddedPosition  # imports JAX, which a declaration of edits does without
+
     if config.mlp_width is None and site in (Site.RESID_MID, Site.MLP_IN, Site.NEURON, Site.MLP_OUT):
         return "no MLP"
     if config.experts is None and site == Site.ROUTER:

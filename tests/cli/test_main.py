@@ -208,8 +208,10 @@ def test_sites_gives_every_site_its_shape(files, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert cli.main(["sites", str(files / "model"), "--prompts", "2", "--length", "7"]) == 0
     shown = capsys.readouterr().out
+    rows = {word for line in shown.splitlines() for word in line.strip(" │|").split()[:1]}
     for site in sinkjax.Site:
-        assert (f"{site.value} " in shown) == (site != sinkjax.Site.ROUTER)  # this model has no experts
+        lacking = (sinkjax.Site.ROUTER, sinkjax.Site.POSITION_VECTOR)  # no experts, no position vectors
+        assert (site.value in rows) == (site not in lacking)
     for words in ("prompt 2, head 4, query 7, key 7", "prompt 2, key_position 7, kv_head 2, head_dim 4", "1.6 kB", "swap, set"):
         assert words in shown
 

@@ -21,7 +21,7 @@ from sinkjax.studies.words import Field
 
 VALUES = [name for name in studies() if isinstance(as_value(name), Study)]
 MASKS = grid(mask_key(F.key))
-SINK, SIZE = effect(sink_rate(F.key), at("masks")), largest_activation(0)
+SINK, LOSS, SIZE = effect(sink_rate(F.key), at("masks")), effect(loss(), at("masks")), largest_activation(0)
 
 
 def study(**parts: Any) -> Study:
@@ -186,7 +186,7 @@ PROSE = {
 
 
 def test_prose_is_laid_over_a_declaration():
-    value = study(claims={"a": Claim(contrast=SINK, source="Fig. 1"), "b": Claim(contrast=SINK, paper="old")})
+    value = study(claims={"a": Claim(contrast=SINK, source="Fig. 1"), "b": Claim(contrast=LOSS, paper="old")})
     found = with_prose(value, PROSE, "a file")
     assert (found.title, found.question, found.notes) == ("Masked twice", "Q?", ("one two",))
     claims = dict(found.claims)
@@ -206,7 +206,7 @@ def test_prose_is_laid_over_a_declaration():
 )
 def test_prose_of_nothing_is_refused(prose, sentence):
     with pytest.raises(SinkjaxError, match=sentence):
-        with_prose(study(claims={"a": Claim(contrast=SINK), "b": Claim(contrast=SINK)}), prose, "a file")
+        with_prose(study(claims={"a": Claim(contrast=SINK), "b": Claim(contrast=LOSS)}), prose, "a file")
 
 
 @pytest.mark.parametrize(
