@@ -18,13 +18,15 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.batch import as_array, check_batch, refuse_outside
 from sinkjax.model.params import check, check_seed
 from sinkjax.progress import say
-from sinkjax.transformer.cached import go_on, why_not
+from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.forward import run
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Kept
 
 if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
+
+ROWS, ROOM = 16, 64  # lengths of a prompt, and of a prompt with all that may follow, are rounded up to multiples of these
 
 
 @overload
@@ -139,7 +141,8 @@ def check_temperature(temperature: Any) -> None:
 def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[np.ndarray, int], jax.Array]:
     """A function of rows of tokens [B, total] and a position: the logits [B, V] of the token there.
 
-    It is called for each position from `start` on, in turn, and compiles once for all but the first.
+    It is called for each position from `start` on, in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that prompts
+    of most lengths share what was compiled.
     """
     spec = ForwardSpec(config=model.config, logits=True)
     if reason := why_not(model.config, edits, start, total):
@@ -152,18 +155,26 @@ def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[
 
         return again
 
-    kept: Kept | None = None
+    room = min(_up_to(total, ROOM), model.config.context)
+    params, edits = Unstacked.of(model.params, spec), tuple(term.padded(room) for term in edits)
+    kept: list[Kept] | None = None
     done = 0
 
     def further(rows: np.ndarray, position: int) -> jax.Array:
         nonlocal kept, done
-        new = jnp.asarray(rows[:, done:position])
-        logits: jax.Array
-        logits, kept = go_on(model.params, new, done, kept, edits, spec=spec, total=total)
+        count = position - done
+        size = count if done else min(_up_to(count, ROWS), room)
+        new = np.pad(rows[:, done : done + size], ((0, 0), (0, max(0, done + size - total))))
+        logits, kept = go_on(params, new, done, count, kept, edits, spec=spec, total=room)
         done = position
         return logits
 
     return further
+
+
+def _up_to(length: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return -(-length // step) * step
 
 
 def _choose(logits: jax.Array, temperature: float, seed: int, step: int) -> jax.Array:

@@ -14,6 +14,7 @@ import pytest
 import sinkjax
 from sinkjax import generation
 from sinkjax.errors import SinkjaxError
+from sinkjax.transformer import cached
 from tests.studies.tiny import write_model
 
 PROMPT = [5, 9, 40, 7, 33, 21]
@@ -60,12 +61,14 @@ def test_the_edits_of_this_test_change_what_follows(model):
     assert len({tuple(step_by_step(model, edits)) for edits in EDITS.values()}) > 2
 
 
-def test_all_tokens_but_the_first_share_one_compilation(model, monkeypatch):
+def test_prompts_of_most_lengths_share_two_compilations_of_the_block(model, monkeypatch):
     chex.clear_trace_counter()
-    traced = chex.assert_max_traces(generation.go_on.__wrapped__, 2)
-    monkeypatch.setattr(generation, "go_on", jax.jit(traced, static_argnames=("spec", "total")))
+    traced = chex.assert_max_traces(cached._block.__wrapped__, 2)
+    monkeypatch.setattr(cached, "_block", jax.jit(traced, static_argnames="spec"))
     sinkjax.generate(model, PROMPT, tokens=NEW)
-    sinkjax.generate(model, PROMPT, tokens=NEW, temperature=1.0)
+    sinkjax.generate(model, PROMPT[:4], tokens=NEW - 1, temperature=1.0)
+    with pytest.raises(AssertionError, match="traced"):
+        sinkjax.generate(model, PROMPT * (generation.ROWS // len(PROMPT) + 1), tokens=NEW)
 
 
 def test_samples_repeat_with_their_seed_and_follow_the_softmax(model):

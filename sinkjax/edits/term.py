@@ -129,6 +129,19 @@ class Resolved:
             value = jax.lax.dynamic_slice_in_dim(value, first, count, axis=2)
         return dataclasses.replace(self, query=take(self.query), key=take(self.key), value=value)
 
+    def padded(self, total: int) -> Resolved:
+        """The same term for `total` positions, no fewer than it has; it does nothing at those that are new."""
+
+        def pad(array: Any, axis: int) -> np.ndarray:
+            entries = np.asarray(array)
+            return np.pad(entries, [(0, total - entries.shape[axis] if axis == at else 0) for at in range(entries.ndim)])
+
+        value = pad(self.value, 1) if self.site == Site.POSITION else self.value
+        if self.by_position and value.shape[2] > 1:
+            value = pad(value, 2)
+        distance = None if self.distance is None else pad(self.distance, 0)
+        return dataclasses.replace(self, query=pad(self.query, 1), key=pad(self.key, 1), value=value, distance=distance)
+
     @property
     def by_position(self) -> bool:
         """Whether the value has an axis of positions, its third."""

@@ -8,6 +8,7 @@ that they select, wherever these are.
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,43 +18,102 @@ from sinkjax.edits.term import Edits
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.model.rotary import DynamicScaling, LongScaling
-from sinkjax.transformer.block import block_step
+from sinkjax.transformer.block import block_step, final_normed
 from sinkjax.transformer.forward import embed, with_sink_token
-from sinkjax.transformer.output import Trace, complete
+from sinkjax.transformer.output import logits_of
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Kept
 
 
-@partial(jax.jit, static_argnames=("spec", "total"), donate_argnames="kept")
+class Unstacked(NamedTuple):
+    """Parameters whose blocks lie apart: all but the blocks, and each block's own.
+
+    A loop over stacked blocks copies each one's matrices before it reads them, which for one row is most of the work.
+    """
+
+    whole: Params
+    layers: list[Params]
+
+    @classmethod
+    def of(cls, params: Params, spec: ForwardSpec) -> Unstacked:
+        """The blocks of `params`, copied once."""
+        whole = with_sink_token(params, spec)
+        layers = [jax.tree.map(lambda leaf, layer=layer: leaf[layer], whole["layers"]) for layer in range(spec.config.layers)]
+        return cls({name: leaf for name, leaf in whole.items() if name != "layers"}, layers)
+
+
 def go_on(
-    params: Params,
-    tokens: jax.Array,
-    first: jax.Array | int,
-    kept: Kept | None,
+    params: Unstacked,
+    tokens: jax.Array | np.ndarray,
+    first: int,
+    count: int,
+    kept: list[Kept] | None,
     edits: Edits,
     *,
     spec: ForwardSpec,
     total: int,
-) -> tuple[jax.Array, Kept]:
-    """The next rows of prompts that may grow to `total` tokens.
+) -> tuple[jax.Array, list[Kept]]:
+    """The next rows of prompts that may grow to `total` tokens. Three programs are compiled for each T, whatever the depth.
 
-    tokens: int [B, T], those at positions first to first + T - 1. kept: rotated keys and values [L, B, total, K, D] of the
-    positions before, as an earlier call returned them; None of the first call. edits: resolved for `total` positions.
-    Returns the logits [B, V] after the last row, and what is kept now.
+    tokens: int [B, T], those at positions first to first + T - 1, of which the first `count` are there; the others only fill up
+    the shape, and an edit that moves or centres rows takes none of them. kept: of each layer the rotated keys and values
+    [B, total, K, D] of the positions before, as an earlier call returned them; None of the first call. edits: resolved for
+    `total` positions. Returns the logits [B, V] after the last row that is there, and what is kept now.
     """
-    config, (B, T) = spec.config, tokens.shape
-    lengths = jnp.full(B, first + T)
-    params, edits = with_sink_token(params, spec), tuple(term.for_rows(first, T) for term in edits)
-    h, start = embed(params, tokens, lengths, edits, spec, first, total)
+    config, B = spec.config, tokens.shape[0]
+    at = np.int32(first), np.int32(count)  # Python's own integers would be weakly typed, and compile again
+    h = _begin(params.whole, jnp.asarray(tokens), *at, edits, spec=spec, total=total)
     if kept is None:
-        nothing = jnp.zeros((config.layers, B, total, config.kv_heads, config.head_dim), h.dtype)
-        kept = (nothing, nothing)
-    step = block_step(spec, lengths, edits, T, h.dtype, first)
-    xs = (jnp.arange(config.layers), params["layers"], kept)
-    (h, _), layers = jax.lax.scan(lambda carry, xs: step(*carry, *xs), (h, {}), xs)
-    logits = complete(params, h[:, -1:], tokens, lengths, edits, Trace(start, layers, {}), spec).logits
-    assert logits is not None  # there is a vocabulary
-    return logits[:, 0], layers["kept"]
+        shape = (B, total, config.kv_heads, config.head_dim)
+        kept = [(jnp.zeros(shape, h.dtype), jnp.zeros(shape, h.dtype)) for _ in params.layers]
+    now = []
+    for layer, (w, before) in enumerate(zip(params.layers, kept, strict=True)):
+        h, after = _block(w, h, before, np.int32(layer), *at, edits, spec=spec)
+        now.append(after)
+    return _end(params.whole, h, at[1], spec=spec), now
+
+
+@partial(jax.jit, static_argnames=("spec", "total"))
+def _begin(
+    params: Params,
+    tokens: jax.Array,
+    first: jax.Array,
+    count: jax.Array,
+    edits: Edits,
+    *,
+    spec: ForwardSpec,
+    total: int,
+) -> jax.Array:
+    B, T = tokens.shape
+    return embed(params, tokens, jnp.full(B, first + count), _of_rows(edits, first, T), spec, first, total)[0]
+
+
+@partial(jax.jit, static_argnames="spec", donate_argnames="kept")
+def _block(
+    w: Params,
+    h: jax.Array,
+    kept: Kept,
+    layer: jax.Array,
+    first: jax.Array,
+    count: jax.Array,
+    edits: Edits,
+    *,
+    spec: ForwardSpec,
+) -> tuple[jax.Array, Kept]:
+    B, T = h.shape[:2]
+    step = block_step(spec, jnp.full(B, first + count), _of_rows(edits, first, T), T, h.dtype, first)
+    (h, _), measured = step(h, {}, layer, w, kept)
+    return h, measured["kept"]
+
+
+@partial(jax.jit, static_argnames="spec")
+def _end(params: Params, h: jax.Array, count: jax.Array, *, spec: ForwardSpec) -> jax.Array:
+    last = jax.lax.dynamic_slice_in_dim(h, count - 1, 1, axis=1)
+    return logits_of(final_normed(last, params, spec.config), params, spec.config, spec.precision)[:, 0]
+
+
+def _of_rows(edits: Edits, first: jax.Array, count: int) -> Edits:
+    return tuple(term.for_rows(first, count) for term in edits)
 
 
 def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:

@@ -58,11 +58,20 @@ def complete(
     x = final_normed(h, params, config)
     if config.vocab_size is None:
         return output(None, x, None, trace, edits, probe)
-    if config.embed_width is not None:
-        x = project(x, params["embed_out"], spec.precision)
+    x = unembedded_width(x, params, config, spec.precision)
     to_logits = partial(token_logits, params=params, config=config, precision=spec.precision)
     nll = next_token_nll(to_logits, x, tokens, lengths, config.prefix) if probe.nll else None
     return output(to_logits(x) if spec.logits else None, None, nll, trace, edits, probe)
+
+
+def logits_of(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
+    """The logits [..., V] of the normed last residual stream [..., d]."""
+    return token_logits(unembedded_width(x, params, config, precision), params, config, precision)
+
+
+def unembedded_width(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:
+    """The normed last residual stream [..., d] in the width of the unembedding, [..., e]; as it is where these are one."""
+    return x if config.embed_width is None else project(x, params["embed_out"], precision)
 
 
 def token_logits(x: jax.Array, params: Params, config: Config, precision: str) -> jax.Array:

@@ -18,7 +18,7 @@ from sinkjax.model.normalisers import NAMED
 from sinkjax.model.positions import Alibi
 from sinkjax.model.rotary import DynamicScaling, LayerRopes, LongScaling, Rope
 from sinkjax.transformer import attention
-from sinkjax.transformer.cached import go_on, why_not
+from sinkjax.transformer.cached import Unstacked, go_on, why_not
 from sinkjax.transformer.spec import ForwardSpec
 from tests.edits.cases import at
 from tests.model.variants import draw
@@ -50,16 +50,21 @@ def everywhere(config: Config) -> Edit:
     return sinkjax.compose(*edits, sinkjax.mask_key(2, heads=1), sinkjax.edit("logits", "add", 0.5, distances=[2, 6]))
 
 
-def differ(config: Config, edits: Edit | tuple, pieces: Sequence[int]) -> float:
-    """By how much logits after each of the pieces, read in turn, differ from those of a forward at once."""
+def differ(config: Config, edits: Edit | tuple, pieces: Sequence[int], more: int = 0) -> float:
+    """By how much logits after each of the pieces, read in turn, differ from those of a forward at once.
+
+    more: rows that fill up the first piece, and positions beyond the last.
+    """
     params = draw(config)
     want = np.asarray(sinkjax.forward(params, TOKENS, config, edits, Probe()).logits)
     resolved = resolve(edits, config, [TOTAL, TOTAL], TOTAL)
     assert why_not(config, resolved, START, TOTAL) is None
     kept, done, differences = None, 0, []
+    spec, room = ForwardSpec(config=config, logits=True), TOTAL + more
+    unstacked, resolved = Unstacked.of(params, spec), tuple(term.padded(room) for term in resolved)
     for count in pieces:
-        new, spec = TOKENS[:, done : done + count], ForwardSpec(config=config, logits=True)
-        logits, kept = go_on(params, new, done, kept, resolved, spec=spec, total=TOTAL)
+        new = np.pad(TOKENS[:, done : done + count], ((0, 0), (0, 0 if done else more)))
+        logits, kept = go_on(unstacked, new, done, count, kept, resolved, spec=spec, total=room)
         done += count
         differences.append(np.abs(logits - want[:, done - 1]))
     assert np.abs(want).max() > 1e-2
@@ -70,6 +75,12 @@ def differ(config: Config, edits: Edit | tuple, pieces: Sequence[int]) -> float:
 def test_going_on_gives_what_one_forward_gives(tiny_config, name: str) -> None:
     config = BLOCKS[name] if name in BLOCKS else replace(tiny_config, layers=2, **VARIANTS[name])
     assert differ(config, everywhere(config), ONE_BY_ONE) < 1e-11
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "sink token"])
+def test_rows_that_fill_up_a_shape_change_nothing(tiny_config, name: str) -> None:
+    config = replace(tiny_config, layers=2, context=TOTAL + 3, **VARIANTS[name])
+    assert differ(config, everywhere(config), ONE_BY_ONE, more=3) < 1e-11
 
 
 def test_pieces_may_be_long_and_attend_in_blocks(tiny_config, monkeypatch) -> None:
