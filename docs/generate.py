@@ -60,6 +60,7 @@ PUBLIC = {
         "drop_mlp",
     ),
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),
+    "Explanations": ("explain_score", "explain_value", "explain_logit", "logit_lens", "spike_forms"),
     "With a mouse": ("explore",),
     "Errors": ("SinkjaxError",),
 }

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from sinkjax.edits.site import Site as Site
     from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
+    from sinkjax.explain.forms import spike_forms as spike_forms
+    from sinkjax.explain.logits import explain_logit as explain_logit
+    from sinkjax.explain.logits import logit_lens as logit_lens
+    from sinkjax.explain.scores import explain_score as explain_score
+    from sinkjax.explain.scores import explain_value as explain_value
     from sinkjax.explorer.launch import explore as explore
     from sinkjax.generation import generate as generate
     from sinkjax.model.config import Config as Config
@@ -74,6 +79,9 @@ _HOME = {
     "sinkjax.edits.site": ("Site",),
     "sinkjax.edits.term": ("per_prompt",),
     "sinkjax.errors": ("SinkjaxError",),
+    "sinkjax.explain.forms": ("spike_forms",),
+    "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
+    "sinkjax.explain.scores": ("explain_score", "explain_value"),
     "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),

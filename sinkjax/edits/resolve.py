@@ -22,12 +22,12 @@ def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Res
     spec = SITES[term.site]
     if missing := lacks(config, term.site):
         raise SinkjaxError(f"nothing can be edited at {term.site.name}: this model has {missing}")
-    layers = _mask("layer", term.layers, config.layers)
-    heads = _mask(
+    layers = selected("layer", term.layers, config.layers)
+    heads = selected(
         "head" if spec.heads != "kv_head" else "key-value head", term.heads, axis_size(config, spec.heads) if spec.heads else 1
     )
     query, key = _positions(term, lengths, T)
-    dims = _mask("dim", term.dims, axis_size(config, spec.dims) if spec.dims else 1)
+    dims = selected("dim", term.dims, axis_size(config, spec.dims) if spec.dims else 1)
     if term.site == Site.POSITION:
         value = _indices(term, len(lengths), T)
     elif term.op == "swap":
@@ -45,11 +45,11 @@ def resolve_term(term: Term, config: Config, lengths: np.ndarray, T: int) -> Res
         relation=term.relation,
         renormalise=term.renormalise,
         centre=term.centre,
-        distance=None if term.distances is None else _mask("distance", term.distances, T),
+        distance=None if term.distances is None else selected("distance", term.distances, T),
     )
 
 
-def _mask(what: str, selector: Along, size: int) -> np.ndarray:
+def selected(what: str, selector: Along, size: int) -> np.ndarray:
     """A selector along an axis as bool [size]."""
     chosen = np.zeros(size, bool)
     if selector is None:
@@ -89,7 +89,7 @@ def _position_mask(what: str, selector: Selector, lengths: np.ndarray, T: int) -
         raise SinkjaxError(
             f"{what} position {last[b % len(rows)]} is beyond prompt {b}, which has {lengths[b]} tokens (0 to {lengths[b] - 1})"
         )
-    return np.stack([_mask(f"{what} position", row, T) for row in rows])
+    return np.stack([selected(f"{what} position", row, T) for row in rows])
 
 
 def refuse_far_positions(label: str, terms: Sequence[Resolved], T: int) -> None:

@@ -36,8 +36,11 @@ class Norm(ABC):
         """What follows a leaf's name ("" for the gain, "_bias") -> its initialiser."""
 
     @abstractmethod
-    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
-        """x, normed with the parameters of the leaf `name` of w; their last axis is that of x."""
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
+        """x, normed with the parameters of the leaf `name` of w; their last axis matches that of x.
+
+        at: the array, broadcastable to x, that the scale is measured on; None: x. With it the norm is affine in x ("frozen").
+        """
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class RMSNorm(Norm):
     def learned(self) -> Mapping[str, str]:
         return {"": "ones"}
 
-    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
-        return rms_norm(x, w[name], self.eps)
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
+        return rms_norm(x, w[name], self.eps, at)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ class OffsetRMSNorm(Norm):
     def learned(self) -> Mapping[str, str]:
         return {"": "zeros"}
 
-    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
-        return rms_norm(x, 1 + w[name].astype(jnp.promote_types(x.dtype, jnp.float32)), self.eps)
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
+        return rms_norm(x, 1 + w[name].astype(jnp.promote_types(x.dtype, jnp.float32)), self.eps, at)
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,11 @@ class LayerNorm(Norm):
         here = {"": self.gain, "_bias": self.bias}
         return {part: init for part, init in {"": "ones", "_bias": "zeros"}.items() if here[part]}
 
-    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         centred = wide - wide.mean(axis=-1, keepdims=True)
-        normed = centred * jax.lax.rsqrt(jnp.square(centred).mean(axis=-1, keepdims=True) + self.eps)
+        measured = centred if at is None else at.astype(wide.dtype) - at.astype(wide.dtype).mean(axis=-1, keepdims=True)
+        normed = centred * jax.lax.rsqrt(jnp.square(measured).mean(axis=-1, keepdims=True) + self.eps)
         normed = normed * w[name] if self.gain else normed
         return (normed + w[f"{name}_bias"] if self.bias else normed).astype(x.dtype)
 
@@ -88,8 +92,8 @@ class OffsetLayerNorm(Norm):
     def learned(self) -> Mapping[str, str]:
         return {"": "zeros", "_bias": "zeros"}
 
-    def __call__(self, x: jax.Array, w: Weights, name: str) -> jax.Array:
-        return LayerNorm(self.eps)(x, {name: 1 + w[name], f"{name}_bias": w[f"{name}_bias"]}, name)
+    def __call__(self, x: jax.Array, w: Weights, name: str, at: jax.Array | None = None) -> jax.Array:
+        return LayerNorm(self.eps)(x, {name: 1 + w[name], f"{name}_bias": w[f"{name}_bias"]}, name, at)
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,10 @@ class AllHeads:
 QueryKeyNorm = Norm | EachHead | AllHeads
 
 
-def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm) -> jax.Array:
-    """Queries or keys [..., heads, D], normed."""
+def normed_heads(x: jax.Array, w: Weights, name: str, norm: QueryKeyNorm, at: jax.Array | None = None) -> jax.Array:
+    """Queries or keys [..., heads, D], normed. at: as for `Norm`, in the shape of x."""
     if isinstance(norm, AllHeads):
         flat = {leaf: w[leaf].reshape(-1) for leaf in (name + part for part in norm.norm.learned())}
-        return norm.norm(x.reshape(*x.shape[:-2], -1), flat, name).reshape(x.shape)
-    return (norm.norm if isinstance(norm, EachHead) else norm)(x, w, name)
+        at = None if at is None else at.reshape(*at.shape[:-2], -1)
+        return norm.norm(x.reshape(*x.shape[:-2], -1), flat, name, at).reshape(x.shape)
+    return (norm.norm if isinstance(norm, EachHead) else norm)(x, w, name, at)

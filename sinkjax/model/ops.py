@@ -36,10 +36,11 @@ def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 
-def rms_norm(x: jax.Array, gain: jax.Array, eps: float) -> jax.Array:
-    """x * gain / sqrt(mean(x^2) + eps) over the last axis, in at least float32; returned in the dtype of x."""
+def rms_norm(x: jax.Array, gain: jax.Array, eps: float, at: jax.Array | None = None) -> jax.Array:
+    """x * gain / sqrt(mean(at^2) + eps) over the last axis, in at least float32; returned in the dtype of x. at: x if None."""
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    scaled = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + eps)
+    measured = wide if at is None else at.astype(wide.dtype)
+    scaled = wide * jax.lax.rsqrt(jnp.square(measured).mean(axis=-1, keepdims=True) + eps)
     return (scaled * gain).astype(x.dtype)
 
 

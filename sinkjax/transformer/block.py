@@ -124,13 +124,13 @@ def block_step(
     """
     config, probe = spec.config, spec.probe
     rotate = rotary(config, lengths, first + jnp.arange(T)[None, :], jnp.promote_types(dtype, jnp.float32), edits)
-    windows = None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])
+    seen_keys = windows(config)
 
     def step(
         h: jax.Array, slots: dict, layer: jax.Array, w: Params, kept: Kept | None = None
     ) -> tuple[tuple[jax.Array, dict], dict]:
         tape = Tape(spec, edits, lengths, layer, first, kept)
-        h, empty_rows = block(h, w, None if windows is None else windows[layer], rotate, tape)
+        h, empty_rows = block(h, w, None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
         for capture in probe.captures:
             if capture.name in record:
@@ -142,8 +142,13 @@ def block_step(
     return step
 
 
+def windows(config: Config) -> jax.Array | None:
+    """The number of last keys that a query sees in each layer, int [L]; None: all in all layers."""
+    return None if config.windows is None else jnp.asarray([window or LARGEST for window in config.windows])
+
+
 def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtype, edits: Edits) -> Callable[..., tuple]:
-    """A function of the tape, queries and keys at positions `index` [1, T] that rotates them.
+    """A function of the tape, queries and keys at positions `index` [1 or B, T] that rotates them.
 
     Its tables are made once unless POSITION is edited.
     """
@@ -232,18 +237,20 @@ def reading(h: jax.Array, w: dict[str, Any], name: str, config: Config) -> Read:
     return Read(norm(h), h, norm)
 
 
-def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
-    """What attention or the MLP gives, as it goes to the residual stream."""
-    out = config.norm(out, w, name) if config.norm is not None and config.layout.outputs else out
+def as_added(out: jax.Array, w: dict[str, Any], name: str, config: Config, at: jax.Array | None = None) -> jax.Array:
+    """The output of attention or the MLP, as it is added to the residual stream. at: as for `Norm`, also below."""
+    out = config.norm(out, w, name, at) if config.norm is not None and config.layout.outputs else out
     return out if config.multipliers.residual == 1 else out * config.multipliers.residual
 
 
-def add_to_residual(h: jax.Array, change: jax.Array, w: dict[str, Any], name: str, config: Config) -> jax.Array:
+def add_to_residual(
+    h: jax.Array, change: jax.Array, w: dict[str, Any], name: str, config: Config, at: jax.Array | None = None
+) -> jax.Array:
     """The residual stream with a change."""
     h = h + change if config.residual else change
-    return config.norm(h, w, name) if config.norm is not None and config.layout.sums else h
+    return config.norm(h, w, name, at) if config.norm is not None and config.layout.sums else h
 
 
-def final_normed(h: jax.Array, params: Params, config: Config) -> jax.Array:
+def final_normed(h: jax.Array, params: Params, config: Config, at: jax.Array | None = None) -> jax.Array:
     """The last residual stream as the unembedding reads it."""
-    return config.norm(h, params, "final_norm") if config.norm is not None and not config.layout.sums else h
+    return config.norm(h, params, "final_norm", at) if config.norm is not None and not config.layout.sums else h

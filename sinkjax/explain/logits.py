@@ -1,0 +1,214 @@
+"""What the residual stream says in words of the vocabulary: parts of a logit, and the prediction at each depth."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.checkpoints.model import check_model
+from sinkjax.edits.site import Site
+from sinkjax.errors import SinkjaxError
+from sinkjax.explain.parts import as_places, as_split, linear, parts_of, walk
+from sinkjax.model.batch import check_batch
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.transformer.block import final_normed
+from sinkjax.transformer.forward import embed, run
+from sinkjax.transformer.output import NLL_TOKENS, logits_of, unembedded_width
+from sinkjax.transformer.spec import ForwardSpec
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+
+
+def explain_logit(
+    model: Model,
+    tokens: Any,
+    position: Any = None,
+    token: Any = None,
+    against: Any = None,
+    neurons: int | None = None,
+    lengths: Any = None,
+    precision: str = "highest",
+) -> xarray.Dataset:
+    """Split one logit per prompt by the parts of the residual stream (direct logit attribution).
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right.
+        position: Where the logit is read, or one position per prompt; None: each prompt's last token.
+        token: The token whose logit it is, or one per prompt; None: the one with the largest logit.
+        against: A token, or one per prompt, whose logit is subtracted; None: nothing is.
+        neurons: A layer whose MLP is split into its neurons, or None.
+        lengths: int [B], by default T for all.
+        precision: Of matrix products, as for `sinkjax.forward`.
+
+    Returns:
+        `contribution` (prompt, part), with the scale of the final norm frozen: the parts sum to `logit` (prompt), before a soft
+        cap. `removed` (prompt, part): by how much the logit falls when the part is taken out of the last residual stream and the
+        norm measures what is left; these need not sum. `token` (prompt). Coordinates as for `explain_score`.
+
+    Raises:
+        SinkjaxError: The model has no vocabulary; a position or token is out of range; there are no neurons to name.
+    """
+    check_model(model)
+    config = model.config
+    vocabulary(config)
+    tokens, lengths, known = check_batch(tokens, lengths, config)
+    places, split = as_places("position", known - 1 if position is None else position, known), as_split(neurons, config)
+    pair = [as_tokens(what, each, config, len(known)) for what, each in (("token", token), ("against", against))]
+    contribution, removed, whole, read = map(
+        np.asarray, _logits(model.params, tokens, lengths, places, split, *pair, config=config, precision=precision)
+    )
+    import xarray
+
+    have, labels = parts_of(config, split)
+    axes = ("prompt", "part")
+    values = {"contribution": (axes, contribution[:, have]), "removed": (axes, removed[:, have])}
+    return xarray.Dataset(
+        values | {"logit": ("prompt", whole), "token": ("prompt", read)}, labels | {"prompt": np.arange(len(whole))}
+    )
+
+
+def logit_lens(
+    model: Model, tokens: Any, positions: Any = None, lengths: Any = None, precision: str = "highest"
+) -> xarray.Dataset:
+    """Read the residual stream at every depth through the final norm and the unembedding (nostalgebraist 2020).
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right.
+        positions: Those that are read, a sequence of ints; None: all.
+        lengths: int [B], by default T for all.
+        precision: Of matrix products, as for `sinkjax.forward`.
+
+    Returns:
+        By (prompt, depth, position), with depth 0 the embedding and depth L the output: `nll`, of the next token in nats; `kl`,
+        the divergence of the last depth's distribution from this depth's, KL(last || this), in nats; `top`, the most likely
+        token; and `top_probability`. Beyond a prompt's length, and for the nll from its last token on, NaN (-1 for a token).
+
+    Raises:
+        SinkjaxError: The model has no vocabulary; a position is out of range.
+    """
+    import xarray
+
+    check_model(model)
+    config = model.config
+    vocabulary(config)
+    tokens, lengths, _ = check_batch(tokens, lengths, config)
+    T = tokens.shape[1]
+    chosen = None if positions is None else tuple(np.atleast_1d(positions).tolist())
+    probe = Probe(capture=(Capture(Site.RESID, positions=chosen),))
+    probe.check(config, T)
+    places = np.arange(T) if chosen is None else np.array(chosen)
+    found = _lens(model.params, tokens, lengths, places, spec=ForwardSpec(config=config, probe=probe, precision=precision))
+    axes = ("prompt", "depth", "position")
+    labels = {"prompt": np.arange(len(lengths)), "depth": np.arange(config.layers + 1), "position": places}
+    return xarray.Dataset({name: (axes, np.asarray(array)) for name, array in found.items()}, labels)
+
+
+def vocabulary(config: Config) -> int:
+    """The number of tokens. Errors: a model without."""
+    if config.vocab_size is None:
+        raise SinkjaxError("this model has no vocabulary, so no logits")
+    return config.vocab_size
+
+
+def as_tokens(what: str, token: Any, config: Config, B: int) -> np.ndarray | None:
+    """One token per prompt, int [B], or None. Errors: it is not in the vocabulary."""
+    if token is None:
+        return None
+    array = np.asarray(token)
+    if array.dtype.kind not in "iu" or array.shape not in ((), (B,)):
+        raise SinkjaxError(f"{what} must be a token id, or one for each of {B} prompts, not {token!r}")
+    if ((array < 0) | (array >= vocabulary(config))).any():
+        raise SinkjaxError(f"{what} {array} is not in the vocabulary, which has {config.vocab_size} tokens")
+    return np.broadcast_to(array, (B,)).astype(np.int32)
+
+
+@partial(jax.jit, static_argnames=("config", "precision"))
+def _logits(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    places: jax.Array,
+    split: jax.Array | None,
+    token: jax.Array | None,
+    against: jax.Array | None,
+    *,
+    config: Config,
+    precision: str,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Contributions and falls [B, C + 1], the logit [B] and its token [B]."""
+    _, parts, h = walk(params, tokens, lengths, places, split, None, config=config, precision=precision)
+    if token is None:
+        token = logits_of(final_normed(h, params, config), params, config, precision)[:, 0].argmax(axis=-1)
+    unembed = params["embed"] if config.tied else params["unembed"].T
+    rows, bias = unembed[token], params.get("unembed_bias")
+    constant = jnp.zeros(len(rows), h.dtype) if bias is None else bias[token]
+    if against is not None:
+        rows, constant = rows - unembed[against], constant if bias is None else constant - bias[against]
+
+    def logit(h: jax.Array, at: jax.Array | None) -> jax.Array:
+        """The logit [..., B] of streams [..., B, 1, d]."""
+        x = unembedded_width(final_normed(h, params, config, at), params, config, precision)[..., 0, :]
+        return config.multipliers.logits * (jnp.einsum("...Bd,Bd->...B", x, rows, precision=precision) + constant)
+
+    frozen, whole = partial(logit, at=h), logit(h, None)
+    rest = jnp.broadcast_to(frozen(jnp.zeros_like(h)), whole.shape)
+    fall = jax.lax.map(lambda part: whole - logit(h - part, None), parts)
+    columns = (jnp.concatenate([each, rest[None]]).T for each in (linear(frozen)(parts), fall))
+    return (*columns, whole, token)  # type: ignore[return-value]
+
+
+@partial(jax.jit, static_argnames="spec")
+def _lens(params: Params, tokens: jax.Array, lengths: jax.Array, places: jax.Array, *, spec: ForwardSpec) -> dict[str, jax.Array]:
+    """The statistics of `logit_lens`, each [B, L + 1, P], in blocks of tokens."""
+    record = run(params, tokens, lengths, (), spec=spec).record
+    first, _ = embed(params, tokens, lengths, (), dataclasses.replace(spec, probe=Probe()))
+    depths = jnp.concatenate([first[:, None, places], record["resid"]], axis=1)
+    B, D, P = depths.shape[:3]
+    following = jnp.take_along_axis(tokens, jnp.broadcast_to(jnp.minimum(places + 1, tokens.shape[1] - 1), (B, P)), axis=1)
+    block = min(P, max(1, NLL_TOKENS // B))
+    blocks = -(-P // block)
+
+    def split(array: jax.Array, axis: int) -> jax.Array:
+        pad = [(0, blocks * block - P if each == axis else 0) for each in range(array.ndim)]
+        padded = jnp.pad(array, pad)
+        return jnp.moveaxis(padded.reshape(*array.shape[:axis], blocks, block, *array.shape[axis + 1 :]), axis, 0)
+
+    def read(h: jax.Array) -> jax.Array:
+        x = final_normed(h, params, spec.config)
+        return jax.nn.log_softmax(logits_of(x, params, spec.config, spec.precision), axis=-1)
+
+    def of_block(inputs: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+        streams, targets = inputs  # [B, D, Q, d] and [B, Q]
+        last = read(streams[:, -1])
+
+        def of_depth(h: jax.Array) -> dict[str, jax.Array]:
+            logp = read(h)
+            return {
+                "nll": -jnp.take_along_axis(logp, targets[..., None], axis=-1)[..., 0],
+                "kl": (jnp.exp(last) * (last - logp)).sum(axis=-1),
+                "top": logp.argmax(axis=-1).astype(jnp.int32),
+                "top_probability": jnp.exp(logp.max(axis=-1)),
+            }
+
+        return jax.lax.map(of_depth, streams.swapaxes(0, 1))  # [D, B, Q]
+
+    found = jax.lax.map(of_block, (split(depths, 2), split(following, 1)))  # [blocks, D, B, Q]
+    real = {name: places < lengths[:, None] - (name == "nll") for name in found}
+
+    def join(name: str, array: jax.Array) -> jax.Array:
+        whole = jnp.moveaxis(array, (0, 2), (2, 0)).reshape(B, D, blocks * block)[..., :P]
+        return jnp.where(real[name][:, None], whole, -1 if name == "top" else jnp.nan)
+
+    return {name: join(name, array) for name, array in found.items()}

@@ -1,0 +1,228 @@
+"""The residual stream of one token per prompt as the sum of its parts, at every depth.
+
+A part is what one component wrote: the embedding, a position vector, a head, an MLP (or each of its neurons), a bias. Norms keep
+the scale that they have in the run ("frozen"), so they are affine, and the parts sum to the whole wherever norms stand.
+Shape suffixes: B prompts, T positions, H query heads, d residual width, F MLP width, C parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.edits.site import Site, lacks
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.batch import as_array
+from sinkjax.model.config import Config
+from sinkjax.model.heads import gated_outputs, normed_outputs
+from sinkjax.model.params import Params
+from sinkjax.model.positions import AddedPosition
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.transformer.block import add_to_residual, as_added, block, rotary, windows
+from sinkjax.transformer.forward import embed, with_sink_token
+from sinkjax.transformer.spec import ForwardSpec
+from sinkjax.transformer.tape import Tape
+
+START = 3  # parts before the first block: embedding, position vector, bias of the embedding's norm
+WATCHED = (Site.ATTN_IN, Site.QUERY, Site.KEY, Site.VALUE, Site.HEAD_OUT, Site.ATTN_OUT, Site.NEURON, Site.MLP_OUT)
+
+
+class Before(NamedTuple):
+    """What a function of `walk` sees of a block.
+
+    parts: float [C, B, 1, d], the parts of h so far, 0 where nothing is written yet. h: float [B, 1, d], the block's input at the
+    chosen positions. w: the block's parameters. seen: site -> its array at all positions. tape: of the block. rotate: of
+    all positions; rotate_place: of the chosen ones. window: int, or None.
+    """
+
+    parts: jax.Array
+    h: jax.Array
+    w: Params
+    seen: dict[str, jax.Array]
+    tape: Tape
+    rotate: Callable[..., tuple]
+    rotate_place: Callable[..., tuple]
+    window: jax.Array | None
+
+
+def walk(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    place: jax.Array,
+    split: jax.Array | None,
+    account: Callable[[Before], Any] | None,
+    *,
+    config: Config,
+    precision: str,
+) -> tuple[Any, jax.Array, jax.Array]:
+    """Run the blocks once. Parts follow the positions `place`, int [B].
+
+    split: int [], the layer whose MLP is taken apart into neurons, or None. account: what is computed of each block's input.
+    Returns its results with a leading axis of layers, the last parts [C, B, 1, d] and the last stream [B, 1, d].
+    """
+    sites = [site for site in (Site.EMBED, Site.POSITION_VECTOR, *WATCHED) if not lacks(config, site)]
+    watch = Probe(capture=tuple(Capture(site, name=site.value) for site in sites))
+    spec = ForwardSpec(config=config, probe=watch, precision=precision)
+    params = with_sink_token(params, spec)
+    h, start = embed(params, tokens, lengths, (), spec)
+    take = partial(at_place, place=place)
+    H, F, B, d = config.heads, 0 if split is None else config.neurons, h.shape[0], h.shape[-1]
+    parts = jnp.zeros((START + config.layers * (H + 2) + F, B, 1, d), h.dtype)
+    parts = parts.at[:START].set(first_parts(start["record"], params, config, take))
+    wide = jnp.promote_types(h.dtype, jnp.float32)
+    rotate = rotary(config, lengths, jnp.arange(tokens.shape[1])[None], wide, ())
+    rotate_place = rotary(config, lengths, place[:, None], wide, ())
+    seen_keys = windows(config)
+
+    def step(carry: tuple[jax.Array, jax.Array], xs: tuple[jax.Array, Params]) -> tuple[tuple, Any]:
+        (h, parts), (layer, w) = carry, xs
+        tape = Tape(spec, (), lengths, layer)
+        window = None if seen_keys is None else seen_keys[layer]
+        after, _ = block(h, w, window, rotate, tape)
+        before = Before(parts, take(h), w, tape.record, tape, rotate, rotate_place, window)
+        found = None if account is None else account(before)
+        new, own = written(before, take, None if split is None else split == layer, config, precision)
+        parts = kept(parts, before, take, config)
+        parts = jax.lax.dynamic_update_slice_in_dim(parts, new, START + layer * (H + 2), axis=0)
+        return (after, parts if own is None else parts.at[-F:].add(own)), found
+
+    (h, parts), found = jax.lax.scan(step, (h, parts), (jnp.arange(config.layers), params["layers"]))
+    return found, parts, take(h)
+
+
+def at_place(x: jax.Array, place: jax.Array) -> jax.Array:
+    """The rows [B, 1, ...] of x [B, T, ...] at one position per prompt."""
+    return jnp.take_along_axis(x, place.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
+
+
+def first_parts(record: dict[str, jax.Array], params: Params, config: Config, take: Callable) -> jax.Array:
+    """The parts of the stream at depth 0, [START, B, 1, d]."""
+    rows = take(record["embed"])
+    added = take(record["position_vector"]) if "position_vector" in record else jnp.zeros_like(rows)
+    if config.norm is None or not config.embed_norm:
+        return jnp.stack([rows, added, jnp.zeros_like(rows)])
+    norm = partial(config.norm, w=params, name="embed_norm", at=rows + added)
+    return jnp.stack([*linear(norm)(jnp.stack([rows, added])), norm(jnp.zeros_like(rows))])
+
+
+def linear(affine: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """The linear part of an affine map."""
+    return lambda x: affine(x) - affine(jnp.zeros_like(x))
+
+
+def stages(before: Before, take: Callable, config: Config) -> tuple[Callable, Callable]:
+    """The two sums of a block, each as an affine map of (stream, change)."""
+
+    def affine(name: str, at: jax.Array, h: jax.Array, change: jax.Array) -> jax.Array:
+        h, change = jnp.broadcast_arrays(h, change)
+        return add_to_residual(h, change, before.w, name, config, at)
+
+    attn_sum = (before.h if config.residual else 0) + take(before.seen["attn_out"])
+    first = partial(affine, "attn_norm", attn_sum)
+    if config.mlp_width is None:
+        return first, lambda h, change: h
+    after = first(before.h, take(before.seen["attn_out"]))
+    mlp_sum = (after if config.residual else 0) + take(before.seen["mlp_out"])
+    return first, partial(affine, "mlp_norm", mlp_sum)
+
+
+def kept(parts: jax.Array, before: Before, take: Callable, config: Config) -> jax.Array:
+    """What a block leaves of earlier parts: all of them, unless a norm follows the sums or nothing is summed."""
+    if config.residual and not config.layout.sums:
+        return parts
+    first, second = stages(before, take, config)
+    zero = jnp.zeros_like(before.h)
+    return linear(lambda part: second(linear(lambda x: first(x, zero))(part), zero))(parts)
+
+
+def written(
+    before: Before, take: Callable, here: jax.Array | None, config: Config, precision: str
+) -> tuple[jax.Array, jax.Array | None]:
+    """What a block adds, as it stands in the stream behind the block: heads, bias of attention, MLP, [H + 2, B, 1, d].
+
+    here: whether this block's MLP is taken apart; then its biases stand for it, and its neurons are the second result [F, B, 1,
+    d].
+    """
+    w, seen = before.w, before.seen
+    first, second = stages(before, take, config)
+    zero = jnp.zeros_like(before.h)
+
+    after_mlp = linear(lambda x: second(x, zero))
+    z = take(seen["head_out"])
+    z = normed_outputs(z, w, config.head_norm) if config.head_norm is not None else z
+    z = gated_outputs(z, take(seen["attn_in"]), w, config.gate, precision)
+    o = jnp.broadcast_to(w["o"], (config.heads, *w["o"].shape[-2:]))
+    raw = jnp.einsum("BPHD,HDd->HBPd", z, o, precision=precision)
+    bias = jnp.broadcast_to(w["o_bias"], zero.shape) if "o_bias" in w else zero
+    added = partial(as_added, w=w, name="attn_out_norm", config=config, at=raw.sum(axis=0) + bias)
+    attention = [*after_mlp(linear(partial(first, zero))(linear(added)(raw))), after_mlp(first(zero, added(bias)))]
+    if config.mlp_width is None:
+        return jnp.stack([*attention, zero]), None
+
+    from_mlp = partial(second, zero)
+    mlp, own = from_mlp(take(seen["mlp_out"])), None
+    if here is not None:
+        raw = jnp.einsum("BPF,Fd->FBPd", take(seen["neuron"]), w["down"], precision=precision)
+        bias = jnp.broadcast_to(w["down_bias"], zero.shape) if "down_bias" in w else zero
+        added = partial(as_added, w=w, name="mlp_out_norm", config=config, at=raw.sum(axis=0) + bias)
+        own = jnp.where(here, linear(from_mlp)(linear(added)(raw)), 0)
+        mlp = jnp.where(here, from_mlp(added(bias)), mlp)
+    return jnp.stack([*attention, mlp]), own
+
+
+def parts_of(config: Config, split: int | None) -> tuple[np.ndarray, dict[str, tuple[str, np.ndarray]]]:
+    """Which of all parts, and the constant behind them, a model can have: bool [C + 1]; and the coordinates of those.
+
+    Coordinates: `part` (its name), `kind`, `written` (the layer that wrote it, or -1) and `index` (of a head or neuron, or -1).
+    split: the layer whose MLP is taken apart.
+    """
+    biased = config.norm is not None and "_bias" in config.norm.learned()
+    of_attention = config.out_bias or (biased and (config.layout.outputs or config.layout.sums))
+    rows: list[tuple[bool, str, str, int, int]] = [
+        (True, "embedding", "embedding", -1, -1),
+        (isinstance(config.position, AddedPosition), "position vector", "position", -1, -1),
+        (biased and config.embed_norm, "bias of the embedding's norm", "bias", -1, -1),
+    ]
+    for layer in range(config.layers):
+        rows += [(True, f"head {layer}.{head}", "head", layer, head) for head in range(config.heads)]
+        rows.append((of_attention, f"attention {layer} bias", "bias", layer, -1))
+        rest = (f"MLP {layer} bias", "bias") if layer == split else (f"MLP {layer}", "mlp")
+        rows.append((config.mlp_width is not None, *rest, layer, -1))
+    if split is not None:
+        rows += [(True, f"neuron {split}.{unit}", "neuron", split, unit) for unit in range(config.neurons)]
+    rows.append((True, "bias", "bias", -1, -1))
+    have = np.array([row[0] for row in rows])
+    columns = zip(*(row[1:] for row in rows if row[0]), strict=True)
+    labels = {
+        name: ("part", np.array(column)) for name, column in zip(("part", "kind", "written", "index"), columns, strict=True)
+    }
+    return have, labels
+
+
+def as_places(what: str, position: Any, lengths: np.ndarray) -> np.ndarray:
+    """One position per prompt, int [B]. Errors: it is not an int or an int per prompt, or beyond a prompt's end."""
+    array = np.asarray(as_array(f"a {what}", position))
+    if array.dtype.kind not in "iu" or array.shape not in ((), lengths.shape):
+        raise SinkjaxError(f"{what} must be a position, or one for each of {len(lengths)} prompts, not {position!r}")
+    places = np.broadcast_to(array, lengths.shape)
+    for prompt, (place, length) in enumerate(zip(places, lengths, strict=True)):
+        if not 0 <= place < length:
+            raise SinkjaxError(f"{what} {place} is not in prompt {prompt}, which has {length} tokens (0 to {length - 1})")
+    return places.astype(np.int32)
+
+
+def as_split(neurons: Any, config: Config) -> int | None:
+    """The layer whose MLP is split. Errors: it is not a layer; there are no neurons to name."""
+    if neurons is None:
+        return None
+    if config.mlp_width is None or config.experts is not None:
+        raise SinkjaxError(f"no MLP can be split into neurons: this model has {'experts' if config.experts else 'no MLP'}")
+    if not isinstance(neurons, int | np.integer) or isinstance(neurons, bool) or not 0 <= neurons < config.layers:
+        raise SinkjaxError(f"neurons must be a layer from 0 to {config.layers - 1}, or None, not {neurons!r}")
+    return int(neurons)

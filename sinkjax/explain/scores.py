@@ -1,0 +1,252 @@
+"""Score accounting: how much of a head's score, or of a key's value, each part of the residual stream gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.checkpoints.model import check_model
+from sinkjax.edits.resolve import selected
+from sinkjax.edits.term import Select, as_along
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.explain.parts import Before, as_places, as_split, at_place, parts_of, walk
+from sinkjax.model.batch import check_batch
+from sinkjax.model.config import Config
+from sinkjax.model.heads import gated_values
+from sinkjax.model.norms import normed_heads
+from sinkjax.model.ops import add_bias, project
+from sinkjax.model.params import Params
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+
+
+def explain_score(
+    model: Model,
+    tokens: Any,
+    query: Any = None,
+    key: Any = 0,
+    side: str = "key",
+    layers: Select = None,
+    heads: Select = None,
+    neurons: int | None = None,
+    lengths: Any = None,
+    precision: str = "highest",
+) -> xarray.Dataset:
+    """Split heads' scores of one key by the parts of the residual stream that its key, or the query, is made of.
+
+    The score is scale * q.k after the rotation, before a soft cap and before a position's number (ALiBi). For a given query it is
+    linear in the key, and for a given key in the query, as soon as norms keep their scale; so the parts sum to the score.
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right, or float [B, T, d].
+        query: The position of the query, or one per prompt; None: the mean over all later queries that see the key.
+        key: The position of the key, or one per prompt.
+        side: "key": the parts of the key's residual stream. "query": those of the query's, which must then be given.
+        layers: Layers of the heads: an int, a sequence, a slice, or None for all; from 0.
+        heads: Query heads, as `layers`.
+        neurons: A layer whose MLP is split into its neurons, or None.
+        lengths: int [B], by default T for all.
+        precision: Of matrix products, as for `sinkjax.forward`.
+
+    Returns:
+        `contribution` (prompt, layer, head, part) and `score` (prompt, layer, head), on the scale of the scores. A part written
+        at or behind the layer has 0. "bias" is what does not depend on the stream: biases of norms and projections. The
+        coordinates `kind`, `written` and `index` of a part say what it is, the layer that wrote it, and its head or neuron.
+
+    Raises:
+        SinkjaxError: A position, layer or head is out of range; a query does not see the key; the model maps queries and keys
+            by a kernel, has no MLP, or its MLP is a mixture of experts (with `neurons`).
+    """
+    check_model(model)
+    one_of("side", side, ("key", "query"))
+    config = model.config
+    if config.normaliser.kernel:
+        raise SinkjaxError(
+            "scores of this model are not accounted for: it maps queries and keys by a kernel before their product"
+        )
+    tokens, lengths, known = check_batch(tokens, lengths, config)
+    keys = as_places("key", key, known)
+    if query is None:
+        if side == "query":
+            raise SinkjaxError('side="query" needs the position of one query per prompt')
+        if (wrong := keys + 1 >= known).any():
+            raise SinkjaxError(f"no query of prompt {int(wrong.argmax())} comes after key {keys[wrong.argmax()]}")
+        queries = np.full(len(known), -1, np.int32)
+    else:
+        queries = as_places("query", query, known)
+        hidden = (queries < keys) & (keys >= (config.prefix or 0))
+        if hidden.any():
+            raise SinkjaxError(f"query {queries[hidden.argmax()]} does not see key {keys[hidden.argmax()]}, which comes after it")
+    split = as_split(neurons, config)
+    static: dict[str, Any] = {"side": side, "config": config, "precision": precision}
+    found = _scores(model.params, tokens, lengths, split, queries, keys, **static)
+    return as_dataset("score", found, config, split, layers, heads)
+
+
+def explain_value(
+    model: Model,
+    tokens: Any,
+    key: Any = 0,
+    layers: Select = None,
+    heads: Select = None,
+    neurons: int | None = None,
+    lengths: Any = None,
+    precision: str = "highest",
+) -> xarray.Dataset:
+    """Split what heads move out of one key, u = W_O v, by the parts of the key's residual stream.
+
+    A part's contribution is the component of its own W_O v along the direction of u, so the parts sum to the norm of u.
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right, or float [B, T, d].
+        key: The position of the key, or one per prompt.
+        layers: Layers of the heads: an int, a sequence, a slice, or None for all; from 0.
+        heads: Query heads, as `layers`.
+        neurons: A layer whose MLP is split into its neurons, or None.
+        lengths: int [B], by default T for all.
+        precision: Of matrix products, as for `sinkjax.forward`.
+
+    Returns:
+        `contribution` (prompt, layer, head, part) and `value_norm` (prompt, layer, head), the norm of u before a norm or a gate
+        of the head's output; otherwise as for `explain_score`.
+
+    Raises:
+        SinkjaxError: A position, layer or head is out of range; the model has no MLP, or its MLP is a mixture of experts (with
+            `neurons`).
+    """
+    check_model(model)
+    config = model.config
+    tokens, lengths, known = check_batch(tokens, lengths, config)
+    keys, split = as_places("key", key, known), as_split(neurons, config)
+    found = _values(model.params, tokens, lengths, split, keys, config=config, precision=precision)
+    return as_dataset("value_norm", found, config, split, layers, heads)
+
+
+def as_dataset(
+    name: str, found: tuple[jax.Array, jax.Array], config: Config, split: int | None, layers: Select, heads: Select
+) -> xarray.Dataset:
+    """The chosen layers and heads of contributions [L, B, H, C + 1] and wholes [L, B, H]."""
+    import xarray
+
+    chosen_layers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
+    chosen_heads = np.flatnonzero(selected("head", as_along("head", heads), config.heads))
+    contribution, whole = (np.asarray(each)[chosen_layers][:, :, chosen_heads].swapaxes(0, 1) for each in found)
+    axes = ("prompt", "layer", "head")
+    have, labels = parts_of(config, split)
+    return xarray.Dataset(
+        {"contribution": ((*axes, "part"), contribution[..., have]), name: (axes, whole)},
+        labels | {"layer": chosen_layers, "head": chosen_heads, "prompt": np.arange(len(whole))},
+    )
+
+
+@partial(jax.jit, static_argnames=("side", "config", "precision"))
+def _scores(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    split: jax.Array | None,
+    queries: jax.Array,
+    keys: jax.Array,
+    *,
+    side: str,
+    config: Config,
+    precision: str,
+) -> tuple[jax.Array, jax.Array]:
+    """Contributions [L, B, H, C + 1] and scores [L, B, H]. queries: -1 for the mean over those that see the key."""
+    T, group = tokens.shape[1], config.heads // config.kv_heads
+    back = jnp.arange(T) - keys[:, None]
+
+    def of_block(before: Before) -> tuple[jax.Array, jax.Array]:
+        seen = (back > 0) & (jnp.arange(T) < lengths[:, None])
+        if before.window is not None:
+            seen &= (back < before.window) | (keys < (config.prefix or 0))[:, None]
+        weights = jnp.where(
+            queries[:, None] < 0, seen / jnp.maximum(seen.sum(axis=1, keepdims=True), 1), back + keys[:, None] == queries[:, None]
+        )
+        q, k = before.rotate(before.tape, before.seen["query"], before.seen["key"])
+        q = jnp.einsum("BT,BTHD->BHD", weights.astype(q.dtype), q, precision=precision)
+        k = jnp.repeat(at_place(k, keys)[:, 0], group, axis=1)
+        by_layer = config.score_scale if isinstance(config.score_scale, tuple) else (config.scale,) * config.layers
+        factor = jnp.asarray(by_layer, q.dtype)[before.tape.layer]
+
+        def score(h: jax.Array) -> jax.Array:
+            x = frozen_vectors(h, before, "k" if side == "key" else "q", config, precision)
+            turned = before.rotate_place(before.tape, x, x)[side == "key"][:, 0]
+            pair = (q, jnp.repeat(turned, group, axis=1)) if side == "key" else (turned, k)
+            return factor * jnp.einsum("BHD,BHD->BH", *pair, precision=precision)
+
+        return shares(score, before, precision), factor * jnp.einsum("BHD,BHD->BH", q, k, precision=precision)
+
+    return walk(params, tokens, lengths, keys if side == "key" else queries, split, of_block, config=config, precision=precision)[
+        0
+    ]
+
+
+@partial(jax.jit, static_argnames=("config", "precision"))
+def _values(
+    params: Params,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    split: jax.Array | None,
+    keys: jax.Array,
+    *,
+    config: Config,
+    precision: str,
+) -> tuple[jax.Array, jax.Array]:
+    """Contributions [L, B, H, C + 1] and norms of W_O v [L, B, H]."""
+
+    def of_block(before: Before) -> tuple[jax.Array, jax.Array]:
+        o = jnp.broadcast_to(before.w["o"], (config.heads, *before.w["o"].shape[-2:]))
+
+        def moved(v: jax.Array) -> jax.Array:
+            return jnp.einsum(
+                "BHD,HDd->BHd", jnp.repeat(v[:, 0], config.heads // config.kv_heads, axis=1), o, precision=precision
+            )
+
+        whole = moved(at_place(before.seen["value"], keys))
+        norm = jnp.linalg.norm(whole, axis=-1)
+        along = whole / jnp.where(norm == 0, 1, norm)[..., None]
+
+        def component(h: jax.Array) -> jax.Array:
+            v = frozen_vectors(h, before, "v", config, precision)
+            v = gated_values(v, at_place(before.seen["attn_in"], keys), before.w, config.gate, precision)
+            return jnp.einsum("BHd,BHd->BH", moved(v), along, precision=precision)
+
+        return shares(component, before, precision), norm
+
+    return walk(params, tokens, lengths, keys, split, of_block, config=config, precision=precision)[0]
+
+
+def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, precision: str) -> jax.Array:
+    """`transformer.block.vectors` of the stream h, affine in it: norms and clips do to it what they do to the block's input."""
+
+    def read(x: jax.Array) -> jax.Array:
+        normed = config.norm is not None and config.layout.inputs
+        x = config.norm(x, before.w, "attn_norm", before.h) if config.norm is not None and normed else x
+        return add_bias(project(x, before.w[name], precision), before.w.get(f"{name}_bias"))
+
+    x, at = read(h), read(before.h)
+    if config.qkv_clip is not None:
+        clipped = jnp.clip(at, -config.qkv_clip, config.qkv_clip)
+        x, at = x * jnp.where(at == 0, 1, clipped / jnp.where(at == 0, 1, at)), clipped
+    return x if config.qk_norm is None or name == "v" else normed_heads(x, before.w, f"{name}_norm", config.qk_norm, at)
+
+
+def shares(whole: Callable[[jax.Array], jax.Array], before: Before, precision: str) -> jax.Array:
+    """The contribution of each part, and last of the constant, to whole(h) [B, H], which is affine in h: [B, H, C + 1]."""
+    constant, pull = jax.vjp(whole, jnp.zeros_like(before.h))
+    (rows,) = jax.vmap(lambda head: pull(jnp.broadcast_to(head, constant.shape)))(
+        jnp.eye(constant.shape[1], dtype=constant.dtype)
+    )
+    each = jnp.einsum("HBPd,CBPd->BHC", rows, before.parts, precision=precision)
+    return jnp.concatenate([each, constant[..., None]], axis=-1)
