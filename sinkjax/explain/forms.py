@@ -101,4 +101,5 @@ def _leading(gate: jax.Array, up: jax.Array, down: jax.Array, dims: jax.Array, *
         largest = jnp.argmax(jnp.abs(values))
         return values[largest], vectors[:, largest]
 
-    return jax.lax.map(one, dims)
+    found: tuple[jax.Array, jax.Array] = jax.lax.map(one, dims)
+    return found

@@ -187,9 +187,10 @@ def _scores(
 
         return shares(score, before, precision), factor * jnp.einsum("BHD,BHD->BH", q, k, precision=precision)
 
-    return walk(params, tokens, lengths, keys if side == "key" else queries, split, of_block, config=config, precision=precision)[
-        0
-    ]
+    found: tuple[jax.Array, jax.Array]
+    found, _, _ = walk(
+        params, tokens, lengths, keys if side == "key" else queries, split, of_block, config=config, precision=precision
+    )[0]
 
 
 @partial(jax.jit, static_argnames=("config", "precision"))
@@ -224,7 +225,8 @@ def _values(
 
         return shares(component, before, precision), norm
 
-    return walk(params, tokens, lengths, keys, split, of_block, config=config, precision=precision)[0]
+    return walk(params, tokens, lengths, keys, split, of_block, config=config, precision=precision)
+    return found
 
 
 def frozen_vectors(h: jax.Array, before: Before, name: str, config: Config, precision: str) -> jax.Array:
