@@ -202,7 +202,8 @@ def _lens(params: Params, tokens: jax.Array, lengths: jax.Array, places: jax.Arr
                 "top_probability": jnp.exp(logp.max(axis=-1)),
             }
 
-        return jax.lax.map(of_depth, streams.swapaxes(0, 1))  # [D, B, Q]
+        found: dict[str, jax.Array] = jax.lax.map(of_depth, streams.swapaxes(0, 1))  # [D, B, Q]
+        return found
 
     found: dict[str, jax.Array] = jax.lax.map(of_block, (split(depths, 2), split(following, 1)))  # [blocks, D, B, Q]
     real = {name: places < lengths[:, None] - (name == "nll") for name in found}

@@ -188,9 +188,9 @@ def _scores(
         return shares(score, before, precision), factor * jnp.einsum("BHD,BHD->BH", q, k, precision=precision)
 
     found: tuple[jax.Array, jax.Array]
-    found, _, _ = walk(
-        params, tokens, lengths, keys if side == "key" else queries, split, of_block, config=config, precision=precision
-    )[0]
+    place = keys if side == "key" else queries
+    found, _, _ = walk(params, tokens, lengths, place, split, of_block, config=config, precision=precision)
+    return found
 
 
 @partial(jax.jit, static_argnames=("config", "precision"))
@@ -225,7 +225,8 @@ def _values(
 
         return shares(component, before, precision), norm
 
-    return walk(params, tokens, lengths, keys, split, of_block, config=config, precision=precision)
+    found: tuple[jax.Array, jax.Array]
+    found, _, _ = walk(params, tokens, lengths, keys, split, of_block, config=config, precision=precision)
     return found
 
 
