@@ -32,6 +32,7 @@ REPOSITORY, CONFIGURATION, PORTION = "Salesforce/wikitext", "wikitext-2-raw-v1",
 WIKITEXT = f"WikiText-2 raw ({REPOSITORY}, {CONFIGURATION}, split {PORTION})"
 PACKAGED = "packaged text (168 synthetic documents in 12 genres, written for sinkjax)"
 PATIENCE_SECONDS = 2.0
+BLANK_LINE = "\n\n"
 ARTICLE = re.compile(r"= (?!= ).* =")  # a heading of level 1
 
 
@@ -88,13 +89,7 @@ def passages(
         SinkjaxError: A source that does not exist, cannot be had, or is not UTF-8; an unknown split; fewer than `count` passages
             of that size in the split.
     """
-    for name, number in (("count", count), ("length", length)):
-        if type(number) is not int or number < 1:
-            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {number!r}")
-    one_of("split", split, SPLITS)
-    documents, description = _read(source)
-    if not documents:
-        raise SinkjaxError(f"{description} has no paragraphs, only headings and empty lines at most")
+    documents, description = _checked(source, count, split, length)
     homes: dict[str, int] = {}
     for number, document in enumerate(documents):
         for text in document.passages:
@@ -108,6 +103,68 @@ def passages(
         )
     numbers = tuple(homes[text] for text in texts)
     return Passages(texts, numbers, tuple(documents[number].genre for number in numbers), description, _digest(texts))
+
+
+def joined(
+    source: str | Path = "auto",
+    count: int = 8,
+    *,
+    split: Split = "all",
+    length: int = 4000,
+    size: Callable[[str], int] = len,
+    seed: int = 0,
+) -> Passages:
+    """`count` long texts, each made of whole passages with a blank line between them until it is long enough.
+
+    A text begins with a document of its own and goes on to the next document when this one ends. What is left of a document when
+    the text is long enough is not used, so no two texts share a document. The order depends on (seed, text) alone.
+
+    Args:
+        source, split, length, size: As for `passages`.
+        count: Number of texts, at least 1.
+        seed: Seed of the order of the documents.
+
+    Returns:
+        The texts, each with the number and the genre of its first document.
+
+    Raises:
+        SinkjaxError: As for `passages`; the documents of the split make fewer than `count` texts.
+    """
+    documents, description = _checked(source, count, split, length)
+    homes = {one.passages: number for number, one in enumerate(documents) if split in (one.split, "all")}
+    texts: list[str] = []
+    firsts: list[int] = []
+    parts: list[str] = []
+    for passages_of in sorted(homes, key=lambda found: _digest([str(seed), *found])):
+        if len(texts) == count:
+            break
+        if not parts:
+            firsts.append(homes[passages_of])
+        for text in passages_of:
+            parts.append(text)
+            if size(BLANK_LINE.join(parts)) >= length:
+                texts.append(BLANK_LINE.join(parts))
+                parts = []
+                break
+    if len(texts) < count:
+        raise SinkjaxError(
+            f"{count} texts of length {length} or more were asked for, but the {len(homes)} documents of the split {split!r} of"
+            f" {description}, joined, make only {len(texts)}"
+        )
+    genres = tuple(documents[number].genre for number in firsts[:count])
+    return Passages(tuple(texts), tuple(firsts[:count]), genres, f"{description}, documents joined", _digest(texts))
+
+
+def _checked(source: str | Path, count: int, split: Split, length: int) -> tuple[list[_Document], str]:
+    """The documents of a source and its description. Errors: a count, a length or a split that is none; no paragraphs."""
+    for name, number in (("count", count), ("length", length)):
+        if type(number) is not int or number < 1:
+            raise SinkjaxError(f"{name} must be a whole number of at least 1, not {number!r}")
+    one_of("split", split, SPLITS)
+    documents, description = _read(source)
+    if not documents:
+        raise SinkjaxError(f"{description} has no paragraphs, only headings and empty lines at most")
+    return documents, description
 
 
 def _in_turn(homes: dict[str, int], seed: int, fits: Callable[[str], bool]) -> Iterator[str]:

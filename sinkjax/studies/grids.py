@@ -79,7 +79,8 @@ def grid(
         heads: Places in heads, in addition to no places in layers.
         over: Axis -> its values.
         bos: What stands before each prompt; "own" for the model's BOS or the token id that the config names.
-        inputs: "text", "random" (tokens drawn evenly) or "repeat" (one token all along).
+        inputs: "text", "joined" (documents one after another, for long prompts), "random" (tokens drawn evenly) or "repeat" (one
+            token all along).
         prompts: How many prompts.
         title: Before the labels of its rows, where several grids have the same conditions.
     """

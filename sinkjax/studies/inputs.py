@@ -11,13 +11,14 @@ from sinkjax.analysis import intervals
 from sinkjax.checkpoints.model import Model
 from sinkjax.checkpoints.tokenizer import Tokenizer
 from sinkjax.config_files import documents
-from sinkjax.data.corpora import passages
+from sinkjax.data.corpora import joined, passages
 from sinkjax.data.prompts import bos_ids
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.registry import Chosen
 from sinkjax.studies.study import Batch, Inputs
 
 FIRST_TOKENS = 4
+TEXTS = {"text": passages, "joined": joined}
 
 
 def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
@@ -28,8 +29,8 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
     bos = config.bos if inputs.bos is None else inputs.bos
     if bos == "tokenizer":  # kept as what it came to
         bos = tokenizer.prefix[0] if tokenizer.prefix else "none"
-    if inputs.kind == "text":
-        found = passages(
+    if inputs.kind in TEXTS:
+        found = TEXTS[inputs.kind](
             config.text,
             config.prompts,
             split=config.split,

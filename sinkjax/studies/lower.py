@@ -69,6 +69,10 @@ def lower(study: Study) -> framework.Study:
         points = Scope(config, architecture, *known).get(identity)
         return {point.edit.label: point.edit for point in points[1:]}
 
+    def noop_inputs(config: Any) -> framework.Inputs:
+        assert identity is not None
+        return framework.Inputs(Scope(config, None).get(identity.given["inputs"]))
+
     def check(config: Any, architecture: Config) -> None:
         if shown:
             layers_below(config, "map_layers", architecture.layers)
@@ -105,6 +109,7 @@ def lower(study: Study) -> framework.Study:
         figures=functools.partial(_figures, study),
         noop=noop if identity is not None else None,
         noop_values=_known(study) if study.known else None,
+        noop_inputs=noop_inputs if identity is not None else None,
         shown=maps if shown else None,
         check=check,
         notes=functools.partial(_notes, study),

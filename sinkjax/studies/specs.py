@@ -94,6 +94,7 @@ def noop_sweep(study: Study) -> Sweep:
         conditions,
         probe=study.probe,
         prompts=lambda config: min(NOOP_PROMPTS, config.prompts),
+        inputs=study.noop_inputs,
         values=study.noop_values,
         optional=True,
     )

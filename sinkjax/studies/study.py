@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 NO_EDIT, CONTROL = "no edit", "control"
 DOCUMENTS = "documents"
+KINDS_OF_PROMPTS = {
+    "text": "natural text",
+    "joined": "joined documents",
+    "random": "random tokens",
+    "repeat": "one token repeated",
+}
 Drawn = Any  # a `Drawing`, several, or None
 Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
@@ -77,17 +83,18 @@ def no_edit(label: str = NO_EDIT) -> Condition:
 class Inputs:
     """What a sweep runs on.
 
-    kind: "text", the study's passages; "random", token ids drawn evenly from the vocabulary but for special tokens; "repeat", one
-    such token all along a prompt. bos: what stands before each prompt, by default the study's `bos`.
+    kind: "text", the study's passages; "joined", documents one after another, for prompts longer than a passage; "random", token
+    ids drawn evenly from the vocabulary but for special tokens; "repeat", one such token all along a prompt. bos: what stands
+    before each prompt, by default the study's `bos`.
     """
 
-    kind: Literal["text", "random", "repeat"] = "text"
+    kind: Literal["text", "joined", "random", "repeat"] = "text"
     bos: str | int | None = None
 
     @property
     def name(self) -> str:
         """The kind in words."""
-        return {"text": "natural text", "random": "random tokens", "repeat": "one token repeated"}[self.kind]
+        return KINDS_OF_PROMPTS[self.kind]
 
 
 TEXT = Inputs()
@@ -278,6 +285,7 @@ class Study:
         more: Further sweeps and calculations.
         featured: Results -> labels of the short table.
         figures: Functions of the results.
+        noop_inputs: Config -> what the no-op edits run on; None: the study's passages.
         noop: What it does, in words -> an edit of the study's kind that must change nothing; takes `noop_values` as a third
             argument where its edits hold some.
         shown: What maps and continuations show.
@@ -307,6 +315,7 @@ class Study:
     figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
     noop: Callable[..., Mapping[str, Edit]] | None = None
     noop_values: Values | None = None
+    noop_inputs: Callable[[Any], Inputs] | None = None
     shown: Callable[[Any, Config], Shown] | None = None
     notes: Callable[[Any, Results], Sequence[str]] = nothing
     rows: Callable[[Results], Iterable[Row]] | None = None

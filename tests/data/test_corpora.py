@@ -312,3 +312,23 @@ def test_wrong_argument_is_refused_in_one_sentence(arguments, expected):
     with pytest.raises(SinkjaxError) as error:
         passages(**arguments)
     assert all(word in str(error.value) for word in expected)
+
+
+def test_joined_texts_are_whole_passages_and_share_no_document(tmp_path):
+    articles = {number: [f"paragraph {number} {part} " + "x" * 40 for part in range(number % 3 + 1)] for number in range(12)}
+    lines = [line for number, texts in articles.items() for line in (f"= Title {number} =", *texts)]
+    path = tmp_path / "articles.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found = corpora.joined(path, 4, length=100, seed=3)
+    assert all(len(text) >= 100 for text in found.texts)
+    used = [[int(part.split()[1]) for part in text.split("\n\n")] for text in found.texts]
+    homes = [set(numbers) for numbers in used]
+    assert sum(map(len, homes)) == len(set.union(*homes))  # no two texts share a document
+    for text in found.texts:  # each part is a whole passage, and the last one was needed
+        parts = text.split("\n\n")
+        assert all(part in itertools.chain(*articles.values()) for part in parts)
+        assert len("\n\n".join(parts[:-1])) < 100
+    assert [numbers[0] for numbers in used] == list(found.documents)
+    assert corpora.joined(path, 2, length=100, seed=3).texts == found.texts[:2]
+    with pytest.raises(SinkjaxError, match=r"12 texts of length 100.*12 documents.*make only [4-9]"):
+        corpora.joined(path, 12, length=100, seed=3)

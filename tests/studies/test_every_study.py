@@ -23,6 +23,7 @@ SMALL = {  # what makes each study fit the tiny model
     "background/elsewhere": {"stops": ["t", "."], "tokens": [".", "a"]},
     "background/patch": {"places": [0, 1, 5]},
     "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
+    "background/windows": {"beyond": 8, "bos": "none"},
     "gu/repeat-bound": {"longest": T},
     "gu/rope-positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
@@ -39,7 +40,7 @@ WITHOUT_NOOP = {
 }
 # No text is read, or nothing is said of what is shown.
 WITHOUT_MAPS = {
-    *("gu/angles", "gu/norms", "gu/repeat-bound", "gu/rope-positions"),
+    *("background/windows", "gu/angles", "gu/norms", "gu/repeat-bound", "gu/rope-positions"),
     *("kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"),
 }
 
@@ -48,6 +49,8 @@ WITHOUT_MAPS = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_both(tmp_path_factory.mktemp("tiny"))
     write_model(folder / "four", num_hidden_layers=4)
+    window = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 6}
+    write_model(folder / "windows", num_hidden_layers=4, **window)
     return folder
 
 
@@ -57,7 +60,8 @@ def test_a_study_runs_and_says_what_it_found(name, files, tmp_path, monkeypatch)
     monkeypatch.setattr(intervals, "RESAMPLES", 100)
     monkeypatch.setattr(run, "build", run.section_of)
     fields = {field: 2 for field in ("controls", "control_prompts") if hasattr(find(name).config, field)}
-    chosen = study(name, files, length=T, model=str(files / "four"), **fields | SMALL.get(name, {}))
+    model = files / ("windows" if "sliding windows" in find(name).needs else "four")
+    chosen = study(name, files, length=T, model=str(model), **fields | SMALL.get(name, {}))
     section = run.carry_out(chosen, tmp_path / "out")
     stores = {path.stem: open_store(path) for path in (tmp_path / "out").glob("*.zarr")}
     assert {one.word.removesuffix(" (untrained too)") for one in section.verdicts} <= WORDS

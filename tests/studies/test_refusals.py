@@ -20,6 +20,7 @@ WRONG = {
     "background/patch": ({"key": -1}, {"places": [-1]}, {"control_prompts": 0}),
     "background/quantise": ({"position": -1}, {"controls": 0}, {"length": 1}),
     "background/streaming": ({"keep": -1}, {"controls": 0}, {"keeps": [-1]}),
+    "background/windows": ({"beyond": -1}, {"controls": 0}, {"length": 1}),
     "emergence/causal": ({"steps": 0}, {"seeds": 0}, {"length": 2}),
     "gu/angles": ({"rank": -1}, {"prompts": 0}, {"twin": 2}),
     "gu/norms": ({"length": 1}, {"bos": "auto"}, {"prompts": 0}),

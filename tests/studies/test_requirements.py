@@ -39,11 +39,13 @@ LESS: dict[str, tuple[dict[str, Any], str]] = {
     "keys": ({"qk_norm": RMSNorm(1e-6)}, "no keys without a norm"),
     "cap": ({"caps": Caps(scores=50.0)}, "no softmax without a soft cap on scores"),
     "scale": ({"score_scale": 1.0}, "no usual scale of scores but 1"),
+    "windows": ({"windows": None}, "no sliding windows"),
 }
 NEEDED = {
     "background/compression": {"mlp"},
     "background/patch": {"mlp"},
     "background/quantise": {"mlp"},
+    "background/windows": {"windows"},
     "gu/angles": {"scale", "scored", "kernel"},
     "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale"},
     "gu/rope-positions": {"scored"},
@@ -60,7 +62,8 @@ STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]
 
 @pytest.fixture(scope="module")
 def architecture() -> Config:
-    return open_checkpoint("smollm2-135m", weights=False).config
+    plain = open_checkpoint("smollm2-135m", weights=False).config
+    return dataclasses.replace(plain, windows=(512,) * plain.layers)  # so that it has all that studies need
 
 
 def needed(name: str) -> set[str]:

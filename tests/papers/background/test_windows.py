@@ -1,0 +1,109 @@
+"""background/windows: attention before and beyond a window by hand, the edit of one dim, and a run on a model with windows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray
+
+import sinkjax
+from sinkjax import SinkjaxError
+from sinkjax.papers.background import _windows as own
+from sinkjax.papers.background.windows import STUDY
+from sinkjax.studies import run
+from sinkjax.studies.declaration import from_yaml, to_yaml
+from sinkjax.studies.folder import open_store
+from sinkjax.studies.scope import Scope
+from tests.studies.tiny import study, write_model, write_text
+
+WINDOW, LENGTH = 6, 24
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("windows")
+    write_model(
+        folder / "model",
+        model_type="mistral",
+        architectures=["MistralForCausalLM"],
+        sliding_window=WINDOW,
+        max_position_embeddings=256,
+    )
+    write_text(folder / "text.txt")
+    return folder
+
+
+@pytest.mark.parametrize("lengths", [(24, 20), (24, 13)])
+def test_attention_is_that_of_full_maps_from_both_sets_of_queries(files, lengths):
+    model, beyond = sinkjax.load(str(files / "model")), 10
+    tokens = np.random.default_rng(0).integers(1, 250, (2, LENGTH)).astype(np.int32)
+    probe = sinkjax.Probe(attention=(0, 1, 2), extra=(own.reaching(beyond),))
+    record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths).record
+    for prompt, length in enumerate(lengths):
+        maps = np.asarray(record["attention"])[prompt].mean(axis=1)  # layer, query, key
+        after = length - beyond
+        before = min(after, beyond)
+        expected = np.stack([maps[:, beyond - before : beyond].mean(axis=1), maps[:, beyond:length].mean(axis=1)], axis=1)
+        found = np.asarray(record["reaching"])[prompt]
+        np.testing.assert_allclose(found[..., :length], expected[..., :length], atol=1e-6)
+        assert (found[:, own.BEYOND, 0] == 0).all()  # key 0 has left every window
+        np.testing.assert_allclose(found[..., :length].sum(axis=-1), 1, atol=1e-5)
+
+
+def test_the_strongest_key_is_of_the_mean_over_layers_and_brings_its_own_size():
+    reach = np.zeros((1, 1, 3, 2, 5))
+    reach[0, 0, :, own.BEYOND] = [[0.9, 0.4, 0, 0.3, 0], [0.9, 0, 0.1, 0.3, 0], [0.9, 0, 0, 0, 1.0]]
+    sizes = np.zeros((1, 1, 4, 5))
+    sizes[0, 0, 2] = [100, 5, 6, 7, 8]
+    data = xarray.Dataset(
+        {
+            "reaching": (("edit", "prompt", "layer", "reach", "key"), reach),
+            "resid_max": (("edit", "prompt", "depth", "position"), sizes),
+        }
+    )
+    assert own.strongest_beyond(3).meaning.of(data, 3, [0, 1]) == pytest.approx(30)
+    assert own.activation_of_strongest(3).meaning.of(data, 3, [0, 1]) == 7
+    assert own.first_beyond(3).meaning.of(data, 3, [0, 1, 2]) == pytest.approx(90)
+
+
+def test_the_edit_makes_one_dim_ordinary_and_controls_another(files):
+    model = sinkjax.load(str(files / "model"))
+    tokens = np.random.default_rng(1).integers(1, 250, (2, LENGTH)).astype(np.int32)
+    typical = np.random.default_rng(2).standard_normal((model.config.layers, model.config.width)).astype(np.float32)
+    scope = Scope(SimpleNamespace(), model.config, {"dim": 3, "typical": typical}, rng=np.random.default_rng(3))
+    probe = sinkjax.Probe(capture=(sinkjax.Capture("resid", name="stream"),))
+    for tokens_of, chosen in (("first", slice(1)), ("later", slice(1, None)), ("all", slice(None))):
+        edit = scope.get(own.made_ordinary(tokens_of))
+        stream = np.asarray(sinkjax.forward(model.params, tokens, model.config, edits=edit, probe=probe).record["stream"])
+        there = np.isclose(stream, typical[None, :, None], rtol=1e-6).all(axis=(0, 1))  # position, dim
+        assert there[chosen, 3].all()
+        assert there.sum() == there[chosen, 3].size
+    drawn = {scope.get(own.made_ordinary("later", random=True)).label for _ in range(20)}
+    assert len(drawn) > 1
+    assert scope.get(own.made_ordinary("later")).label not in drawn
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [({"beyond": WINDOW - 1}, "window of 6 keys"), ({"beyond": LENGTH - 7}, "fewer than 8 queries to a length of 24")],
+)
+def test_a_position_within_the_window_or_at_the_end_is_refused(files, fields, sentence):
+    with pytest.raises(SinkjaxError, match=sentence):
+        list(run.work(study("background/windows", files, **{"length": LENGTH, "beyond": 8, **fields})))
+
+
+def test_a_run_on_joined_documents_judges_every_claim(files, tmp_path):
+    small = {"controls": 3, "control_prompts": 2, "beyond": 8, "length": 120, "prompts": 4, "bos": "model"}
+    section = run.carry_out(study("background/windows", files, **small), tmp_path / "out")
+    words = {verdict.name: verdict.word for verdict in section.verdicts}
+    assert list(words) == ["as-much", "large", "needs", "loss", "first"]
+    assert {words[name] for name in ("needs", "loss", "first")} == {"untested"}  # a random model has no massive activation
+    assert words["as-much"] not in ("untested", "described")
+    data = open_store(tmp_path / "out" / "edited.zarr")
+    documents = data.attrs["study"]["documents"]
+    assert len(set(documents)) == 4
+    assert all("".join(texts).count("\n\n") == 1 for texts in data.attrs["study"]["token_texts"])  # two paragraphs each
+    assert (data["length"] == 120).all()
+    assert from_yaml(to_yaml(STUDY)) == STUDY
