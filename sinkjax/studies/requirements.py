@@ -57,7 +57,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "gated MLP": architecture.gated_mlp,
         "concatenated heads": not architecture.summed_heads,
         "softmax": plain and isinstance(architecture.attention_bias, ValueBias | None) and architecture.caps.scores is None,
-        "sliding windows": bool(architecture.windows) and any(window is not None for window in architecture.windows),
+        "sliding windows": any(window is not None for window in architecture.windows or ()),
         "usual scale": all(scale is None or scale == usual for scale in scales),
     }
     detail = {

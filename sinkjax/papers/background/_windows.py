@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sinkjax.studies.scope import Scope
 
 BEFORE, BEYOND = 0, 1  # entries of the axis "reach"
-TOKENS = {"first": 0, "later": slice(1, None), "all": None}
+TOKENS: dict[str, int | slice | None] = {"first": 0, "later": slice(1, None), "all": None}
 NOTE = """Two sets of queries are compared: those that no longer see key 0 in a layer with a window, and as many just before them.
     A number is the attention that a key receives from a set, as a mean over its queries and over the heads of a layer."""
 
