@@ -47,6 +47,7 @@ PUBLIC = {
     "Models and prompts": ("load", "save", "export", "encode", "Model", "Config"),
     "Models in memory": ("from_transformers", "from_flax", "from_arrays", "to_arrays"),
     "The forward pass": ("forward", "generate", "sweep", "sweep_models"),
+    "In use": ("evaluate", "Streaming", "H2O"),
     "Edits": ("edit", "compose", "Edit", "Site", "per_prompt"),
     "Named edits": (
         "mask_key",

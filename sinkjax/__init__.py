@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.site import Site as Site
     from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
+    from sinkjax.evaluation import evaluate as evaluate
     from sinkjax.explain.forms import spike_forms as spike_forms
     from sinkjax.explain.logits import explain_logit as explain_logit
     from sinkjax.explain.logits import logit_lens as logit_lens
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from sinkjax.showing import show as show
     from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
+    from sinkjax.transformer.eviction import H2O as H2O
+    from sinkjax.transformer.eviction import Streaming as Streaming
     from sinkjax.transformer.forward import forward as forward
 
 __version__ = "0.3.0.dev0"
@@ -79,12 +82,14 @@ _HOME = {
     "sinkjax.edits.site": ("Site",),
     "sinkjax.edits.term": ("per_prompt",),
     "sinkjax.errors": ("SinkjaxError",),
+    "sinkjax.evaluation": ("evaluate",),
     "sinkjax.explain.forms": ("spike_forms",),
     "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
     "sinkjax.explain.scores": ("explain_score", "explain_value"),
     "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),
     "sinkjax.model.config": ("Config",),
+    "sinkjax.transformer.eviction": ("H2O", "Streaming"),
     "sinkjax.transformer.forward": ("forward",),
     "sinkjax.probes.probe": ("Capture", "Probe"),
     "sinkjax.probes.statistics": ("Statistic",),

@@ -1,4 +1,4 @@
-"""The verbs: `sinkjax run | sweep | train | plan | report | study | models | sites | explore | doctor`.
+"""The verbs: `sinkjax run | sweep | train | evaluate | plan | report | study | models | sites | explore | doctor`.
 
 Each one is a function of its arguments, in a module of this folder. What it needs of JAX is imported when it runs, so that help
 and mistakes answer at once.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sinkjax import __version__
 from sinkjax.cli.common import Verb
 from sinkjax.cli.doctor import doctor
+from sinkjax.cli.evaluate import evaluate
 from sinkjax.cli.explore import explore
 from sinkjax.cli.models import models, sites
 from sinkjax.cli.plan import plan
@@ -21,7 +22,7 @@ from sinkjax.cli.train import train
 from sinkjax.errors import unknown
 
 VERBS: dict[str, Verb] = {
-    verb.__name__: verb for verb in (run, sweep, train, plan, report, study, models, sites, explore, doctor)
+    verb.__name__: verb for verb in (run, sweep, train, evaluate, plan, report, study, models, sites, explore, doctor)
 }
 
 

@@ -35,26 +35,25 @@ def encode(model: Model, texts: Sequence[str], bos: str | int = "model", length:
             chat templates do (double BOS); a text is empty, or holds a control character that is no line break or tab; the length
             is beyond the model's context; a token id is outside its vocabulary.
     """
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise SinkjaxError(f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts")
-    if not _are_texts(texts):
-        raise SinkjaxError("texts must be a sequence of strings, one for each prompt")
-    if len(texts) == 0:
-        raise SinkjaxError("texts is empty: at least one prompt is needed")
+    _check_texts(model, texts)
     context = model.config.context
     if not is_integer(length) or not 1 <= length <= context:
         raise SinkjaxError(f"length {length!r} must be a whole number from 1 to the model's context, {context} tokens")
-    prefix = bos_ids(tokenizer, bos)
-    size = model.config.vocab_size or 0
-    for index, text in enumerate(texts):
-        refuse_control(f"texts[{index}]", text, but=SPACING)
-    prompts = [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
+    prompts = prompt_ids(model, texts, bos)
     tokens = np.full((len(prompts), length), PAD, np.int32)
     lengths = np.array([min(len(prompt), length) for prompt in prompts], np.int32)
     for row, prompt, end in zip(tokens, prompts, lengths, strict=True):
         row[:end] = prompt[:end]
     return tokens, lengths
+
+
+def prompt_ids(model: Model, texts: Sequence[str], bos: str | int) -> list[list[int]]:
+    """The token ids of texts, whole, with what stands before each. Errors: as for `encode`."""
+    tokenizer = _check_texts(model, texts)
+    prefix, size = bos_ids(tokenizer, bos), model.config.vocab_size or 0
+    for index, text in enumerate(texts):
+        refuse_control(f"texts[{index}]", text, but=SPACING)
+    return [_prompt(tokenizer.encode(text), text, prefix, size, f"texts[{index}]") for index, text in enumerate(texts)]
 
 
 def bos_ids(tokenizer: Tokenizer, bos: str | int) -> list[int]:
@@ -82,6 +81,17 @@ def _prompt(ids: list[int], text: str, prefix: list[int], size: int, what: str) 
     if outside:
         raise SinkjaxError(f"{what} has the token id {outside[0]}, but the model's vocabulary has {size} tokens")
     return [*prefix, *ids]
+
+
+def _check_texts(model: Model, texts: Sequence[str]) -> Tokenizer:
+    """The tokenizer of a model, for texts. Errors: there is none; these are no texts."""
+    if model.tokenizer is None:
+        raise SinkjaxError(f"the files of {model.source['name']} hold no tokenizer, so give token ids, not texts")
+    if not _are_texts(texts):
+        raise SinkjaxError("texts must be a sequence of strings, one for each prompt")
+    if len(texts) == 0:
+        raise SinkjaxError("texts is empty: at least one prompt is needed")
+    return model.tokenizer
 
 
 def _are_texts(value: object) -> bool:

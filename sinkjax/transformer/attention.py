@@ -119,6 +119,60 @@ def attend(
     return out.astype(v_BSKD.dtype) if done is None else done, empty
 
 
+def attend_kept(
+    q_BQHD: jax.Array,
+    k_BQKD: jax.Array,
+    v_BQKD: jax.Array,
+    window: jax.Array | None,
+    w: Mapping[str, Any],
+    tape: Tape,
+    rotate: Callable[..., jax.Array],
+) -> tuple[jax.Array, jax.Array]:
+    """Attention of new tokens to the keys that the cache policy of the pass keeps; as `attend`, of queries and keys not rotated.
+
+    tape.kept is replaced by what is kept after these tokens. rotate: vectors, their indices and the layer to rotated ones.
+    Nothing is edited or measured here.
+    """
+    (B, Q, H, D), K = q_BQHD.shape, k_BQKD.shape[2]
+    config, precision, policy = tape.spec.config, tape.spec.precision, tape.spec.cache
+    assert policy is not None
+    wide = jnp.promote_types(q_BQHD.dtype, jnp.float32)
+    learned = w.get("normaliser", {})
+    scale = jnp.asarray(config.score_scale, wide)[tape.layer] if isinstance(config.score_scale, tuple) else config.scale
+
+    def heads_first(x: jax.Array) -> jax.Array:
+        x = x.astype(ops.multiplied_dtype(x.dtype)).swapaxes(1, 2)
+        return config.normaliser.features(x.astype(wide), learned, precision) if config.normaliser.kernel else x
+
+    parts = policy.keys(tape.kept, k_BQKD, v_BQKD, tape.first)
+    scores_of, visible_of = [], []
+    for keys in parts:
+        q_BHQD = heads_first(rotate(q_BQHD, keys.query_index, tape.layer))
+        k_BKSD = heads_first(rotate(keys.keys, keys.key_index, tape.layer))
+        back = keys.query_index[:, None] - keys.key_index
+        scores = ops.score(q_BHQD.reshape(B, K, -1, D), k_BKSD, scale, precision).reshape(B, H, Q, -1)
+        scores = soft_cap(scores, config.caps.scores)
+        scores_of.append(add_to_scores(scores, config.position, back, policy.size + Q, w))
+        visible_of.append(keys.visible if window is None else keys.visible & (back < window))
+    scores, visible = (jnp.concatenate(each, axis=-1) for each in (scores_of, visible_of))
+    rows = jnp.minimum(tape.first + jnp.arange(Q), policy.size - 1)
+    extra = extra_key(w, config, tape.lengths, wide, precision)
+    of_extra = None
+    if extra is not None:
+        q_BHQD = heads_first(rotate(q_BQHD, rows, tape.layer))
+        of_extra = extra.scores(q_BHQD.reshape(B, K, -1, D), scale, precision).reshape(B, H, Q, 1)
+        of_extra = soft_cap(of_extra, config.caps.scores)
+    weights, _, of_extra = weigh(config.normaliser, scores, visible, {**learned, "rows": rows}, of_extra)
+    values = jnp.concatenate([keys.values for keys in parts], axis=1).astype(wide).swapaxes(1, 2)
+    out = ops.mix(weights.reshape(B, K, -1, weights.shape[-1]).astype(wide), values, precision).reshape(B, H, Q, -1)
+    out = (out if extra is None else extra.add(out, of_extra)).swapaxes(1, 2)
+    if isinstance(config.attention_bias, ValueBias):
+        out = out + w["attention_bias"]["output"]
+    received = jnp.abs(weights).reshape(B, K, -1, weights.shape[-1]).sum(axis=2)
+    tape.kept = policy.keep(tape.kept, k_BQKD, v_BQKD, tape.first, received)
+    return out.astype(v_BQKD.dtype), (~visible.any(axis=-1)).sum(axis=(1, 2)) * jnp.ones(B, jnp.int32)
+
+
 def block_size(T: int) -> int:
     """How many of T queries have scores at one time."""
     return min(T, QUERY_BLOCK) if T < GROUPED_FROM else GROUPED_BLOCK

@@ -26,9 +26,9 @@ from sinkjax.model.params import Params
 from sinkjax.model.rotary import LayerRopes
 from sinkjax.probes.measure import finish
 from sinkjax.probes.probe import Probe
-from sinkjax.transformer.attention import attend
+from sinkjax.transformer.attention import attend, attend_kept
 from sinkjax.transformer.spec import ForwardSpec
-from sinkjax.transformer.tape import Kept, Read, Tape
+from sinkjax.transformer.tape import Read, Tape
 
 ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -67,21 +67,27 @@ def block(
 def attention(read: Read, w: Params, window: jax.Array | None, rotate: Callable, tape: Tape) -> tuple[jax.Array, jax.Array]:
     """W_O of what the heads read from the normed residual stream [B, T, d], and the rows that see no key."""
     config, precision, x = tape.spec.config, tape.spec.precision, read.x
+    read = read._replace(x=tape.quantised(x))
 
     def of_heads(name: str, product: jax.Array) -> jax.Array:
         return of_each_head(product, read, w[name], READ_AT[name], tape)
 
-    q, k, v = (vectors(x, w, name, config, precision, partial(of_heads, name)) for name in READ_AT)  # Q_IN, K_IN, V_IN
+    q, k, v = (vectors(read.x, w, name, config, precision, partial(of_heads, name)) for name in READ_AT)  # Q_IN, K_IN, V_IN
     v = gated_values(v, x, w, config.gate, precision)
     q, k, v = tape(Site.QUERY, q), tape(Site.KEY, k), tape(Site.VALUE, v)
-    q, k = rotate(tape, q, k)  # POSITION
-    k, v = tape.seen(k, v)
-    heads, empty_rows = attend(q, k, v, window, w, tape)  # LOGITS, WEIGHTS
+    if tape.spec.cache is None:
+        q, k = rotate(tape, q, k)  # POSITION
+        k, v = tape.seen(*(tape.quantised(each, "kv", config.kv_heads) for each in (k, v)))
+        heads, empty_rows = attend(q, k, v, window, w, tape)  # LOGITS, WEIGHTS
+    else:
+        k, v = (tape.quantised(each, "kv", config.kv_heads) for each in (k, v))
+        heads, empty_rows = attend_kept(q, k, v, window, w, tape, rotate)
     heads = tape(Site.HEAD_OUT, heads)
     if config.head_norm is not None:
         heads = normed_outputs(heads, w, config.head_norm)
     heads = gated_outputs(heads, x, w, config.gate, precision)
     heads = heads.sum(axis=2) if config.summed_heads else heads
+    heads = tape.quantised(heads)
     return add_bias(project(heads, w["o"], precision, contracted=w["o"].ndim - 1), w.get("o_bias")), empty_rows
 
 
@@ -123,12 +129,15 @@ def block_step(
     Slots carry raw values out of the few layers that were asked for, so that a map of one layer costs one map.
     """
     config, probe = spec.config, spec.probe
-    rotate = rotary(config, lengths, first + jnp.arange(T)[None, :], jnp.promote_types(dtype, jnp.float32), edits)
+    wide = jnp.promote_types(dtype, jnp.float32)
+    rotate = (
+        rotary(config, lengths, first + jnp.arange(T)[None, :], wide, edits)
+        if spec.cache is None
+        else at_index(config, lengths, wide)
+    )
     seen_keys = windows(config)
 
-    def step(
-        h: jax.Array, slots: dict, layer: jax.Array, w: Params, kept: Kept | None = None
-    ) -> tuple[tuple[jax.Array, dict], dict]:
+    def step(h: jax.Array, slots: dict, layer: jax.Array, w: Params, kept: Any = None) -> tuple[tuple[jax.Array, dict], dict]:
         tape = Tape(spec, edits, lengths, layer, first, kept)
         h, empty_rows = block(h, w, None if seen_keys is None else seen_keys[layer], rotate, tape)
         record = finish(probe, tape.record, lengths)
@@ -172,6 +181,18 @@ def rotary(config: Config, lengths: jax.Array, index: jax.Array, dtype: jnp.dtyp
     return edited
 
 
+def at_index(config: Config, lengths: jax.Array, dtype: jnp.dtype) -> Callable[..., jax.Array]:
+    """A function of vectors [B, S, heads, D], their rotary indices [S] and the layer that rotates them, if the model does."""
+    kinds = [rope.frequencies(kind, config.head_dim, lengths, dtype) for kind in config.ropes]
+
+    def rotate(x: jax.Array, index: jax.Array, layer: jax.Array) -> jax.Array:
+        if not kinds:
+            return x
+        return rope.rotate(x, *of_layer([rope.tables(index[None], *kind) for kind in kinds], config, layer))
+
+    return rotate
+
+
 def of_layer(tables: list[tuple[jax.Array, jax.Array]], config: Config, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The cosines and sines of a layer, of those of each kind of rotary positions; of a layer without: ones and zeros."""
     if not isinstance(config.position, LayerRopes):
@@ -204,8 +225,10 @@ def mlp(x: jax.Array, w: Params, tape: Tape) -> jax.Array:
     """What the MLP gives, or those of its experts that each token takes: [B, T, d] to [B, T, d]; NEURON in between."""
     config, precision = tape.spec.config, tape.spec.precision
     if config.experts is None:
+        x = tape.quantised(x)
         neurons = hidden(lambda name: add_bias(project(x, w[name], precision), w.get(f"{name}_bias")), config)
-        return add_bias(project(tape(Site.NEURON, neurons), w["down"], precision), w.get("down_bias"))
+        neurons = tape.quantised(tape(Site.NEURON, neurons))
+        return add_bias(project(neurons, w["down"], precision), w.get("down_bias"))
 
     logits = tape(Site.ROUTER, add_bias(project(x, w["router"], precision), w.get("router_bias")))
     chosen, weights = (each.reshape(-1, config.experts.active) for each in experts.route(logits, config.experts))

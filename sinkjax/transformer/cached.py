@@ -8,7 +8,7 @@ that they select, wherever these are.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from sinkjax.model.params import Params
 from sinkjax.model.rotary import DynamicScaling, LongScaling
 from sinkjax.transformer.block import block_step, final_normed
 from sinkjax.transformer.forward import embed, with_sink_token
-from sinkjax.transformer.output import logits_of
+from sinkjax.transformer.output import logits_of, token_logits, token_nll, unembedded_width
 from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Kept
 
@@ -114,6 +114,39 @@ def _end(params: Params, h: jax.Array, count: jax.Array, *, spec: ForwardSpec) -
 
 def _of_rows(edits: Edits, first: jax.Array, count: int) -> Edits:
     return tuple(term.for_rows(first, count) for term in edits)
+
+
+@partial(jax.jit, static_argnames="spec", donate_argnames="kept")
+def stream(
+    params: Params, tokens: jax.Array, first: jax.Array, kept: Any, edits: Edits, *, spec: ForwardSpec
+) -> tuple[jax.Array, Any]:
+    """The loss of the next tokens of long texts, under the cache policy of the pass.
+
+    tokens: int [B, N + 1], those from position `first` on, N a multiple of the policy's block; the last is a target alone. kept:
+    what an earlier call returned, None of the first. edits: resolved for all positions of the texts.
+    Returns -log p of the next token in nats, [B, N], and what is kept now.
+    """
+    config, policy, (B, N) = spec.config, spec.cache, (tokens.shape[0], tokens.shape[1] - 1)
+    assert policy is not None
+    to_logits = partial(token_logits, params=params, config=config, precision=spec.precision)
+
+    def step(kept: Any, begin: jax.Array) -> tuple[Any, jax.Array]:
+        piece = jax.lax.dynamic_slice_in_dim(tokens, begin, policy.block + 1, axis=1)
+        here, lengths = first + begin, jnp.full(B, first + begin + policy.block)
+        of_rows = _of_rows(edits, here, policy.block)
+        h, _ = embed(params, piece[:, :-1], lengths, of_rows, spec)
+        block = block_step(spec, lengths, of_rows, policy.block, h.dtype, here)
+        xs = (jnp.arange(config.layers), params["layers"], kept)
+        (h, _), layers = jax.lax.scan(lambda carry, xs: block(*carry, *xs), (h, {}), xs)
+        x = unembedded_width(final_normed(h, params, config), params, config, spec.precision)
+        return layers["kept"], token_nll(to_logits, x, piece[:, 1:])
+
+    if kept is None:
+        dtype = jax.tree.leaves(params)[0].dtype
+        each = policy.empty(B, config.kv_heads, config.head_dim, dtype)
+        kept = jax.tree.map(lambda x: jnp.broadcast_to(x, (config.layers, *x.shape)), each)
+    kept, nll = jax.lax.scan(step, kept, jnp.arange(0, N, policy.block))
+    return nll.swapaxes(0, 1).reshape(B, N), kept
 
 
 def why_not(config: Config, edits: Edits, first: int, total: int) -> str | None:

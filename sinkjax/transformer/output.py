@@ -111,10 +111,16 @@ def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths
 
     NaN from length - 1 on, and where the token is in the prefix, so that it is seen.
     """
+    nll = token_nll(to_logits, x, jnp.roll(tokens, -1, axis=1))
+    target = jnp.arange(1, x.shape[1] + 1)[None, :]
+    return jnp.where((target < lengths[:, None]) & (target >= (prefix or 0)), nll, jnp.nan)
+
+
+def token_nll(to_logits: Callable, x: jax.Array, targets: jax.Array) -> jax.Array:
+    """-log p(targets) in nats, [B, T], of the last normed residual stream x [B, T, e], in blocks of tokens."""
     B, T = x.shape[:2]
     size = min(T, max(1, NLL_TOKENS // B))
     blocks = -(-T // size)
-    targets = jnp.roll(tokens, -1, axis=1)
 
     def split(array: jax.Array) -> jax.Array:
         padded = jnp.pad(array, ((0, 0), (0, blocks * size - T), *[(0, 0)] * (array.ndim - 2)))
@@ -125,9 +131,7 @@ def next_token_nll(to_logits: Callable, x: jax.Array, tokens: jax.Array, lengths
         chosen = jnp.take_along_axis(logits, block[1][..., None], axis=-1)[..., 0]
         return jax.nn.logsumexp(logits, axis=-1) - chosen
 
-    nll = jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1).reshape(B, blocks * size)[:, :T]
-    target = jnp.arange(1, T + 1)[None, :]
-    return jnp.where((target < lengths[:, None]) & (target >= (prefix or 0)), nll, jnp.nan)
+    return jax.lax.map(score, (split(x), split(targets))).swapaxes(0, 1).reshape(B, blocks * size)[:, :T]
 
 
 def _total(counts: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

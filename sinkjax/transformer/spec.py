@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from sinkjax.errors import SinkjaxError, one_of
 from sinkjax.model.config import Config
+from sinkjax.model.quantisation import Quantisation
 from sinkjax.probes.probe import Probe
+from sinkjax.transformer.eviction import CachePolicy
 
 PRECISIONS = ("highest", "high", "default")
 IMPLEMENTATIONS = ("sinkjax", "fused")
@@ -25,6 +27,8 @@ class ForwardSpec:
             each: for training a few small blocks.
         remat: Whether what is inside a block is computed once more for its gradient, instead of being kept.
         attention_impl: One of IMPLEMENTATIONS; see `sinkjax/transformer/fused.py`.
+        quantisation: The bits of activations, keys and values, or None; those of weights are in the parameters.
+        cache: Which keys a pass in pieces keeps (`cached.stream`); None: all of them.
     """
 
     config: Config
@@ -34,6 +38,8 @@ class ForwardSpec:
     unroll: bool = False
     remat: bool = False
     attention_impl: str = "sinkjax"
+    quantisation: Quantisation | None = None
+    cache: CachePolicy | None = None
 
     def __post_init__(self) -> None:
         one_of("precision", self.precision, PRECISIONS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -19,7 +19,7 @@ from sinkjax.probes.measure import measure
 from sinkjax.probes.statistics import PairView, View
 from sinkjax.transformer.spec import ForwardSpec
 
-Kept = tuple[jax.Array, jax.Array]
+Kept = tuple[jax.Array, jax.Array]  # under a cache policy: what that keeps (`eviction.Kept`)
 
 
 class Read(NamedTuple):
@@ -45,7 +45,7 @@ class Tape:
         lengths: jax.Array,
         layer: jax.Array,
         first: jax.Array | int = 0,
-        kept: Kept | None = None,
+        kept: Any = None,
     ):
         self.spec, self.edits, self.lengths, self.layer, self.first, self.kept = spec, edits, lengths, layer, first, kept
         self.probe = spec.probe
@@ -85,6 +85,13 @@ class Tape:
                 x, self.counts[number] = apply.vectors(term, x, self.layer, self.lengths)
         self.record |= measure(self.probe, site, x, View(self.lengths))
         return Read(x, stream, norm)
+
+    def quantised(self, x: jax.Array, what: str = "activations", groups: int = 1) -> jax.Array:
+        """x [B, T, ...] as the run's bits of `what`, "activations" or "kv", hold it; groups: axes of x that have own scales."""
+        how = self.spec.quantisation
+        if how is None:
+            return x
+        return how.vectors(x, getattr(how, what), groups, self.first + jax.numpy.arange(x.shape[1]), self.lengths)
 
     def positions(self, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Visit POSITION: rotary indices, int [B or 1, T] each."""

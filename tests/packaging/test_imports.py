@@ -25,7 +25,7 @@ LAYERS = (
     ("data",),
     ("sweeps",),
     ("explain",),
-    ("generation", "showing"),
+    ("generation", "evaluation", "showing"),
     ("train",),
     ("tasks",),
     ("report",),

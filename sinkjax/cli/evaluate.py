@@ -1,0 +1,91 @@
+"""`sinkjax evaluate`: the loss of a model as it runs in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from sinkjax.backend import start_jax, use_all_cores
+from sinkjax.cli.common import Options
+from sinkjax.cli.options import read
+from sinkjax.config_files.documents import parse
+from sinkjax.config_files.files import read_text
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.names import Dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(Options):
+    """Print the loss of a model on a text with few bits, few keys or edits."""
+
+    model: tyro.conf.Positional[str]
+    """preset, folder, hub id or .gguf file"""
+    text: tyro.conf.Positional[Path]
+    """file with the text, in UTF-8"""
+    weights: int | None = None
+    """bits of the matrices of attention and the MLP, 2 to 16; by default not rounded"""
+    activations: int | None = None
+    """bits of what these matrices multiply"""
+    kv: int | None = None
+    """bits of keys and values"""
+    scale: str = "tensor"
+    """what has a scale of its own: tensor, channel or token"""
+    rotate: bool = False
+    """rotate by a Hadamard matrix before rounding"""
+    keep: tuple[int, ...] = ()
+    """positions that are not rounded"""
+    sinks: int | None = None
+    """first tokens whose keys are kept, beside those of `window`"""
+    window: int | None = None
+    """last tokens whose keys are kept; by default all"""
+    h2o: int | None = None
+    """keys that are kept by H2O, the last ones and those with most attention"""
+    edits: Path | None = None
+    """YAML file with a list `edits`, all in force together"""
+    bos: str = "model"
+    """what stands before the text: model, tokenizer, none or a token id"""
+    length: int | None = None
+    """positions of a piece without a cache policy; by default the model's context"""
+    dtype: Dtype = "float32"
+    """of parameters and activations"""
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """print the loss of a model in use: quantised, with an evicting cache, edited"""
+    options = read(EvaluateOptions, arguments, "evaluate")
+    if options.sinks is not None and options.window is None:
+        raise SinkjaxError("--sinks needs --window, the number of last tokens whose keys are kept")
+    if options.h2o is not None and options.window is not None:
+        raise SinkjaxError("--h2o and --window are two cache policies; choose one")
+    text = read_text(options.text)
+    listed = () if options.edits is None else parse(read_text(options.edits), str(options.edits)).get("edits", ())
+    use_all_cores()
+    start_jax(options.platform, options.dtype)
+    import sinkjax
+    from sinkjax.report.terminal import show
+    from sinkjax.studies.edit_list import read_edits
+
+    cache: sinkjax.Streaming | sinkjax.H2O | None = None
+    if options.window is not None:
+        cache = sinkjax.Streaming(options.sinks or 0, options.window)
+    elif options.h2o is not None:
+        cache = sinkjax.H2O(options.h2o)
+    found = sinkjax.evaluate(
+        sinkjax.load(options.model, dtype=options.dtype),
+        text,
+        weights=options.weights,
+        activations=options.activations,
+        kv=options.kv,
+        scale=options.scale,
+        rotate=options.rotate,
+        keep=options.keep,
+        cache=cache,
+        edits=read_edits(listed) if options.edits else (),
+        bos=int(options.bos) if options.bos.isdigit() else options.bos,
+        length=options.length,
+    )
+    rows = [(f"{found.loss:.4f}", f"{found.perplexity:.4g}", f"{found.tokens:,}")]
+    show(f"{options.model} on {options.text.name}", ("loss (nats)", "perplexity", "tokens"), rows)

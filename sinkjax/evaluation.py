@@ -1,0 +1,231 @@
+"""`evaluate`: the loss of a model as it runs in use, with few bits or few keys, edited or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sinkjax import display
+from sinkjax.checkpoints.model import check_model
+from sinkjax.data.prompts import PAD, bos_ids, is_integer, prompt_ids
+from sinkjax.edits.edit import Edit, resolve
+from sinkjax.edits.site import Site
+from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.attention_bias import SinkToken
+from sinkjax.model.batch import as_array, refuse_outside
+from sinkjax.model.config import Config
+from sinkjax.model.params import check
+from sinkjax.model.positions import AddedPosition
+from sinkjax.model.quantisation import Quantisation
+from sinkjax.probes.probe import Probe
+from sinkjax.transformer.cached import stream, why_not
+from sinkjax.transformer.eviction import H2O, CachePolicy
+from sinkjax.transformer.forward import run
+from sinkjax.transformer.spec import ForwardSpec
+
+if TYPE_CHECKING:
+    from sinkjax.checkpoints.model import Model
+
+TOKENS = 4096  # of a call without a cache policy, unless one piece has more
+CHUNK = 128  # tokens of a call with one
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The loss of texts.
+
+    Attributes:
+        nll: -log p of the next token in nats, float [pieces, positions]; NaN where there is none.
+        text: The number of the text that each piece is part of, int [pieces].
+    """
+
+    nll: NDArray
+    text: NDArray
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were predicted."""
+        return int((~np.isnan(self.nll)).sum())
+
+    @property
+    def loss(self) -> float:
+        """Mean over all predicted tokens, in nats."""
+        return float(np.nanmean(self.nll, dtype=float))
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the loss."""
+        return float(np.exp(self.loss))
+
+    def by_text(self) -> NDArray:
+        """The mean of each text's tokens, float [texts], in nats; NaN for a text of one token."""
+        counts = np.bincount(self.text, (~np.isnan(self.nll)).sum(axis=1))
+        sums = np.bincount(self.text, np.nansum(self.nll, axis=1, dtype=float))
+        return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{self.loss:.4f}", f"{self.perplexity:.4g}", f"{self.tokens:,}")]
+        return display.table("evaluation", ("loss (nats)", "perplexity", "tokens"), rows)
+
+
+def evaluate(
+    model: Model,
+    text: str | Sequence[str] | Any,
+    weights: int | None = None,
+    activations: int | None = None,
+    kv: int | None = None,
+    scale: str = "tensor",
+    rotate: bool = False,
+    keep: Sequence[int] = (),
+    cache: CachePolicy | None = None,
+    edits: Edit | Sequence[Edit] = (),
+    bos: str | int = "model",
+    length: int | None = None,
+) -> Evaluation:
+    """Return the loss of a model on texts as it runs with few bits, with few keys, or edited.
+
+    Without a cache policy a text that is longer than `length` is cut into pieces, each with the BOS before it, and each is one
+    forward. With one, a text of any length is read from its first to its last token, in memory that does not grow with it.
+
+    Args:
+        model: The model.
+        text: One text, several, or token ids int [B, T], which are taken as they are.
+        weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded. Norms, biases, gates, the embedding
+            and the unembedding are never rounded.
+        activations: Bits of what these matrices multiply.
+        kv: Bits of keys and values.
+        scale: What has a scale of its own (its largest absolute value is the last step). Of activations, keys and values:
+            "tensor", a piece, or under a cache policy the tokens that are computed at one time; "channel", each dim of it;
+            "token", each token, and each head of keys and values. Of weights: "tensor", a matrix; else each of its outputs.
+        rotate: Whether what is rounded is rotated before by a randomised Hadamard matrix, and back afterwards (QuaRot).
+        keep: Positions whose activations, keys and values are not rounded and set no scale.
+        cache: None, `sinkjax.Streaming` or `sinkjax.H2O`: which keys stay, with positions counted inside the cache.
+        edits: In force throughout; positions are those in each piece.
+        bos: What stands before a text or a piece, as for `sinkjax.encode`; token ids get none.
+        length: Positions of a piece, the BOS included; None: the model's context. With a cache policy there are no pieces.
+
+    Returns:
+        The loss: `.loss` and `.perplexity` of all, `.by_text()`, and `.nll` of each token.
+
+    Raises:
+        SinkjaxError: There is no tokenizer for a text, or no token to predict; an argument is unknown or out of range; edits do
+            not fit; a cache policy meets edits of scores or positions, or a model whose rows need all keys; bits of activations
+            meet a mixture of experts.
+    """
+    check_model(model)
+    how = Quantisation(weights=weights, activations=activations, kv=kv, scale=scale, rotate=rotate, keep=tuple(keep))
+    if model.config.vocab_size is None:
+        raise SinkjaxError("this model has no vocabulary, so there is no loss of tokens")
+    check(model.params, model.config)
+    pieces, of_text = _pieces(model, text, bos, length, whole=cache is not None)
+    lengths = np.array([len(piece) for piece in pieces])
+    if lengths.max() < 2:
+        raise SinkjaxError("no text has a second token, so there is nothing to predict")
+    spec = ForwardSpec(config=model.config, probe=Probe(nll=True), quantisation=None if how.off else how, cache=cache)
+    params = how.params(model.params)
+    T = int(lengths.max())
+    T = T if cache is None else -(-T // CHUNK) * CHUNK
+    resolved = resolve(edits, model.config, lengths, T, model.source.get("dtype"))
+    _check_quantised(how, model.config, resolved)
+    tokens = np.full((len(pieces), T + 1), PAD, np.int32)
+    for row, piece in zip(tokens, pieces, strict=True):
+        row[: len(piece)] = piece
+    if cache is None:
+        nll = _forwards(params, tokens[:, :-1], lengths, resolved, spec)
+    else:
+        _check_cached(cache, how, model.config, resolved, T)
+        nll = _streamed(params, tokens, resolved, spec)
+        nll = np.where(np.arange(T) < lengths[:, None] - 1, nll, np.nan)
+    return Evaluation(nll[:, : int(lengths.max())], of_text)
+
+
+def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: bool) -> tuple[list[list[int]], NDArray[np.int_]]:
+    """Token ids of all pieces, and the text of each."""
+    context = model.config.context
+    if length is not None and (not is_integer(length) or not 2 <= length <= context):
+        raise SinkjaxError(f"length {length!r} must be None or a whole number from 2 to the model's context, {context} tokens")
+    texts = [text] if isinstance(text, str) else text
+    if isinstance(texts, Sequence) and all(isinstance(each, str) for each in texts):
+        ids = prompt_ids(model, texts, bos)
+        assert model.tokenizer is not None
+        before = bos_ids(model.tokenizer, bos)
+    else:
+        given = np.asarray(as_array("token ids", texts))
+        if given.ndim != 2 or given.dtype.kind not in "iu" or given.size == 0:
+            raise SinkjaxError(f"text must be a text, several of them, or token ids int [B, T], not {given.dtype} {given.shape}")
+        assert model.config.vocab_size is not None
+        refuse_outside(given, model.config.vocab_size)
+        ids, before = given.tolist(), []
+    if whole:
+        return ids, np.arange(len(ids))
+    new = (length or context) - len(before)
+    pieces, of_text = [], []
+    for number, each in enumerate(ids):
+        rest = each[len(before) :]
+        for begin in range(0, len(rest), new):
+            pieces.append([*before, *rest[begin : begin + new]])
+            of_text.append(number)
+    return pieces, np.array(of_text)
+
+
+def _forwards(params: Any, tokens: NDArray, lengths: NDArray, edits: Edits, spec: ForwardSpec) -> NDArray:
+    """The loss of each piece, by forwards of as many pieces as have `TOKENS` tokens."""
+    count = len(tokens)
+    size = -(-count // -(-count // max(1, TOKENS // tokens.shape[1])))
+    found = []
+    for begin in range(0, count, size):
+        rows = np.minimum(np.arange(begin, begin + size), count - 1)  # one shape, so one program
+        of_rows = tuple(term.for_prompts(rows) for term in edits)
+        out = run(params, jnp.asarray(tokens[rows]), jnp.asarray(lengths[rows], jnp.int32), of_rows, spec=spec)
+        found.append(np.asarray(out.record["nll"]))
+    return np.concatenate(found)[:count]
+
+
+def _streamed(params: Any, tokens: NDArray, edits: Edits, spec: ForwardSpec) -> NDArray:
+    """The loss at every position of texts that are read in chunks."""
+    kept: Any = None
+    found: list[jax.Array] = []
+    for first in range(0, tokens.shape[1] - 1, CHUNK):
+        piece = jnp.asarray(tokens[:, first : first + CHUNK + 1])
+        nll, kept = stream(params, piece, jnp.int32(first), kept, edits, spec=spec)
+        found.append(nll)
+    return np.concatenate(found, axis=1)
+
+
+def _check_quantised(how: Quantisation, config: Config, edits: Edits) -> None:
+    """Raise an error that names what activations of few bits cannot do."""
+    if how.activations is None:
+        return
+    if config.experts is not None:
+        raise SinkjaxError("activations of a mixture of experts are not rounded; choose weights and kv alone")
+    if wrong := [term.site.name for term in edits if term.site in (Site.Q_IN, Site.K_IN, Site.V_IN)]:
+        raise SinkjaxError(f"an edit at {wrong[0]} acts after the activations are rounded, so the two cannot be combined")
+
+
+def _check_cached(cache: CachePolicy, how: Quantisation, config: Config, edits: Edits, total: int) -> None:
+    """Raise an error that names what does not go with a cache policy."""
+    if not isinstance(cache, CachePolicy):
+        raise SinkjaxError(f"cache must be None, sinkjax.Streaming or sinkjax.H2O, not {cache!r}")
+    for term in edits:
+        if term.site in (Site.POSITION, Site.LOGITS, Site.WEIGHTS):
+            raise SinkjaxError(f"an edit at {term.site.name} needs all keys at their own positions, and a cache policy keeps few")
+    reasons = {
+        "positions that are added to the embedding": isinstance(config.position, AddedPosition),
+        "a sink token": isinstance(config.attention_bias, SinkToken),
+        "a prefix": config.prefix is not None,
+    }
+    for what, here in reasons.items():
+        if here:
+            raise SinkjaxError(f"a cache policy counts positions inside the cache, which a model with {what} does not allow")
+    per_token = replace(how, scale="token", weights=None)
+    if isinstance(cache, H2O) and how.scale != "token" and not per_token.off:
+        raise SinkjaxError('H2O computes one token at a time, so a scale can be of a token alone: choose scale="token"')
+    if reason := why_not(config, edits, cache.block, total):
+        raise SinkjaxError(f"with a cache policy rows are computed one after the other, but {reason}")

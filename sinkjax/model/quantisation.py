@@ -1,0 +1,163 @@
+"""Fake quantisation: numbers rounded to those that a few bits can tell apart, and computed with in the model's own dtype.
+
+Rounding is symmetric, with 2^(bits - 1) - 1 steps on either side of zero and the largest absolute value as the last of them
+(absmax calibration). Rotations are randomised Hadamard matrices, as in QuaRot (Ashkboos et al. 2024, arXiv 2404.00456):
+x W = (x R) (R^T W), so both factors can be rounded after the rotation. Shape suffixes: B prompts, T positions, G groups of dims
+that have a scale of their own, D dims of a group.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.errors import SinkjaxError, one_of
+
+SCALES = ("tensor", "channel", "token")
+MATRICES = {"q": 1, "k": 1, "v": 1, "o": 2, "gate": 1, "up": 1, "down": 1}  # leaf -> axes of its input, but for summed heads
+LARGEST_FACTOR = 64  # a product with a Hadamard matrix of a power of two is done by factors of at most this size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantisation:
+    """How many bits a model runs with. Norms, biases, gates, the embedding and the unembedding stay as they are.
+
+    Attributes:
+        weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded.
+        activations: Bits of what these matrices multiply.
+        kv: Bits of keys and values, as they are kept: keys after their rotary rotation, or before it under a cache policy.
+        scale: What has a scale of its own. Of activations, keys and values: "tensor", one prompt, over the tokens that are
+            computed at one time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:
+            "tensor", a matrix; else each of its outputs.
+        rotate: Whether what is rounded is rotated before by a randomised Hadamard matrix, and back afterwards.
+        keep: Positions whose activations, keys and values are not rounded and set no scale.
+    """
+
+    weights: int | None = None
+    activations: int | None = None
+    kv: int | None = None
+    scale: str = "tensor"
+    rotate: bool = False
+    keep: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "activations", "kv"):
+            bits: Any = getattr(self, name)
+            if bits is not None and (not isinstance(bits, int) or isinstance(bits, bool) or not 2 <= bits <= 16):
+                raise SinkjaxError(f"{name} must be None or a number of bits from 2 to 16, not {bits!r}")
+        one_of("scale", self.scale, SCALES)
+        if not isinstance(self.rotate, bool):
+            raise SinkjaxError(f"rotate must be True or False, not {self.rotate!r}")
+        if not all(type(position) is int and position >= 0 for position in self.keep):
+            raise SinkjaxError(f"keep must be positions from 0, not {self.keep!r}")
+
+    @property
+    def off(self) -> bool:
+        """Whether it leaves every number as it is."""
+        return self.weights is None and self.activations is None and self.kv is None and not self.rotate
+
+    def params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a model with its matrices rounded."""
+        if self.weights is None and not self.rotate:
+            return dict(params)
+        done = {name: self._matrix(name, w) for name, w in params["layers"].items() if name in MATRICES}
+        return {**params, "layers": {**params["layers"], **done}}
+
+    def vectors(self, x: jax.Array, bits: int | None, groups: int, rows: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Vectors of tokens, rounded: x [B, T, ...] and back. rows: int [T], their positions. lengths: int [B]."""
+        if bits is None and not self.rotate:
+            return x
+        x_BTGD = x.reshape(*x.shape[:2], groups, -1)
+        turned = rotate(x_BTGD) if self.rotate else x_BTGD
+        if bits is not None:
+            kept = functools.reduce(jnp.logical_or, [rows == position for position in self.keep], jnp.zeros(rows.shape, bool))
+            counts = ((rows < lengths[:, None]) & ~kept)[:, :, None, None]
+            axes = {"tensor": (1, 2, 3), "channel": (1,), "token": (3,)}[self.scale]
+            turned = jnp.where(counts, rounded(turned, bits, axes, counts), turned)
+        return (rotate(turned, back=True) if self.rotate else turned).reshape(x.shape).astype(x.dtype)
+
+    def _matrix(self, name: str, w: jax.Array) -> jax.Array:
+        """A stack of matrices [L, (experts,) inputs, outputs], rounded."""
+        inputs = min(MATRICES[name], w.ndim - 2)  # one axis of summed heads
+        begin = 2 if name in ("gate", "up", "down") and w.ndim == 4 else 1
+        stack, inner, outer = w.shape[:begin], w.shape[begin : begin + inputs], w.shape[begin + inputs :]
+        flat = w.reshape(*stack, math.prod(inner), math.prod(outer)).swapaxes(-1, -2)  # outputs, inputs
+        flat = rotate(flat) if self.rotate else flat
+        if self.weights is not None:
+            flat = rounded(flat, self.weights, (-2, -1) if self.scale == "tensor" else (-1,))
+        flat = rotate(flat, back=True) if self.rotate else flat
+        return flat.swapaxes(-1, -2).reshape(w.shape).astype(w.dtype)
+
+
+def rounded(x: jax.Array, bits: int, axes: Sequence[int], counts: jax.Array | None = None) -> jax.Array:
+    """s round(x / s), s = max |x| / (2^(bits - 1) - 1) over `axes`, of the entries that count; in at least float32."""
+    steps = 2 ** (bits - 1) - 1
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    size = jnp.abs(wide) if counts is None else jnp.where(counts, jnp.abs(wide), 0)
+    top = size.max(axis=tuple(axes), keepdims=True)
+    scale = jnp.where(top > 0, top, 1) / steps
+    return jnp.clip(jnp.round(wide / scale), -steps, steps) * scale
+
+
+def rotate(x: jax.Array, back: bool = False) -> jax.Array:
+    """x R over the last axis, or x R^T: R = diag(signs) H / sqrt(n), H of entries +1 and -1, by its Kronecker factors.
+
+    Where no H of the width is known, R has blocks of the largest power of two that divides it.
+    """
+    n = x.shape[-1]
+    parts = factors(n)
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    signs = jnp.asarray(np.random.default_rng(0).integers(0, 2, n) * 2 - 1, wide.dtype)
+    wide = wide if back else wide * signs
+    wide = wide.reshape(*x.shape[:-1], *(len(part) for part in parts))
+    for number, part in enumerate(parts):
+        axis = number - len(parts)
+        matrix = jnp.asarray(part.T if back else part, wide.dtype)
+        wide = jnp.moveaxis(jnp.matmul(jnp.moveaxis(wide, axis, -1), matrix, precision="highest"), -1, axis)
+    wide = wide.reshape(x.shape)
+    return (wide * signs if back else wide).astype(x.dtype)
+
+
+@functools.cache
+def factors(n: int) -> tuple[np.ndarray, ...]:
+    """Orthogonal matrices whose Kronecker product is that of width n, each of entries of one size, or an identity."""
+    twos = n & -n
+    odd = n // twos
+    found: list[np.ndarray] = []
+    made = [matrix for power in range(twos.bit_length()) if (matrix := _paley(odd * 2**power)) is not None]
+    if odd > 1:
+        found.append(made[0] / math.sqrt(len(made[0])) if made else np.eye(odd))
+    rest = n // len(made[0]) if odd > 1 and made else twos
+    while rest > 1:
+        size = min(rest, LARGEST_FACTOR)
+        sylvester: np.ndarray = np.ones((1, 1))
+        while len(sylvester) < size:
+            sylvester = np.kron(sylvester, [[1.0, 1.0], [1.0, -1.0]])
+        found.append(sylvester / math.sqrt(size))
+        rest //= size
+    return tuple(found) or (np.eye(1),)
+
+
+def _paley(n: int) -> np.ndarray | None:
+    """A Hadamard matrix of width n by Paley's first or second construction over a prime field, or None."""
+    for prime, second in ((n - 1, False), (n // 2 - 1, True)):
+        fits = prime % 4 == (1 if second else 3) and n == (2 * (prime + 1) if second else prime + 1)
+        if prime < 3 or not fits or any(prime % factor == 0 for factor in range(2, math.isqrt(prime) + 1)):
+            continue
+        squares = {value * value % prime for value in range(1, prime)}
+        of = np.array([0] + [1 if value in squares else -1 for value in range(1, prime)], float)
+        core = np.ones((prime + 1, prime + 1))
+        core[0, 0] = 0
+        core[1:, 1:] = of[np.subtract.outer(np.arange(prime), np.arange(prime)) % prime]
+        if second:
+            return np.kron(core, [[1, 1], [1, -1]]) + np.kron(np.eye(prime + 1), [[1, -1], [-1, -1]])
+        core[1:, 0] = -1
+        return core + np.eye(prime + 1)
+    return None

@@ -1,0 +1,169 @@
+"""Cache policies: which earlier keys and values a model that reads a long text still has.
+
+A policy keeps keys before their rotary rotation, and positions are those inside the cache, as in StreamingLLM: however long the
+text, no query is further from a key than the cache is large. Shape suffixes: B texts, Q new tokens, S keys, K key-value heads, D
+head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sinkjax.errors import SinkjaxError
+
+Kept = dict[str, jax.Array]
+
+
+class Keys(NamedTuple):
+    """Keys that new tokens may see, not rotated.
+
+    keys, values: [B, S, K, D]. key_index: int [S], query_index: int [Q], positions in the cache, of which differences count.
+    visible: bool [1, 1, Q, S].
+    """
+
+    keys: jax.Array
+    values: jax.Array
+    key_index: jax.Array
+    query_index: jax.Array
+    visible: jax.Array
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """The first `sinks` tokens and the last `window` ones, the query's own included (StreamingLLM, Xiao et al. 2024).
+
+    Attributes:
+        sinks: First tokens that stay; 0: a plain sliding window.
+        window: Last tokens.
+    """
+
+    sinks: int = 4
+    window: int = 1020
+
+    def __post_init__(self) -> None:
+        _refuse_size("sinks", self.sinks, 0)
+        _refuse_size("window", self.window, 1)
+
+    @property
+    def size(self) -> int:
+        """Keys that a query sees at most."""
+        return self.sinks + self.window
+
+    @property
+    def block(self) -> int:
+        """Tokens that are computed at one time. It changes no number but to rounding."""
+        return 128
+
+    def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
+        """What is kept before the first token."""
+        sizes = {"sink": self.sinks, "recent": self.window}
+        return {f"{part}_{what}": jnp.zeros((B, size, K, D), dtype) for part, size in sizes.items() for what in "kv"}
+
+    def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
+        """What the tokens at `first` and on see: k, v [B, Q, K, D] are theirs."""
+        rows = first + jnp.arange(k.shape[1])
+        at = first - self.window + jnp.arange(self.window + k.shape[1])
+        begin = jnp.maximum(at[0], 0)  # small angles are exact
+        seen = (at >= self.sinks) & (at <= rows[:, None]) & (at > rows[:, None] - self.window)
+        recent_k, recent_v = (jnp.concatenate([kept[f"recent_{what}"], new], axis=1) for what, new in (("k", k), ("v", v)))
+        parts = [Keys(recent_k, recent_v, at - begin, rows - begin, seen[None, None])]
+        if self.sinks:
+            sinks = jnp.arange(self.sinks)
+            sink_k, sink_v = (self._sinks(kept[f"sink_{what}"], new, first) for what, new in (("k", k), ("v", v)))
+            inside = jnp.minimum(rows, self.size - 1)
+            parts.insert(0, Keys(sink_k, sink_v, sinks, inside, (sinks <= rows[:, None])[None, None]))
+        return tuple(parts)
+
+    def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
+        """What is kept after them. received: [B, K, S], the attention that each of `keys` got."""
+        done = {}
+        for what, new in (("k", k), ("v", v)):
+            done[f"sink_{what}"] = self._sinks(kept[f"sink_{what}"], new, first)
+            done[f"recent_{what}"] = jnp.concatenate([kept[f"recent_{what}"], new], axis=1)[:, -self.window :]
+        return done
+
+    def _sinks(self, old: jax.Array, new: jax.Array, first: jax.Array | int) -> jax.Array:
+        """The first tokens' vectors, with those among the new tokens."""
+        place = jnp.arange(self.sinks) - first
+        arrived = (place >= 0) & (place < new.shape[1])
+        return jnp.where(arrived[:, None, None], new[:, jnp.clip(place, 0, new.shape[1] - 1)], old)
+
+
+@dataclass(frozen=True)
+class H2O:
+    """k keys in each layer and key-value head: the last k // 2, and of the others those that got most attention so far.
+
+    Attention is added up over queries and over the query heads of a key-value head, and the key with the least of it is evicted
+    (Zhang et al. 2023, arXiv 2306.14048).
+
+    Attributes:
+        k: Keys that a query sees at most, its own included.
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        _refuse_size("k", self.k, 2)
+
+    @property
+    def size(self) -> int:
+        """Keys that a query sees at most."""
+        return self.k
+
+    @property
+    def block(self) -> int:
+        """Tokens that are computed at one time: what one evicts, the next does not see."""
+        return 1
+
+    def empty(self, B: int, K: int, D: int, dtype: Any) -> Kept:
+        """What is kept before the first token."""
+        wide = jnp.promote_types(dtype, jnp.float32)
+        slots = self.k - 1
+        return {
+            "k": jnp.zeros((B, slots, K, D), dtype),
+            "v": jnp.zeros((B, slots, K, D), dtype),
+            "position": jnp.full((B, slots, K), -1),
+            "received": jnp.zeros((B, slots, K), wide),
+        }
+
+    def worth(self, position: jax.Array, received: jax.Array, last: jax.Array | int) -> jax.Array:
+        """An order of the keys at these positions, [B, S, K], of which the least goes. last: the last token's position."""
+        return jnp.where(position > last - self.k // 2, jnp.inf, received)
+
+    def keys(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int) -> tuple[Keys, ...]:
+        """What the token at `first` sees: k, v [B, 1, K, D] are its own. Slots are filled from the last on, by position."""
+        index = jnp.arange(self.k)
+        seen = index >= self.k - 1 - first
+        all_k, all_v = (jnp.concatenate([old, new], axis=1) for old, new in ((kept["k"], k), (kept["v"], v)))
+        return (Keys(all_k, all_v, index, index[-1:], seen[None, None, None]),)
+
+    def keep(self, kept: Kept, k: jax.Array, v: jax.Array, first: jax.Array | int, received: jax.Array) -> Kept:
+        """What is kept after it. received: [B, K, S], the attention that each of `keys` got."""
+        B, _, K, _ = k.shape
+        position = jnp.concatenate([kept["position"], jnp.full((B, 1, K), first)], axis=1)
+        total = jnp.pad(kept["received"], ((0, 0), (0, 1), (0, 0))) + received.swapaxes(1, 2)
+        evicted = jnp.argmin(jnp.where(position < 0, -jnp.inf, self.worth(position, total, first)), axis=1)[:, None]
+        slots = jnp.arange(self.k - 1)[None, :, None]
+        chosen = slots + (slots >= evicted)
+
+        def take(x: jax.Array) -> jax.Array:
+            return jnp.take_along_axis(x, chosen.reshape(*chosen.shape, *[1] * (x.ndim - 3)), axis=1)
+
+        return {
+            "k": take(jnp.concatenate([kept["k"], k], axis=1)),
+            "v": take(jnp.concatenate([kept["v"], v], axis=1)),
+            "position": take(position),
+            "received": take(total),
+        }
+
+
+CachePolicy = Streaming | H2O
+
+
+def _refuse_size(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise SinkjaxError(f"{name} must be a whole number of at least {least}, not {value!r}")

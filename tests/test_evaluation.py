@@ -1,0 +1,214 @@
+"""`evaluate`: off, it is the forward; on, it is a loop in numpy, and the cache policies that papers describe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import H2O, Config, Probe, Streaming, evaluation
+from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import NoPosition
+from tests.model import oracle
+from tests.model.prose import PASSAGES
+from tests.model.test_quantisation import steps_of
+from tests.model.variants import draw
+from tests.studies.tiny import write_model
+from tests.transformer.test_families_edited import BLOCKS
+
+IDS = np.random.default_rng(0).integers(23, size=(3, 40))
+TEXTS = ["the key and the lock of it", "half past two"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> sinkjax.Model:
+    return sinkjax.load(write_model(tmp_path_factory.mktemp("model")))
+
+
+def of(config: Config) -> sinkjax.Model:
+    return sinkjax.Model(config, draw(config), None, {"name": "drawn", "dtype": "float64"})
+
+
+def test_with_all_off_it_is_the_forward_bit_for_bit(model) -> None:
+    tokens, lengths = sinkjax.encode(model, TEXTS, length=40)
+    length = int(lengths.max())
+    edits = sinkjax.mask_key(0)
+    want = sinkjax.forward(model.params, tokens[:, :length], model.config, edits, Probe(nll=True), lengths, logits=False).record[
+        "nll"
+    ]
+    found = sinkjax.evaluate(model, TEXTS, edits=edits)
+    assert np.array_equal(found.nll, np.asarray(want), equal_nan=True)
+    assert found.tokens == lengths.sum() - 2
+    assert found.loss == pytest.approx(np.nanmean(want), rel=1e-6)
+    assert found.perplexity == pytest.approx(np.exp(found.loss))
+    assert found.by_text() == pytest.approx(np.nanmean(want, axis=1), rel=1e-6)
+
+
+def test_a_long_text_is_cut_into_pieces_behind_a_bos(model, monkeypatch) -> None:
+    monkeypatch.setattr(evaluation, "TOKENS", 24)  # so that there are several calls
+    ids = model.tokenizer.encode(TEXTS[0])
+    bos, size = model.tokenizer.bos, 8
+    pieces = [[bos, *ids[begin : begin + size - 1]] for begin in range(0, len(ids), size - 1)]
+    found = sinkjax.evaluate(model, TEXTS[0], length=size)
+    assert len(pieces) > 3
+    for row, piece in zip(found.nll, pieces, strict=True):
+        alone = sinkjax.forward(model.params, np.array([piece]), model.config, probe=Probe(nll=True)).record["nll"]
+        assert row[: len(piece) - 1] == pytest.approx(np.asarray(alone)[0, :-1], abs=1e-5)
+        assert np.isnan(row[len(piece) - 1 :]).all()
+    assert found.by_text() == pytest.approx([found.loss])
+
+
+@pytest.mark.parametrize("cache", [Streaming(4, 36), H2O(40)], ids=str)
+def test_a_cache_that_holds_the_text_is_none(model, cache: Any) -> None:
+    """Under an edit too, in texts of several lengths."""
+    edits = sinkjax.drop_mlp(1, layers=0)
+    ways = [sinkjax.evaluate(model, TEXTS, edits=edits, cache=each) for each in (None, cache)]
+    assert np.array_equal(np.isnan(ways[0].nll), np.isnan(ways[1].nll))
+    assert np.nanmax(np.abs(ways[0].nll - ways[1].nll)) < 1e-5
+    assert np.nanmax(np.abs(ways[0].nll - sinkjax.evaluate(model, TEXTS).nll)) > 1e-4
+
+
+def test_a_text_may_be_longer_than_the_context_where_keys_are_evicted(model) -> None:
+    ids = np.tile(IDS[:1], (1, 10))
+    assert ids.shape[1] > model.config.context
+    found = sinkjax.evaluate(model, ids, cache=Streaming(2, 14))
+    assert found.tokens == 399
+    assert np.isfinite(found.loss)
+    again = sinkjax.evaluate(model, ids[:, :130], cache=Streaming(2, 14))
+    assert again.nll[0, :129] == pytest.approx(found.nll[0, :129], abs=1e-6)
+
+
+def test_memory_with_a_cache_does_not_grow_with_the_text(model) -> None:
+    """What a call keeps from the one before has the same size, however long the text."""
+    sizes = []
+
+    def noting(*args: Any, **options: Any) -> Any:
+        nll, kept = streamed(*args, **options)
+        sizes.append(sum(leaf.nbytes for leaf in jax.tree.leaves(kept)))
+        return nll, kept
+
+    streamed = evaluation.stream
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "stream", noting)
+        sinkjax.evaluate(model, np.tile(IDS[:1], (1, 10)), cache=Streaming(2, 14))
+    assert len(sizes) == 4
+    assert {*sizes} == {model.config.layers * 2 * 16 * model.config.kv_heads * model.config.head_dim * 4}
+
+
+def test_few_bits_are_a_loop_in_numpy(tiny_config) -> None:
+    """Each product of a matrix takes rounded vectors, each score and mixture rounded keys and values."""
+    config = replace(tiny_config, layers=2, position=NoPosition())
+
+    def vector(x: np.ndarray) -> np.ndarray:
+        return steps_of(x, 5, (-1,))
+
+    def matrix(w: np.ndarray, inputs: int) -> np.ndarray:
+        flat = w.reshape(int(np.prod(w.shape[:inputs])), -1)
+        return steps_of(flat, 4, (0,)).reshape(w.shape)
+
+    with jax.enable_x64(True):
+        params = draw(config)
+        ids = IDS[0, :9]
+        h = params["embed"][ids]
+        for layer in range(config.layers):
+            w = {name: leaf[layer] for name, leaf in params["layers"].items()}
+            w |= {name: matrix(w[name], 2 if name == "o" else 1) for name in ("q", "k", "v", "o", "gate", "up", "down")}
+            x, heads = vector(oracle.norm(h, w["attn_norm"], config)), np.zeros((len(h), config.heads, config.head_dim))
+            for head in range(config.heads):
+                q = x @ w["q"][:, head]
+                k, v = (steps_of(x @ w[name][:, head // config.group], 3, (-1,)) for name in "kv")
+                for i in range(len(h)):
+                    powers = np.exp(k[: i + 1] @ q[i] * config.scale)
+                    heads[i, head] = powers / powers.sum() @ v[: i + 1]
+            h = h + vector(heads.reshape(len(h), -1)) @ w["o"].reshape(-1, config.width)
+            x = vector(oracle.norm(h, w["mlp_norm"], config))
+            h = h + vector(oracle.ACTIVATION["silu"](x @ w["gate"]) * (x @ w["up"])) @ w["down"]
+        logits = oracle.norm(h, params["final_norm"], config) @ params["unembed"]
+        want = np.log(np.exp(logits).sum(-1))[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]
+        found = sinkjax.evaluate(of(config), ids[None], weights=4, activations=5, kv=3, scale="token")
+        assert found.nll[0, :-1] == pytest.approx(want, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", ["tensor", "channel", "token"])
+def test_a_batch_changes_no_text(model, scale: str) -> None:
+    """What lies beyond a text's end sets no scale."""
+    bits = {"activations": 4, "kv": 4, "scale": scale}
+    both = sinkjax.evaluate(model, TEXTS, **bits).by_text()
+    assert both == pytest.approx([sinkjax.evaluate(model, text, **bits).loss for text in TEXTS], abs=1e-4)
+
+
+def test_a_rotation_changes_the_loss_by_rounding_alone(model) -> None:
+    plain, rotated = (sinkjax.evaluate(model, IDS, rotate=rotate).nll for rotate in (False, True))
+    assert 0 < np.nanmax(np.abs(plain - rotated)) < 1e-4
+
+
+def test_bits_and_a_cache_go_together(model) -> None:
+    """Where the cache holds the text and tokens have scales of their own, all bits but those of keys are rounded alike."""
+    ways = [
+        sinkjax.evaluate(model, IDS, weights=4, activations=6, scale="token", cache=cache).nll
+        for cache in (None, Streaming(2, 60), H2O(64))
+    ]
+    assert all(np.nanmax(np.abs(ways[0] - each)) < 0.05 for each in ways[1:])  # a number near half a step may go either way
+    assert np.nanmax(np.abs(sinkjax.evaluate(model, IDS, kv=2, scale="token", cache=H2O(8)).nll - ways[0])) > 0.01
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_all_kinds_of_blocks_run_with_few_bits(name: str) -> None:
+    config = BLOCKS[name]
+    params = draw(config, "float32")
+    model = sinkjax.Model(config, params, None, {"name": name, "dtype": "float32"})
+    bits = {"weights": 8, "kv": 8} | ({} if config.experts else {"activations": 8})
+    ids = IDS % config.vocab_size
+    plain, few = (sinkjax.evaluate(model, ids[:, : config.context], **each).loss for each in ({}, bits))
+    assert plain != few
+    assert few == pytest.approx(plain, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"weights": 1}, "weights must be None or a number of bits"),
+        ({"cache": 5}, "cache must be None, sinkjax.Streaming or sinkjax.H2O, not 5"),
+        ({"cache": Streaming(), "edits": sinkjax.mask_key(0)}, "an edit at LOGITS needs all keys"),
+        ({"cache": H2O(8), "kv": 8}, 'choose scale="token"'),
+        ({"activations": 8, "edits": sinkjax.edit("q_in", "scale", 2.0)}, "an edit at Q_IN acts after"),
+        ({"length": 1}, "length 1 must be None or a whole number from 2"),
+        ({"text": np.zeros((2, 1), int)}, "no text has a second token"),
+        ({"text": [[1.5, 2.0]]}, "text must be a text, several of them, or token ids"),
+        ({"text": [[5, 999]]}, "999"),
+        ({"text": IDS[:, :30], "edits": sinkjax.mask_key(30)}, "key position 30 is out of range"),
+        (
+            {
+                "cache": Streaming(),
+                "edits": sinkjax.scale_head_output([2, 200], 1.5, centre="positions"),
+                "text": np.tile(IDS, 6),
+            },
+            "centred over positions",
+        ),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused(model, options: dict, sentence: str) -> None:
+    with pytest.raises(SinkjaxError, match=sentence):
+        sinkjax.evaluate(model, **{"text": IDS, **options})
+
+
+def test_a_model_that_cannot_be_streamed_says_so(tiny_config) -> None:
+    with jax.enable_x64(True), pytest.raises(SinkjaxError, match="with a prefix does not allow"):
+        sinkjax.evaluate(of(replace(tiny_config, prefix=3)), IDS, cache=Streaming())
+
+
+def test_four_first_tokens_save_smollm2_where_a_window_alone_collapses(smollm2) -> None:
+    """Xiao et al. 2024, Table 1: StreamingLLM is as good as a window that is recomputed for each token, a window alone is not."""
+    ids = np.asarray(smollm2.tokenizer.encode(" ".join(PASSAGES)))[None, :320]
+    window, few, more = 32, np.arange(64, 159), np.arange(64, 319)
+    rows = np.stack([ids[0, i + 1 - window : i + 2] for i in few])
+    recomputed = sinkjax.evaluate(smollm2, rows).nll[:, window - 1]
+    alone, kept = (sinkjax.evaluate(smollm2, ids, cache=each).nll[0] for each in (Streaming(0, window), Streaming(4, window - 4)))
+    lost, harm = kept[few] - recomputed, alone[more] - kept[more]
+    assert lost.mean() < 3 * lost.std() / np.sqrt(lost.size)
+    assert harm.mean() > 3 * harm.std() / np.sqrt(harm.size)
