@@ -46,8 +46,8 @@ class Evaluation:
         text: The number of the text that each piece is part of, int [pieces].
     """
 
-    nll: NDArray
-    text: NDArray
+    nll: NDArray[np.floating[Any]]
+    text: NDArray[np.int_]
 
     @property
     def tokens(self) -> int:
@@ -64,11 +64,12 @@ class Evaluation:
         """exp of the loss."""
         return float(np.exp(self.loss))
 
-    def by_text(self) -> NDArray:
+    def by_text(self) -> NDArray[np.float64]:
         """The mean of each text's tokens, float [texts], in nats; NaN for a text of one token."""
         counts = np.bincount(self.text, (~np.isnan(self.nll)).sum(axis=1))
         sums = np.bincount(self.text, np.nansum(self.nll, axis=1, dtype=float))
-        return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(sums / counts, np.float64)
 
     def _repr_html_(self) -> str:
         rows = [(f"{self.loss:.4f}", f"{self.perplexity:.4g}", f"{self.tokens:,}")]
@@ -175,7 +176,9 @@ def _pieces(model: Model, text: Any, bos: str | int, length: int | None, whole: 
     return pieces, np.array(of_text)
 
 
-def _forwards(params: Any, tokens: NDArray, lengths: NDArray, edits: Edits, spec: ForwardSpec) -> NDArray:
+def _forwards(
+    params: Any, tokens: NDArray[np.int32], lengths: NDArray[np.int_], edits: Edits, spec: ForwardSpec
+) -> NDArray[np.floating[Any]]:
     """The loss of each piece, by forwards of as many pieces as have `TOKENS` tokens."""
     count = len(tokens)
     size = -(-count // -(-count // max(1, TOKENS // tokens.shape[1])))
@@ -188,7 +191,7 @@ def _forwards(params: Any, tokens: NDArray, lengths: NDArray, edits: Edits, spec
     return np.concatenate(found)[:count]
 
 
-def _streamed(params: Any, tokens: NDArray, edits: Edits, spec: ForwardSpec) -> NDArray:
+def _streamed(params: Any, tokens: NDArray[np.int32], edits: Edits, spec: ForwardSpec) -> NDArray[np.floating[Any]]:
     """The loss at every position of texts that are read in chunks."""
     kept: Any = None
     found: list[jax.Array] = []
