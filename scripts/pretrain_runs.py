@@ -114,18 +114,18 @@ def main() -> None:
             for file in sorted((LOGS / options.study).glob("**/seed-*.jsonl.gz")):
                 print(summary(file))
         case "merge":
-            first_of = {_identity(row): row for row, _ in queue()}
+            first_of = {identity(row): row for row, _ in queue()}
             for row in rows():
-                merge(LOGS / SIZE / first_of[_identity(row)], options.out / row)
+                merge(LOGS / SIZE / first_of[identity(row)], options.out / row)
 
 
 def queue() -> Iterator[tuple[str, int]]:
     """Row and seed of every run, in order; of rows that are one training only the first is run."""
     ranked = {BASELINE: "baseline"} | dict.fromkeys(FIRST, "first") | dict.fromkeys(NEXT, "next")
-    known = {_identity(row) for row in ranked}
+    known = {identity(row) for row in ranked}
     for row in rows():
-        if (identity := _identity(row)) not in known:
-            known.add(identity)
+        if (fields := identity(row)) not in known:
+            known.add(fields)
             ranked[row] = "rest"
     for row, part in ranked.items():
         yield from ((row, seed) for seed in SEEDS[part])
@@ -152,7 +152,8 @@ def _table(study: str) -> dict[str, Training]:
 
 
 @functools.cache
-def _identity(row: str) -> str:
+def identity(row: str) -> str:
+    """What makes a training, seeds and text apart: rows with equal ones are one training."""
     fields = documents.plain(documents.fields(config_of(row, 0)))
     return json.dumps({name: value for name, value in fields.items() if name not in FREE}, sort_keys=True)
 

@@ -30,9 +30,9 @@ def test_every_training_is_in_the_queue_once_and_ranked_rows_come_first(script):
     assert list(seeds)[1:31] == [*script["FIRST"], *script["NEXT"]]
     assert [seeds[row] for row in (script["FIRST"][0], script["NEXT"][0])] == [8, 4]
     assert set(list(seeds.values())[31:]) == {1}
-    assert len({script["_identity"](row) for row in seeds}) == len(seeds)
-    equal = {script["_identity"](row) for row in script["rows"]()}
-    assert equal == {script["_identity"](row) for row in seeds}
+    assert len({script["identity"](row) for row in seeds}) == len(seeds)
+    equal = {script["identity"](row) for row in script["rows"]()}
+    assert equal == {script["identity"](row) for row in seeds}
 
 
 def test_every_row_of_the_queue_has_a_model(script):

@@ -1,0 +1,352 @@
+"""Write docs/pretraining-340k.md and its figures from the kept logs of the queue of docs/pretraining-plan.md.
+
+    python scripts/pretrain_page.py      half a minute; nothing is trained
+
+The page has a table for each table of the papers, of the rows that have been trained so far; the claims with eight seeds or more,
+judged by the one rule; the steps at which the sink emerges, with seeds in which it did not as censored; and loss against sink.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import xarray
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from pretrain_runs import BASELINE, HEAD, SIZE, home_of, identity, merge, queue, rows
+from pretrain_tables import fill
+from scipy import stats
+from sections import markdown
+
+from sinkjax.analysis import intervals
+from sinkjax.papers.pretrain._log import so_far
+from sinkjax.papers.pretrain._outcomes import at_end, by_shares, end, sinks
+from sinkjax.studies.assemble import assemble
+from sinkjax.studies.registry import as_value, choose, find
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, IMAGES = ROOT / "docs" / "pretraining-340k.md", ROOT / "docs" / "images"
+FEWEST = 8  # seeds of a word, and of an interval
+
+SCOPE = """{kept} of the {planned} trainings of the [plan](pretraining-plan.md) have run: language models of 344,640 parameters
+(4 layers, 2 heads of 64), 7,000 steps on 15 novels, BOS first in each block, decay 0.2. With softmax this model grows
+a sink and massive activations: over {seeds} seeds attention to the first token is {first}, {heads}% of heads and
+sequences sink, and the largest activation is {spike} times the median. Each row changes a few fields of it.
+`scripts/pretrain_page.py` makes this page from the logs in `docs/pretraining-logs/340k`."""
+MEASURES = """*Attention to token 1* is the mean weight on the first token over heads, sequences and the queries that see it (the
+share of absolute weight where rows need not sum to 1). *Heads* is Gu et al.'s Sink_1: the percentage of heads and
+sequences in which it exceeds 0.3. *Spike* is the largest activation over the median of the same hidden state, at the
+depth where it is largest. Differences are paired by seed. Intervals are over seeds, at 95%, from 8 seeds on; with
+fewer a row is described. The papers' numbers are of one run each, of models of 60M parameters and more, so their
+order can be compared, but not their size."""
+CLAIMS = """By the [one rule](judgements.md). A claim on rows that have fewer than 8 seeds is not judged, and not listed. The
+papers' statements about decay are of 0.5; the baseline has 0.2 here."""
+CAPTION = """*The baseline's seeds. Left: Kaplan-Meier estimate of the share of seeds in which attention to the first token has
+not yet come to stay above 0.3, with its 95% interval. Right: each seed, and the mean in bold.*"""
+EMERGENCE = """Mean attention to the first token comes to stay above {level} in {came} of {seeds} seeds by the last step, {last};
+the others are censored there. Half of the seeds are above it {half}, the earliest from step {earliest} on. By then the
+norm of the first token's value has shrunk to {drained} of the others', in the layer where it is smallest, and the
+largest activation is {activation} times the median; in brackets the smallest and largest of these seeds. Evaluations
+are {apart} steps apart. Over seeds, attention to the first token and the largest activation at the last step have a
+rank correlation of {rank} (p = {p}, n = {seeds})."""
+
+
+def main() -> None:
+    """Read the kept logs, write the page and draw its figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of its figures")
+    options = parser.parse_args()
+    data = trained()
+    options.images.mkdir(parents=True, exist_ok=True)
+    baseline = data[BASELINE]
+    draw_emergence(baseline, options.images / "pretrain-340k-emergence.png")
+    draw_losses(data, options.images / "pretrain-340k-losses.png")
+    options.out.write_text(page(data), encoding="utf-8")
+    print(options.out)
+
+
+def trained() -> dict[str, xarray.Dataset]:
+    """The evaluations of every row that has a kept run, "study/row" -> [run, point, ...]; equal rows share theirs."""
+    first_of = {identity(row): row for row, _ in reversed([*queue()])}
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows():
+            merge(home_of(f"{SIZE}/{first_of[identity(row)]}", 0).parent, Path(folder) / row)
+        found = {row: so_far(Path(folder) / row) for row in rows()}
+    return {row: data for row, data in found.items() if data is not None}
+
+
+# Emergence.
+
+
+def onset(steps: NDArray, values: NDArray, above: float) -> float:
+    """The step from which a number stays above a level to the end; inf if it is not above it at the end.
+
+    Args:
+        steps: int[point], in order.
+        values: float[point].
+        above: The level.
+
+    Returns:
+        A step, or inf.
+    """
+    below = np.flatnonzero(~(values > above))
+    if len(below) == 0:
+        return float(steps[0])
+    return float(steps[below[-1] + 1]) if below[-1] + 1 < len(steps) else np.inf
+
+
+def emergence(data: xarray.Dataset) -> tuple[NDArray, Any]:
+    """The onset of each run's sink (inf: never), and the Kaplan-Meier estimate of the share of runs without one."""
+    found = np.array([onset(*run, HEAD) for run in zip(data["step"].values, first_share(data), strict=True)])
+    times = stats.CensoredData.right_censored(
+        np.where(np.isfinite(found), found, data["step"].values[:, -1]), ~np.isfinite(found)
+    )
+    return found, stats.ecdf(times).sf
+
+
+def draw_emergence(data: xarray.Dataset, file: Path) -> None:
+    """Runs without a sink by step, and what their first token does: attention, its values, its activation."""
+    found, survival = emergence(data)
+    steps = data["step"].values
+    panels = {
+        "attention to the first token, mean over heads": first_share(data),
+        "norm of its value over the others', smallest of layers": data["value_ratio"].min("layer").values,
+        "largest activation over the median": spike(data),
+    }
+    figure = Figure(figsize=(15, 3.4), layout="constrained")
+    axes = figure.subplots(1, 4)
+    x = np.concatenate([[0], survival.quantiles])
+    band = survival.confidence_interval()
+    axes[0].step(x, np.concatenate([[1], survival.probabilities]), where="post", color="C0")
+    low, high = (np.concatenate([[1], side.probabilities]) for side in (band.low, band.high))
+    axes[0].fill_between(x, low, high, step="post", color="C0", alpha=0.2, linewidth=0)
+    axes[0].set_title("share of seeds without a lasting sink", fontsize=9)
+    axes[0].set_ylim(0, 1.02)
+    for ax, (title, values) in zip(axes[1:], panels.items(), strict=True):
+        for run in range(len(found)):
+            ax.plot(steps[run], values[run], color="C0", alpha=0.35, linewidth=0.9)
+        ax.plot(steps[0], np.nanmean(values, axis=0), color="C0", linewidth=2)
+        ax.set_title(title, fontsize=9)
+        ax.set_ylim(bottom=0)
+    axes[1].axhline(HEAD, color="0.4", linestyle=":", linewidth=1)
+    for ax in axes:
+        ax.set_xlabel("training step", fontsize=9)
+        ax.set_xlim(0, float(np.nanmax(steps)))
+        ax.tick_params(labelsize=8)
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=150)
+
+
+def emergence_text(data: xarray.Dataset) -> str:
+    """When the sink emerges, and what the first token does by then."""
+    found, survival = emergence(data)
+    came, steps = np.flatnonzero(np.isfinite(found)), data["step"].values
+    at = [int(np.flatnonzero(steps[run] == found[run])[0]) for run in came]
+    drained, activation = data["value_ratio"].min("layer").values[came, at], spike(data)[came, at]
+    below = np.flatnonzero(survival.probabilities <= 0.5)
+    half = f"by step {int(survival.quantiles[below[0]]):,}" if len(below) else "at none of these steps"
+    ranks = stats.spearmanr(first_share(data)[:, -1], spike(data)[:, -1])
+    return EMERGENCE.format(
+        level=HEAD,
+        came=len(came),
+        seeds=len(found),
+        last=f"{int(np.nanmax(steps)):,}",
+        half=half,
+        earliest=f"{int(found.min()):,}",
+        drained=span(drained, 2),
+        activation=span(activation, 0),
+        apart=int(steps[0, 1] - steps[0, 0]),
+        rank=f"{ranks.statistic:.2f}",
+        p=f"{ranks.pvalue:.2g}",
+    )
+
+
+def span(values: NDArray, digits: int) -> str:
+    """A median with the smallest and largest value."""
+    return f"{np.median(values):.{digits}f} ({values.min():.{digits}f} to {values.max():.{digits}f})"
+
+
+def first_share(data: xarray.Dataset) -> NDArray:
+    """Mean attention to the first token, over heads: float[run, point]; by shares where rows need not sum to 1."""
+    return np.asarray(data["share" if by_shares(data) else "received"].mean(("layer", "head")).values)
+
+
+def spike(data: xarray.Dataset) -> NDArray:
+    """The largest activation over the median, of the depth where it is largest: float[run, point]."""
+    values = data["spike"].values
+    return np.asarray(values.max(axis=tuple(range(2, values.ndim))))
+
+
+# Tables.
+
+
+def numbers(data: xarray.Dataset) -> dict[str, NDArray]:
+    """The numbers of each run at its end: float[run], NaN for one that diverged."""
+    return {
+        "first": end(data, first_share(data)),
+        "heads": end(data, sinks(data))[:, 0],
+        "spike": end(data, spike(data)),
+        "loss": at_end(data, "loss"),
+    }
+
+
+def paired(data: xarray.Dataset, base: xarray.Dataset, name: str) -> NDArray:
+    """A number of each seed minus that of the same seed of the baseline; no entry for a seed that only one of them has."""
+    own, other = (dict(zip(each["run"].values.tolist(), numbers(each)[name], strict=True)) for each in (data, base))
+    return np.array([own[seed] - other[seed] for seed in own if seed in other])
+
+
+def shown(values: NDArray, digits: int) -> str:
+    """A mean, with its 95% interval over seeds from FEWEST of them on."""
+    values = values[np.isfinite(values)]
+    if len(values) == 0:
+        return "diverged"
+    found = intervals.interval(values)
+    text = f"{found.mean:.{digits}f}"
+    return (
+        f"{text} [{found.low:.{digits}f}, {found.high:.{digits}f}]" if len(values) >= FEWEST and found.low is not None else text
+    )
+
+
+def studies() -> list[str]:
+    """The tables, in the order of their files' names."""
+    return list(dict.fromkeys(row.partition("/")[0] for row in rows()))
+
+
+def tables(data: Mapping[str, xarray.Dataset]) -> list[str]:
+    """A table for each study of which a row other than the baseline was trained."""
+    found = []
+    for study in studies():
+        value = as_value(f"pretrain/{study}")
+        words = {f"{study}/{name}": word.given for name, word in value.trainings if f"{study}/{name}" in rows()}
+        lines = [line(row, given, data) for row, given in words.items() if row in data]
+        missing = [str(given.get("label") or row) for row, given in words.items() if row not in data]
+        if all(is_baseline(row) for row in words if row in data):
+            continue
+        head = [
+            "row",
+            "the paper's heads",
+            "seeds",
+            "attention to token 1",
+            "minus baseline",
+            "heads, %",
+            "spike",
+            "loss",
+            "minus baseline",
+        ]
+        parts = [f"### {value.title}", markdown(head, lines)]
+        found.append("\n\n".join([*parts, *([fill(f"Not trained yet: {'; '.join(missing)}.")] if missing else [])]))
+    return found
+
+
+def is_baseline(row: str) -> bool:
+    """Whether a row is the training that the tables share."""
+    return identity(row) == identity(BASELINE)
+
+
+def line(row: str, given: Mapping[str, Any], data: Mapping[str, xarray.Dataset]) -> list[str]:
+    """The cells of a row."""
+    own, paper = numbers(data[row]), dict(given.get("paper") or ()).get("sink_1", "-")
+    differences = (
+        ["", ""] if is_baseline(row) else [shown(paired(data[row], data[BASELINE], name), 3) for name in ("first", "loss")]
+    )
+    return [
+        str(given.get("label") or row.partition("/")[2]),
+        f"{paper:.2f}%" if isinstance(paper, float) else str(paper),
+        str(data[row].sizes["run"]),
+        shown(own["first"], 3),
+        differences[0],
+        shown(own["heads"], 1),
+        shown(own["spike"], 0),
+        shown(own["loss"], 3),
+        differences[1],
+    ]
+
+
+def words(data: Mapping[str, xarray.Dataset]) -> str:
+    """The claims whose rows have FEWEST seeds, judged by the one rule."""
+    lines: dict[tuple[str, str], list[str]] = {}  # a claim that two tables make stands once
+    for study in studies():
+        config = dataclasses.replace(choose(f"pretrain/{study}").config, size=SIZE, steps=None, seed=3, seeds=FEWEST)
+        stores = {row.partition("/")[2]: store for row, store in data.items() if row.startswith(f"{study}/")}
+        for one in assemble(find(f"pretrain/{study}"), config, stores).verdicts if stores else ():
+            if one.word not in ("untested", "described"):
+                cells = [one.statement, one.source, one.paper, one.numbers.replace("_*", "_\\*"), one.word]
+                lines.setdefault((one.source, one.numbers.rpartition(": ")[2]), cells)
+    return markdown(["the paper's statement", "source", "the paper's number", "here", "word"], lines.values())
+
+
+def draw_losses(data: Mapping[str, xarray.Dataset], file: Path) -> None:
+    """Attention to the first token against loss, a point for each seed, its row by colour; the baseline last, on top."""
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    ax = figure.subplots()
+    distinct = {identity(row): row for row in reversed([*data])}
+    ordered = sorted(distinct.values(), key=lambda row: (row == BASELINE or is_baseline(row), row))
+    for number, row in enumerate(ordered):
+        own, base = numbers(data[row]), is_baseline(row)
+        colour = "black" if base else matplotlib.colormaps["tab20"](number % 20)
+        label = "baseline" if base else row
+        ax.scatter(own["loss"], own["first"], s=14 if base else 18, color=colour, alpha=0.8, linewidth=0, label=label)
+    ax.set_xlabel("held-out loss (nats a token)", fontsize=9)
+    ax.set_ylabel("attention to the first token", fontsize=9)
+    ax.set_ylim(bottom=0)
+    ax.tick_params(labelsize=8)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(file, dpi=150)
+
+
+def losses_text(data: Mapping[str, xarray.Dataset]) -> str:
+    """How loss and sink go together over rows, of the rows' means."""
+    distinct = {identity(row): row for row in reversed([*data])}
+    means = np.array([[np.nanmean(numbers(data[row])[name]) for name in ("loss", "first")] for row in distinct.values()])
+    ranks = stats.spearmanr(*means.T)
+    return (
+        f"Over the {len(means)} rows, the means of loss and of attention to the first token have a rank correlation of "
+        f"{ranks.statistic:.2f} (p = {ranks.pvalue:.2g}): described, as the rows are the papers' choice and no sample."
+    )
+
+
+def page(data: Mapping[str, xarray.Dataset]) -> str:
+    """The page, in Markdown."""
+    planned = len([*queue()])
+    kept = sum(home_of(f"{SIZE}/{row}", seed).exists() for row, seed in queue())
+    base = numbers(data[BASELINE])
+    scope = SCOPE.format(
+        kept=kept,
+        planned=planned,
+        seeds=data[BASELINE].sizes["run"],
+        first=shown(base["first"], 3),
+        heads=shown(base["heads"], 1),
+        spike=shown(base["spike"], 0),
+    )
+    parts = [
+        "# Gu et al.'s tables in a small model",
+        scope,
+        MEASURES,
+        "## Claims",
+        CLAIMS,
+        words(data),
+        "## When the sink emerges",
+        "![Survival without a sink, attention, values and activations of the first token](images/pretrain-340k-emergence.png)",
+        CAPTION,
+        emergence_text(data[BASELINE]),
+        "## Loss against sink",
+        "![Attention to the first token against held-out loss, by row](images/pretrain-340k-losses.png)",
+        losses_text(data),
+        "## Tables",
+        *tables(data),
+    ]
+    return "\n\n".join(part if part.startswith(("#", "|", "!")) else fill(part) for part in parts) + "\n"
+
+
+if __name__ == "__main__":
+    main()
