@@ -241,13 +241,6 @@ class Config:
         return self.position if isinstance(self.position, Rope) else None
 
     @property
-    def rms_norm(self) -> RMSNorm:
-        """The norm. Errors: a model without, or with another kind."""
-        if not isinstance(self.norm, RMSNorm):
-            raise SinkjaxError("this model has no norm" if self.norm is None else f"this model has no RMSNorm but {self.norm}")
-        return self.norm
-
-    @property
     def neurons(self) -> int:
         """Hidden units of the MLP, of all experts together. Errors: a model without."""
         if self.mlp_width is None:

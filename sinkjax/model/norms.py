@@ -96,6 +96,12 @@ class OffsetLayerNorm(Norm):
         return LayerNorm(self.eps)(x, {name: 1 + w[name], f"{name}_bias": w[f"{name}_bias"]}, name, at)
 
 
+def gains(norm: Norm, stored: jax.Array) -> jax.Array:
+    """What a norm multiplies by: the stored gain, or 1 more where the norm has its gain around 1; at least float32."""
+    wide = stored.astype(jnp.promote_types(stored.dtype, jnp.float32))
+    return wide + (norm.learned()[""] == "zeros")
+
+
 @dataclass(frozen=True)
 class EachHead:
     """`norm` of each head's queries and keys, with parameters of its own for each head (StableLM 2)."""

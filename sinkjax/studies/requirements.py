@@ -33,8 +33,8 @@ PARTS = (
 def needs(study: str, architecture: Config, *parts: str) -> None:
     """Raise unless the model has a vocabulary, as every study on prompts needs, and these parts, the first that it lacks."""
     from sinkjax.model.attention_bias import ValueBias
-    from sinkjax.model.config import RMSNorm
     from sinkjax.model.normalisers import Softmax
+    from sinkjax.model.norms import OffsetRMSNorm, RMSNorm
     from sinkjax.model.positions import AddedPosition, ScorePosition
 
     plain = architecture.normaliser == Softmax()
@@ -50,7 +50,7 @@ def needs(study: str, architecture: Config, *parts: str) -> None:
         "keys without a norm": architecture.qk_norm is None,
         "causal mask": architecture.prefix is None,
         "norm": architecture.norm is not None,
-        "RMSNorm": isinstance(architecture.norm, RMSNorm),
+        "RMSNorm": isinstance(architecture.norm, RMSNorm | OffsetRMSNorm),
         "pre-norm": architecture.norm_place == "pre",
         "norm before attention": architecture.layout.inputs,
         "MLP": architecture.mlp_width is not None,

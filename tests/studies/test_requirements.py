@@ -54,7 +54,7 @@ NEEDED = {
     "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra"},
     "li/dominance": {"norm", "rms", "pre", "added", "scored", "kernel", "keys"},
     "li/isolate": {"softmax", "cap", "extra", "causal"},
-    "li/super-neurons": {"mlp", "gate", "norm", "rms", "pre", "added"},
+    "li/super-neurons": {"mlp", "gate"},
     "li/variance": {"softmax", "cap", "extra", "causal", "heads"},
 }
 STUDIES = [name for name in studies() if name != "sweep" and not trains(name)]

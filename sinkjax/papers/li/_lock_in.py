@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
+from sinkjax.model.norms import gains
 from sinkjax.model.ops import rms_norm
 from sinkjax.probes.probe import Capture, Probe
 from sinkjax.probes.statistics import PairView, Statistic
@@ -70,13 +71,13 @@ STATISTICS = (
 
 
 @partial(jax.jit, static_argnames="eps")
-def ratios(states: jax.Array, gains: jax.Array, *, eps: float) -> dict[str, jax.Array]:
-    """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with gains [depth, d].
+def ratios(states: jax.Array, factors: jax.Array, *, eps: float) -> dict[str, jax.Array]:
+    """Dominance of hidden states [B, depth, T, d] before and after the norm that reads them, with factors [depth, d].
 
     before, after: [B, depth, T]. top, mean, dim: of the first token after the norm, the largest and the mean |x|, and the dim of
     the largest, [B, depth].
     """
-    sizes, normed = jnp.abs(states), jnp.abs(rms_norm(states, gains[:, None, :], eps))
+    sizes, normed = jnp.abs(states), jnp.abs(rms_norm(states, factors[:, None, :], eps))
     size = normed[:, :, 0]
     return {
         "before": sizes.max(axis=-1) / sizes.mean(axis=-1),
@@ -138,8 +139,10 @@ def _block(model: Model, tokens: NDArray, lengths: NDArray) -> dict[str, NDArray
     probe = Probe(capture=sites, extra=STATISTICS)
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
     states = jnp.concatenate([record["embed"][:, None], record["resid"]], axis=1)
-    gains = jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]])
-    found = {name: np.asarray(array) for name, array in ratios(states, gains, eps=model.config.rms_norm.eps).items()}
+    norm = model.config.norm
+    assert norm is not None
+    every = gains(norm, jnp.concatenate([model.params["layers"]["attn_norm"], model.params["final_norm"][None]]))
+    found = {name: np.asarray(array) for name, array in ratios(states, every, eps=norm.eps).items()}
     real = (np.arange(tokens.shape[1]) < lengths[:, None])[:, None]
     found |= {name: np.where(real, found[name], np.nan) for name in ("before", "after")}
     keys = unit(np.asarray(record["rotated_keys"], np.float32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.edits.site import Site
-from sinkjax.model.ops import rms_norm
+from sinkjax.model.norms import gains
 from sinkjax.probes.probe import Capture, Probe
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray, chosen: Sequence[tup
 
     Returns:
         Of every neuron, [layer, neuron]: gate_norm and up_norm, over the median of the layer; cosine_first and cosine_others,
-        cosine of the gate vector with the normalised input of the MLP, mean over prompts; concentration, the share of the largest
+        cosine of the gate vector with the normed input of the MLP, mean over prompts; concentration, the share of the largest
         entry in the squared norm of the neuron's row of W_down; fed, that entry's dim. Of the chosen neurons, [prompt, chosen]:
         own_first and own_others, the cosines; own_share, the share of the massive dim in the squared norm of the row. Of each
         prompt, [prompt]: massive_dim, the dim of the largest |h| at the first token, over depths.
@@ -60,9 +59,9 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray, chosen: Sequence[tup
     blocks = [slice(start, start + BLOCK) for start in range(0, len(lengths), BLOCK)]
     parts = [_block(model, tokens[at], lengths[at], places) for at in blocks]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    down, at, (gate, up) = model.params["layers"]["down"], tuple(np.array(chosen).T), sizes(model)
-    share, fed = (np.asarray(array) for array in _concentration(down))
-    rows = np.square(np.asarray(down[at], np.float32))  # [chosen, d]
+    down, written, at, (gate, up) = model.params["layers"]["down"], _written(model), tuple(np.array(chosen).T), sizes(model)
+    share, fed = (np.asarray(array) for array in _concentration(down, written))
+    rows = np.square(np.asarray(down[at], np.float32) * np.asarray(written)[at[0]])  # [chosen, d]
     found = {"gate_norm": gate, "up_norm": up, "concentration": share, "fed": fed}
     found |= {name: joined[name].mean(0) for name in ("cosine_first", "cosine_others")}
     own = {"own_first": joined["cosine_first"][:, *at], "own_others": joined["cosine_others"][:, *at]}
@@ -76,35 +75,40 @@ def survey(model: Model, tokens: NDArray, lengths: NDArray, chosen: Sequence[tup
 
 def _block(model: Model, tokens: NDArray, lengths: NDArray, places: tuple[int, ...]) -> dict[str, NDArray]:
     """What `survey` needs of a few prompts: cosines [prompt, layer, neuron], and massive [prompt]."""
-    probe = Probe(capture=tuple(Capture(site, positions=places) for site in (Site.EMBED, Site.ATTN_OUT, Site.RESID)))
+    probe = Probe(capture=tuple(Capture(site, positions=places) for site in (Site.MLP_IN, Site.RESID)))
     record = sinkjax.forward(model.params, tokens, model.config, probe=probe, lengths=lengths, logits=False).record
-    resid, weights = record["resid"], model.params["layers"]
-    inputs = jnp.concatenate([record["embed"][:, None], resid[:, :-1]], axis=1) + record["attn_out"]
-    look = partial(_look, eps=model.config.rms_norm.eps)
-    layers = [
-        look(inputs[:, layer], *(weights[name][layer] for name in ("mlp_norm", "gate"))) for layer in range(model.config.layers)
-    ]
+    gates, resid = model.params["layers"]["gate"], record["resid"]
+    layers = [_look(record["mlp_in"][:, layer], gates[layer]) for layer in range(model.config.layers)]
     first = np.asarray(resid[:, :, 0], np.float32)
     found = {name: np.stack([np.asarray(layer[name]) for layer in layers], axis=1) for name in layers[0]}
     return found | {"massive": np.abs(first).max(axis=1).argmax(axis=-1)}
 
 
-@partial(jax.jit, static_argnames="eps")
-def _look(inputs: jax.Array, gain: jax.Array, gate: jax.Array, *, eps: float) -> dict[str, jax.Array]:
-    """One layer: inputs [B, P, d], gain [d], gate [d, F]; position 0 comes first. Returns [B, F]."""
+@jax.jit
+def _look(inputs: jax.Array, gate: jax.Array) -> dict[str, jax.Array]:
+    """One layer: what its MLP reads [B, P, d], and gate vectors [d, F]; position 0 comes first. Returns [B, F]."""
     wide = jnp.promote_types(inputs.dtype, jnp.float32)
-    x, gate = (array.astype(wide) for array in (rms_norm(inputs, gain, eps), gate))
+    x, gate = inputs.astype(wide), gate.astype(wide)
     x = x / jnp.linalg.norm(x, axis=-1, keepdims=True)
     cosines = jnp.einsum("BPd,dF->BPF", x, gate / jnp.linalg.norm(gate, axis=0), precision="highest")
     return {"cosine_first": cosines[:, 0], "cosine_others": cosines[:, 1:].mean(1)}
 
 
-@jax.jit
-def _concentration(down: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of rows of W_down [L, F, d], one layer at a time: the largest entry's share of the squared norm, and its dim, [L, F]."""
+def _written(model: Model) -> jax.Array:
+    """The gain of the norm that the output of each MLP passes before it is added, [L, d]; ones where there is none."""
+    config, name = model.config, "mlp_out_norm"
+    if name not in model.params["layers"] or config.norm is None or "" not in config.norm.learned():
+        return jnp.ones((config.layers, config.width), jnp.float32)
+    return gains(config.norm, model.params["layers"][name])
 
-    def of(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-        squares = jnp.square(matrix.astype(jnp.float32))
+
+@jax.jit
+def _concentration(down: jax.Array, written: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Of rows of W_down [L, F, d] times [L, d], a layer at a time: the largest entry's share of the squared norm, and its dim."""
+
+    def of(layer: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        matrix, gain = layer
+        squares = jnp.square(matrix.astype(jnp.float32) * gain)
         return squares.max(-1) / squares.sum(-1), squares.argmax(-1)
 
-    return jax.lax.map(of, down)
+    return jax.lax.map(of, (down, written))

@@ -22,13 +22,13 @@ SOURCE, LOCK_IN = "Li et al. 2026, dimension disparity", "Li et al. 2026, lock-i
 STUDY = Study(
     name="li/dominance",
     needs=(
+        "keys without a norm",
         "norm",
         "RMSNorm",
         "pre-norm",
         "embedding without positions",
         "scores without positions",
         "scores without a kernel",
-        "keys without a norm",
     ),
     computations={"dominance": dominance_and_lock_in()},
     claims={

@@ -25,7 +25,7 @@ FIRST_ONLY = at("part", fixed={"where": "position 0"})
 
 STUDY = Study(
     name="li/super-neurons",
-    needs=("MLP", "gated MLP", "norm", "RMSNorm", "pre-norm", "embedding without positions"),
+    needs=("MLP", "gated MLP"),
     settings={"neurons": setting(8, "how many of the largest are studied, and set to 0 one by one and together")},
     known={"largest": largest_neurons(F.neurons)},
     computations={"neurons": neurons_at_work(F.neurons)},

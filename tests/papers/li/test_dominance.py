@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import xarray
 import sinkjax
 from sinkjax.config_files.places import place
 from sinkjax.edits.site import Site
+from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.model.ops import rms_norm
 from sinkjax.papers.li import _dominance, _lock_in, dominance
 from sinkjax.studies.contrasts import Readings
@@ -63,6 +65,15 @@ def test_dominance_is_the_largest_over_the_mean(model, record, data):
     np.testing.assert_array_equal(data["dim"].values[:, 1], first.argmax(-1))
     np.testing.assert_allclose(data["top"].values[:, 1] / data["mean"].values[:, 1], data["after"].values[:, 1, 0], rtol=1e-5)
     assert data.sizes["depth"] == LAYERS + 1
+
+
+def test_norms_around_1_give_the_same_numbers(model, batch, data):
+    gains = {"attn_norm": model.params["layers"]["attn_norm"] - 1, "mlp_norm": model.params["layers"]["mlp_norm"] - 1}
+    params = {**model.params, "layers": {**model.params["layers"], **gains}, "final_norm": model.params["final_norm"] - 1}
+    config = dataclasses.replace(model.config, norm=OffsetRMSNorm(model.config.norm.eps))
+    found = _lock_in.measure(dataclasses.replace(model, params=params, config=config), batch, [3, 7])
+    for name in ("before", "after", "top", "mean"):
+        np.testing.assert_allclose(found[name], data[name], rtol=2e-4, err_msg=name)
 
 
 def test_the_first_direction_is_the_singular_vector_that_the_mean_query_points_along():

@@ -6,12 +6,14 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sinkjax
 from sinkjax.analysis import intervals
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.norms import OffsetRMSNorm
 from sinkjax.papers.li import _neurons, _super_neurons, super_neurons
 from sinkjax.papers.li._super_neurons import Neuron
 from sinkjax.studies.contrasts import Readings
@@ -128,3 +130,32 @@ def test_too_many_neurons_are_refused():
 def test_yaml_keeps_it():
     value = as_value("li/super-neurons")
     assert from_yaml(to_yaml(value)) == value
+
+
+@pytest.fixture(scope="module")
+def offset(planted):
+    """The same function of tokens with gains stored as 1 less, as Gemma's are."""
+    gains = {name: planted.params["layers"][name] - 1 for name in ("attn_norm", "mlp_norm")}
+    params = {**planted.params, "layers": {**planted.params["layers"], **gains}, "final_norm": planted.params["final_norm"] - 1}
+    config = dataclasses.replace(planted.config, norm=OffsetRMSNorm(planted.config.norm.eps))
+    return dataclasses.replace(planted, params=params, config=config)
+
+
+def test_norms_around_1_give_the_same_numbers(planted, offset):
+    tokens = np.random.default_rng(2).integers(1, planted.config.vocab_size, (2, 9)).astype(np.int32)
+    one, other = (_neurons.survey(model, tokens, np.full(2, 9), [PLANTED]) for model in (planted, offset))
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], atol=1e-5, err_msg=name)
+
+
+def test_a_norm_of_the_output_counts_in_what_neurons_feed(offset):
+    config, layers = dataclasses.replace(offset.config, norm_place="sandwich"), dict(offset.params["layers"])
+    stored = np.random.default_rng(3).standard_normal((config.layers, config.width)).astype(np.float32)
+    layers |= {"mlp_out_norm": jnp.asarray(stored), "attn_out_norm": jnp.zeros_like(stored)}
+    model = dataclasses.replace(offset, params={**offset.params, "layers": layers}, config=config)
+    tokens = np.random.default_rng(4).integers(1, config.vocab_size, (2, 9)).astype(np.int32)
+    data = _neurons.survey(model, tokens, np.full(2, 9), [PLANTED])
+    squares = np.square(np.asarray(layers["down"], np.float64) * (1 + stored)[:, None])
+    np.testing.assert_allclose(data["concentration"], squares.max(-1) / squares.sum(-1), rtol=1e-5)
+    np.testing.assert_array_equal(data["fed"], squares.argmax(-1))
+    np.testing.assert_allclose(data["own_share"][:, 0], data["massive_dim"] == 5)  # the planted row has one dim
