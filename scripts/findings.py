@@ -71,10 +71,10 @@ One [rule](judgements.md) judges every claim:
 - **untested**: the model lacks the object (a massive activation, above 100; a sink, mean attention of 30%) or a whole.
 - *(untrained too)*: the architecture with random weights passes as well; without a whole, that means only the same sign.
 
-A cell has the word, the effect (a share of its whole, or in its own unit) with a 95% interval, the whole, the independent
-samples, the matched random controls that it lies above, and the untrained model's effect. For sizes, shares are of logarithms:
-half of a 10,000-fold effect is 100-fold. Words in *italics* have fewer than 8 samples and are not counted; parentheses have the
-papers' numbers. [Every number](data/claims.csv) is a row of a CSV file."""
+A cell has the word, the effect (a share of its whole, or in its own unit: where the whole is nearly 0, too) with a 95% interval,
+the whole, the independent samples, the matched random controls that it lies above, and the untrained model's effect. For sizes,
+shares are of logarithms: half of a 10,000-fold effect is 100-fold. Words in *italics* have fewer than 8 samples and are not
+counted; parentheses have the papers' numbers. [Every number](data/claims.csv) is a row of a CSV file."""
 OURS = "ours, on "
 ANSWERS = (
     ("kiya/mask", "smollm2-135m", "all"),
@@ -256,13 +256,17 @@ def cell(row: Mapping[str, str]) -> str:
     word = f"*{row['word']}*" if is_small(row) else f"**{row['word']}**"
     if not row["d"]:
         return f"{word}<br>{row['reason']}" if row["reason"] else word
-    numbers = share(row["s"], row["s_low"], row["s_high"]) if row["s"] else effect(row)
+    if row["s"] and not is_far(row["s"], row["s_low"], row["s_high"]):
+        numbers = share(row["s"], row["s_low"], row["s_high"]) + whole(row)
+    else:
+        numbers = effect(row) + (f" (whole:{whole(row).removeprefix(' of')})" if whole(row) else "")
     matched = row["controls"] not in ("", "0") and not row.get("stays")
     controls = f", {row['controls_below']} of {row['controls']} controls" if matched else ""
-    twin = f", untrained {clipped(row['twin_s'])}%" if row["twin_s"] else ""
-    if not row["s"] and row.get("twin_d"):
+    in_shares = row["twin_s"] and not is_far(row["twin_s"], row["s"]) and (row["s"] or not row.get("twin_d"))
+    twin = f", untrained {percent(row['twin_s'])}%" if in_shares else ""
+    if not in_shares and row.get("twin_d"):
         twin = f", untrained {effect({'unit': row['unit'], 'd': row['twin_d'], 'd_low': '', 'd_high': ''})}"
-    return f"{word} {numbers}{whole(row)}<br>{row['n']} {samples(row['method'])}{controls}{twin}"
+    return f"{word} {numbers}<br>{row['n']} {samples(row['method'])}{controls}{twin}"
 
 
 def is_small(row: Mapping[str, str]) -> bool:
@@ -287,22 +291,26 @@ def samples(method: str) -> str:
     return next((kind for kind in ("seeds", "prompts", "documents") if kind in method), "samples")
 
 
-def clipped(value: str) -> str:
-    """A share in percent; beyond three wholes, only that."""
-    found = 100 * float(value)
-    return f"{found:z.0f}" if abs(found) <= MOST else f"{'>' if found > 0 else '<-'}{MOST}"
+def is_far(*shares: str) -> bool:
+    """Whether one of some shares is so large that the whole is nearly 0, and the effect itself says more."""
+    return any(abs(float(one)) * 100 > MOST for one in shares if one)
+
+
+def percent(value: str) -> str:
+    """A share in percent."""
+    return f"{100 * float(value):z.0f}"
 
 
 def share(mean: str, low: str, high: str) -> str:
     """A share in percent with its interval; one more digit for an end that rounds to an edge of the rule."""
     ends = [precise(one) for one in (low, high)] if low and high else []
-    return f"{clipped(mean)}%{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+    return f"{percent(mean)}%{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
 
 
 def precise(value: str) -> str:
     """The end of an interval in percent."""
     found = 100 * float(value)
-    return f"{found:.1f}" if round(abs(found)) in EDGES and abs(found) not in EDGES else clipped(value)
+    return f"{found:.1f}" if round(abs(found)) in EDGES and abs(found) not in EDGES else percent(value)
 
 
 def rounded(value: float) -> str:

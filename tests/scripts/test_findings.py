@@ -60,7 +60,10 @@ def test_a_cell_has_the_word_the_share_the_controls_and_the_twin(script):
     untested = ROW | {"word": "untested", "d": "", "reason": "|h| is 2"}
     assert script["cell"](untested) == "**untested**<br>|h| is 2"
     far = ROW | {"s": "12", "s_low": "-3.5", "s_high": "1e9", "method": "95% t interval, 8 seeds", "controls": "0", "twin_s": ""}
-    assert script["cell"](far) == "**replicates** >300% [<-300, >300]<br>12 seeds"
+    points = "41 [30, 52] percentage points"
+    assert script["cell"](far) == f"**replicates** {points}<br>12 seeds, untrained 0.9 percentage points"
+    near = far | {"whole": "0.04", "twin_s": "0.2"}
+    assert script["cell"](near).startswith(f"**replicates** {points} (whole: 0.04 points)<br>")
 
 
 def test_what_no_paper_states_stands_in_a_table_of_its_own(script):

@@ -49,20 +49,20 @@ STUDY = Study(
     measures=(STRONGEST, BEFORE, AFTER, SIZE, LOSS),
     claims={
         "as-much": Claim(
-            contrast=unedited(BEFORE, "edited", minus=STRONGEST), stays=True, source="ours, after Xiao et al. 2024, section 3.1"
+            contrast=unedited(BEFORE, "edited", minus=STRONGEST), stays=True, source="ours, on Xiao et al. 2024, section 3.1"
         ),
         "large": Claim(
-            contrast=unedited(SIZE, "edited", minus=typical_activation()), source="ours, after Sun et al. 2024, section 4"
+            contrast=unedited(SIZE, "edited", minus=typical_activation()), source="ours, on Sun et al. 2024, section 4"
         ),
         "needs": Claim(
-            contrast=effect(STRONGEST, of("later")), sign=-1, given=MASSIVE, source="ours, after Sun et al. 2024, section 4"
+            contrast=effect(STRONGEST, of("later")), sign=-1, given=MASSIVE, source="ours, on Sun et al. 2024, section 4"
         ),
-        "loss": Claim(contrast=effect(LOSS, of("later")), given=MASSIVE, source="ours, after Sun et al. 2024, Table 3"),
+        "loss": Claim(contrast=effect(LOSS, of("later")), given=MASSIVE, source="ours, on Sun et al. 2024, Table 3"),
         "first": Claim(
             contrast=effect(STRONGEST, of("first"), controls=False),
             stays=True,
             given=MASSIVE,
-            source="ours",
+            source="ours, on Xiao et al. 2024, section 3.1",
             beside=(effect(LOSS, of("first"), controls=False), effect(LOSS, of("all"), controls=False)),
         ),
     },

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
+from sinkjax.model.rotary import LayerRopes
 
 if TYPE_CHECKING:
     import xarray
@@ -74,8 +75,12 @@ def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[
 
 def first_block(model: Model) -> tuple[dict[str, Any], Any]:
     """The parameters and the architecture of a model cut after its first block."""
-    windows = model.config.windows
-    config = dataclasses.replace(model.config, layers=1, windows=windows and windows[:1])
+    config = model.config
+    position, scale, windows = config.position, config.score_scale, config.windows
+    if isinstance(position, LayerRopes):
+        position = dataclasses.replace(position, layers=position.layers[:1])
+    scale = scale[:1] if isinstance(scale, tuple) else scale
+    config = dataclasses.replace(config, layers=1, position=position, score_scale=scale, windows=windows and windows[:1])
     return {**model.params, "layers": jax.tree.map(lambda leaf: leaf[:1], model.params["layers"])}, config
 
 

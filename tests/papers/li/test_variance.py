@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from scipy.stats import kendalltau
 
 import sinkjax
 from sinkjax.config_files.places import place
+from sinkjax.model.rotary import LayerRopes
 from sinkjax.papers.li import _variance, variance
 from sinkjax.papers.li._first_block import EVEN, MODEL, measure
 from sinkjax.studies.contrasts import Readings
@@ -78,6 +80,16 @@ def test_deviations_are_those_of_the_whole_model(model):
         data["after"][0].mean("prompt"), np.var(record["attn_out"][:, 0], axis=0, ddof=1).mean(-1), rtol=1e-4
     )
     np.testing.assert_allclose(data["row_norm"], np.linalg.norm(model.params["layers"]["o"][0], axis=-1), rtol=1e-6)
+
+
+def test_a_model_that_states_something_of_each_layer_is_cut_too(model):
+    config, L = model.config, model.config.layers
+    by_layer = dataclasses.replace(
+        config, position=LayerRopes((config.position,), (0,) * L), score_scale=(config.scale,) * L, windows=(T,) + (1,) * (L - 1)
+    )
+    tokens = random_tokens(model, 3)
+    found = measure(dataclasses.replace(model, config=by_layer), tokens)
+    np.testing.assert_allclose(found["deviation"], measure(model, tokens)["deviation"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("power", [-1.0, -0.5, 1.0])
