@@ -315,11 +315,20 @@ def received(read: Readings, keys: Any, over: str) -> Drawing:
     from sinkjax.report.figures import layers as picture
 
     points, data = read.points(over), read.results[over]["attention_received"]
-    series = {name: rows for name, rows in _series(points).items() if len(rows) >= FEWEST}
+    named = _series(points)
+    series = {name: rows + named.get(SERIES["all"], []) * (name == SERIES["prefixes"]) for name, rows in named.items()}
+    series = {name: rows for name, rows in series.items() if len(rows) >= FEWEST}
+    L = data.sizes["layer"]
+
+    def columns(key: int, rows: Sequence[int]) -> NDArray:
+        """A column for each layer, which is NaN where no condition ends."""
+        found = np.full((L, L), np.nan)
+        for row, values in zip(rows, data.isel(edit=rows).sel(key=key).mean(["prompt", "head"]).values, strict=True):
+            found[points[row].x] = values
+        return found
+
     grid = {
-        f"attention to key {key}": {
-            title: data.isel(edit=rows).sel(key=key).mean(["prompt", "head"]).values for title, rows in series.items()
-        }
+        f"attention to key {key}": {title: columns(key, rows) for title, rows in series.items()}
         for key in map(read.scope.get, _tuple(keys))
     }
     caption = """Attention that keys receive in each layer, against the edited layers. In a masked layer the key receives none;

@@ -1,0 +1,49 @@
+"""Figures as words: what they draw, before it is drawn."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import xarray
+
+import sinkjax
+from sinkjax.report.figures import layers as picture
+from sinkjax.studies.drawings import received
+from sinkjax.studies.places import ALL, each, prefixes
+from sinkjax.studies.scope import Scope
+from sinkjax.studies.vocabulary import grid, mask_key
+
+
+def test_columns_of_received_attention_are_at_the_last_edited_layer(monkeypatch):
+    L, length = 6, 12
+    architecture = SimpleNamespace(layers=L, heads=2)
+    scope = Scope(SimpleNamespace(length=length, bos="none", prompts=2, seed=0, key=0), architecture)
+    points = scope.get(grid(mask_key(0), each | prefixes | ALL))
+    labels = [point.label for point in points]
+    rows = np.arange(len(points), dtype=float)
+    values = np.broadcast_to(rows[:, None, None, None, None], (len(points), 2, L, 2, length)) / 100
+    data = xarray.Dataset({"attention_received": (("edit", "prompt", "layer", "head", "key"), values)}, {"edit": labels})
+    data = data.assign_coords(key=np.arange(length))
+    drawn = {}
+    monkeypatch.setattr(picture, "received", lambda found, xlabel: drawn.update(found))
+    read = SimpleNamespace(points=lambda over: points, results={"masks": data}, scope=scope, drawing=lambda *rest, **more: None)
+    word = received((0,), over="masks")
+    word.meaning.of(read, **word.given)
+    (panels,) = drawn.values()
+    for title, first, last in (("one layer", 0, L - 1), ("layers 0 to l", 1, L - 1)):
+        found = panels[title]
+        assert found.shape == (L, L)
+        for x in range(L):
+            if not first <= x <= last:
+                assert np.isnan(found[x]).all()
+                continue
+            wanted = {x} if title == "one layer" else set(range(x + 1))
+            label = next(point.label for point in points[1:] if layers_of(point.edit, L) == wanted)
+            np.testing.assert_allclose(found[x], labels.index(label) / 100)
+
+
+def layers_of(edit: sinkjax.Edit, L: int) -> set[int]:
+    """The layers that an edit acts in."""
+    (term,) = edit.terms
+    return set(np.arange(L)[slice(None) if term.layers is None else list(term.layers)].tolist())
