@@ -1,4 +1,4 @@
-"""Plan sweeps of the studies on many devices, and say how much of the devices' time is kept: docs/benchmarks.md.
+"""Plan sweeps of the studies on many processes and devices, and say how much of the devices' time is kept: docs/benchmarks.md.
 
 python scripts/bench_devices.py             about a minute; nothing but plans is computed, and no weights are read
 python scripts/bench_devices.py --quick     one study; prints the section and writes nothing
@@ -24,16 +24,34 @@ from sinkjax.sweeps.plan import TOKENS_PER_BLOCK, Plan, plan_resolved
 
 MODEL = "untrained:llama-3.2-3b"
 PLATFORM = "h200"
+PROMPTS = 64
 STUDIES = ("kiya/self", "li/isolate", "background/patch", "kiya/mask")
-GOALS = {1: 0.0, 8: 0.85, 64: 0.70}  # devices -> of their time
+GOALS = {
+    (1, 1): 0.0,
+    (1, 8): 0.85,
+    (1, 64): 0.70,
+    (8, 1): 0.85,
+    (8, 8): 0.85,
+    (64, 1): 0.70,
+}  # processes, devices of each -> of their time
+
+TEXT = """The largest sweep of each study, with {prompts} prompts, on the shape of Llama-3.2-3B in float32, as `sinkjax \
+plan STUDY --model {model} --platform {platform} --processes N --devices M` plans it and a sweep carries it out; \
+nothing is timed here. *Kept* is the part of the devices' time that goes into blocks that one device would have \
+to run, each edit from its own start: 1 means that no block is run for the sake of a neighbour in a call, or \
+twice, and that no device waits. Processes take their shares without waiting for each other, and *of use* are \
+those that have one. Times are counted in blocks of one prompt, and a device may be {ahead} calls ahead of the \
+slowest of its process. That a call of few tokens uses a device less well is left out, but the plan weighs it: \
+it takes a block to cost its tokens and {extra} more, a number that was set and not measured. `python \
+scripts/bench_devices.py` writes this section."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The plans of a study's main sweep, by number of devices."""
+    """The plans of a study's largest sweep, by numbers of processes and of the devices of each."""
 
     study: str
-    plans: dict[int, Plan]
+    plans: dict[tuple[int, int], Plan]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,55 +61,63 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(study: str) -> Row:
-    """The main sweep of a study, on its own prompts."""
+    """The largest sweep of a study."""
     say(study)
-    config: Any = dataclasses.replace(choose(study).config, model=MODEL)
+    config: Any = dataclasses.replace(choose(study).config, model=MODEL, prompts=PROMPTS)
     architecture = open_checkpoint(MODEL, weights=False).config
-    sweep: Any = specs(find(study), config, architecture)[0]
+    sweep: Any = max(specs(find(study), config, architecture), key=lambda one: len(getattr(one, "edits", ())) * one.prompts)
     lengths, T = [config.length] * sweep.prompts, config.length
     resolved = [resolve(edit, architecture, lengths, T) for edit in sweep.edits]
 
-    def planned(devices: int) -> Plan:
-        hardware = Hardware(devices=devices, platform=PLATFORM)
+    def planned(processes: int, devices: int) -> Plan:
+        hardware = Hardware(devices=devices, platform=PLATFORM, processes=processes)
         return plan_resolved(architecture, resolved, (sweep.prompts, T), sweep.probe, config.dtype, hardware)
 
-    return Row(study, {devices: planned(devices) for devices in GOALS})
+    return Row(study, {shape: planned(*shape) for shape in GOALS})
 
 
 def section(rows: Sequence[Row]) -> str:
     """The section, in Markdown."""
     lines = []
     for row in rows:
-        for devices, plan in row.plans.items():
-            b, goal = plan.schedule.prompt_block, GOALS[devices]
+        for (processes, devices), plan in row.plans.items():
+            b, goal = plan.schedule.prompt_block, GOALS[processes, devices]
             met = ("met" if plan.kept >= goal else "missed") if goal else ""
             lines.append(
                 [
                     f"{row.study}: {plan.edits} edits x {plan.prompts} prompts",
-                    f"{devices}",
+                    f"{processes} x {devices}",
+                    f"{plan.processes}",
                     f"{b}",
                     " ".join(str(width) for width in plan.schedule.widths),
                     f"{b * plan.positions * max(plan.schedule.widths):,}",
                     f"{plan.rounds}",
                     f"{plan.kept:.2f}",
-                    f"{plan.kept * devices:.1f}",
+                    f"{plan.kept * processes * devices:.1f}",
                     f"{goal:.2f}" if goal else "",
                     met,
                 ]
             )
-    head = ["sweep", "devices", "prompts a call", "edits a call, by kind", "tokens, at most", "calls of a device"]
+    head = [
+        "sweep",
+        "processes x devices",
+        "of use",
+        "prompts a call",
+        "edits a call, by kind",
+        "tokens, at most",
+        "calls of a device",
+    ]
     head += ["kept", "times as fast", "goal, kept", ""]
     return "\n\n".join(
         (
             "## Sweeps on many devices",
-            f"The main sweep of each study on the shape of Llama-3.2-3B in float32, as `sinkjax plan STUDY --model {MODEL} "
-            f"--platform {PLATFORM} --devices N` plans it and a sweep carries it out; nothing is timed here. *Kept* is the "
-            "part of the devices' time that goes into blocks that one device would have to run, each edit from its own "
-            "start: 1 means that no block is run for the sake of a neighbour in a call, or twice, and that no device "
-            f"waits. Times are counted in blocks of one prompt, and a device may be {Hardware(devices=2).calls_ahead} "
-            "calls ahead of the slowest. That a call of few tokens uses a device less well is left out, but the plan "
-            f"weighs it: it takes a block to cost its tokens and {TOKENS_PER_BLOCK['gpu']} more, a number that was set and "
-            "not measured. `python scripts/bench_devices.py` writes this section.",
+            TEXT.format(
+                prompts=PROMPTS,
+                model=MODEL,
+                platform=PLATFORM,
+                ahead=Hardware(devices=2).calls_ahead,
+                extra=TOKENS_PER_BLOCK["gpu"],
+            ),
             markdown(head, lines),
         )
     )

@@ -83,6 +83,17 @@ def needed() -> Iterator[None]:
         raise SinkjaxError(f"this process lost the processes that it was joined to ({why}); start all of them again") from error
 
 
+def rank() -> tuple[int, int]:
+    """The number of this process and how many do the same, joined or not: by JAX, a Slurm step, or COUNT and NUMBER."""
+    if joined():
+        return jax.process_index(), jax.process_count()
+    for count, number in (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), (COUNT, NUMBER)):
+        found = [os.environ.get(name, "") for name in (number, count)]
+        if all(text.isdecimal() for text in found) and int(found[0]) < int(found[1]):
+            return int(found[0]), int(found[1])
+    return 0, 1
+
+
 def joined() -> bool:
     """Whether this is one of several processes."""
     return jax.process_count() > 1

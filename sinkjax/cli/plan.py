@@ -23,6 +23,8 @@ class PlanOptions(PlannedOptions, Generic[C]):
     config: C
     platform: str = "auto"
     """what to plan for: auto, cpu, gpu or tpu of this machine, or another one by its name, like h200 or tpu-v5e"""
+    processes: int = 1
+    """processes that fill the same stores, each with its own devices"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,9 @@ def plan(arguments: Sequence[str]) -> None:
     if axes or elsewhere:
         axes = axes or {"data": 1, "model": 1}
         hardware = Hardware(memory, axes["data"], axes["model"], options.platform if elsewhere else None)
+    if options.processes < 1:
+        raise SinkjaxError(f"--processes must be at least 1, not {options.processes}")
+    hardware = dataclasses.replace(hardware, processes=options.processes)
     chosen = dataclasses.replace(chosen, config=options.config)
     if options.several:
         chosen = as_series(chosen, options.checkpoints, options.models, options.revisions)

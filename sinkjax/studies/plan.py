@@ -44,6 +44,7 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hard
         ("prompts", f"{plan.prompts} of {plan.positions} tokens"),
         ("compilations", plan.compiles),
         ("devices", f"{plan.devices * hardware.shards}" + f", {hardware.shards} for each copy" * (hardware.shards > 1)),
+        *_of_processes(plan, hardware),
         ("calls of a device", f"{plan.rounds} of {b} prompts and up to {max(plan.schedule.widths)} edits"),
         ("tokens in a call", f"up to {b * T * max(plan.schedule.widths):,}"),
         ("use of the devices", f"{plan.kept:.0%} of their time goes into blocks that one device would have to compute"),
@@ -60,6 +61,16 @@ def show_plan(title: str, plan: Plan, config: Config, dtype: str, hardware: Hard
         ),
     ]
     show(title, ("", ""), lines, "the time leaves out compilation and everything but matrix products")
+
+
+def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
+    """How many processes have a part of a sweep, if there are several."""
+    if hardware.processes == 1:
+        return []
+    idle = hardware.processes - plan.processes
+    return [
+        ("processes", f"{hardware.processes}" + f", of which {idle} have nothing to do: {plan.processes} are enough" * (idle > 0))
+    ]
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:

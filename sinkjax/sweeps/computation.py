@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -111,7 +112,8 @@ class Computation:
 
     def hardware(self, memory: int | None = None) -> Hardware:
         """What a sweep is planned for here."""
-        return Hardware.of(self.mesh, memory) if self.mesh else Hardware(memory)
+        hardware = Hardware.of(self.mesh, memory) if self.mesh else Hardware(memory)
+        return hardware if self.joined else dataclasses.replace(hardware, processes=processes.rank()[1])
 
     def facts(self) -> dict[str, Any]:
         """What is kept about the machine."""

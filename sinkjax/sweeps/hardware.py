@@ -58,13 +58,14 @@ class Hardware:
 
     memory: bytes that the parameters and one call may take on a device, None: what it has. devices: groups of devices over which
     prompts and edits are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu", "tpu" or one
-    of PLATFORMS, None: that of this process.
+    of PLATFORMS, None: that of this process. processes: those that fill the same store, with so many devices each.
     """
 
     memory: int | None = None
     devices: int = 1
     shards: int = 1
     platform: str | None = None
+    processes: int = 1
 
     @classmethod
     def of(cls, mesh: Mesh | None, memory: int | None = None) -> Hardware:

@@ -45,11 +45,12 @@ TOKENS_PER_BLOCK = {"cpu": 64, "gpu": 256, "tpu": 256}
 class Plan:
     """What a sweep will do.
 
-    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. rounds: the same, dealt to the
-    devices. compiles: jitted programs. layer_passes: blocks times edits times prompt blocks that are computed on all devices,
-    bases included. critical_passes: those that fit into the time from the first to the last one, on one device. kept: the part of
-    the devices' time that goes into what one device would have to compute for these edits, each from its own start. bytes: peak
-    estimate of each device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
+    edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: of a process.
+    processes: how many have a part of it, of those that it was planned for. rounds: the most that a process computes. compiles:
+    jitted programs. layer_passes: blocks times edits times prompt blocks that are computed on all devices, bases included.
+    critical_passes: those that fit into the time from the first to the last one, on one device. kept: the part of the devices'
+    time, in all processes, that goes into what one device would have to compute for these edits, each from its own start. bytes:
+    peak estimate of each device, by part. flops: of all matrix products. result_bytes: the uncompressed result.
     """
 
     edits: int
@@ -58,6 +59,7 @@ class Plan:
     kinds: tuple[str, ...]
     schedule: Schedule
     devices: int
+    processes: int
     rounds: int
     compiles: int
     layer_passes: int
@@ -120,12 +122,12 @@ def plan_resolved(
     schedule = _best_schedule(list(groups.values()), starts, B, L, cost, hardware)
 
     b, widths, chunks = schedule.prompt_block, schedule.widths, schedule.chunks
-    rounds = schedule.rounds(B, devices, L)
-    waves = [runs for runs, _ in itertools.groupby(rounds, key=lambda entry: entry.runs)]
-    calls = [chunk for entry in rounds for _, _, chunk in entry.calls() if chunk.start < L]
-    layer_passes = L * len(waves) * devices + sum(widths[chunk.kind] * (L - chunk.start) for chunk in calls)
-    runs = len(waves) * devices + sum(widths[chunk.kind] for chunk in calls)
-    critical_passes = _critical(rounds, L, lambda chunk: widths[chunk.kind] * (L - chunk.start), hardware.calls_ahead)
+    shares = [share for share in schedule.shares(B, devices, hardware.processes, L) if share]
+    waves = sum(len([*itertools.groupby(share, key=lambda entry: entry.runs)]) for share in shares)
+    calls = [chunk for share in shares for entry in share for _, _, chunk in entry.calls() if chunk.start < L]
+    layer_passes = L * waves * devices + sum(widths[chunk.kind] * (L - chunk.start) for chunk in calls)
+    runs = waves * devices + sum(widths[chunk.kind] for chunk in calls)
+    critical_passes = _slowest(shares, L, lambda chunk: widths[chunk.kind] * (L - chunk.start), hardware.calls_ahead)
     needed = B * (L * len({chunk.base for chunk in chunks}) + sum(L - origin.block for origin in starts))
     unembedding = 2 * config.width * (config.vocab_size or 0) if probe.nll else 0
     return Plan(
@@ -135,12 +137,13 @@ def plan_resolved(
         kinds=tuple(_describe(resolved[numbers[0]], len(numbers)) for numbers in groups.values()),
         schedule=schedule,
         devices=devices,
-        rounds=len(rounds),
+        processes=len(shares),
+        rounds=max(map(len, shares)),
         compiles=len({None if chunk.base is None else chunk.kind for chunk in chunks})
         + len({chunk.kind for chunk in chunks if chunk.start < L}),
         layer_passes=layer_passes,
         critical_passes=critical_passes,
-        kept=needed / (devices * b * critical_passes),
+        kept=needed / (devices * hardware.processes * b * critical_passes),
         bytes={
             "parameters": cost.weights,
             "shared runs": b * cost.stream,
@@ -149,6 +152,11 @@ def plan_resolved(
         flops=float(layer_passes * block_flops(config, T) + runs * unembedding) * b * T,
         result_bytes=len(resolved) * B * cost.record,
     )
+
+
+def _slowest(shares: Sequence[Sequence[Round]], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
+    """The time of the process that takes longest, where a base and each call take so long."""
+    return max(_critical(share, base, call, ahead) for share in shares)
 
 
 def _critical(rounds: Sequence[Round], base: float, call: Callable[[Chunk], float], ahead: int) -> float:
@@ -185,8 +193,9 @@ def _best_schedule(
 
     def width(kind: int, b: int) -> int:
         """Edits per call of a kind in calls of b prompts, as if the devices waited for each other."""
-        whole, rest = divmod(math.ceil(B / b), hardware.devices)
-        sharing = hardware.devices // rest if rest else 0  # devices of one run, once there are fewer runs than devices
+        devices = hardware.devices * hardware.processes
+        whole, rest = divmod(math.ceil(B / b), devices)
+        sharing = devices // rest if rest else 0  # devices of one run, once there are fewer runs than devices
 
         def time(w: int) -> int:
             strides = (whole, w), (min(rest, 1), w * sharing)
@@ -206,7 +215,8 @@ def _best_schedule(
         def call(chunk: Chunk) -> float:
             return (made.widths[chunk.kind] * made.prompt_block * T + extra) * (L - chunk.start)
 
-        return _critical(made.rounds(B, hardware.devices, L), L * (made.prompt_block * T + extra), call, hardware.calls_ahead)
+        shares = [share for share in made.shares(B, hardware.devices, hardware.processes, L) if share]
+        return _slowest(shares, L * (made.prompt_block * T + extra), call, hardware.calls_ahead)
 
     fitting = cost.prompts_that_fit(B, memory)
     sizes = sorted({math.ceil(B / k) for k in range(1, B + 1)} & set(range(1, fitting + 1)), reverse=True)

@@ -171,6 +171,7 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
     """
     begun, written, announced = time.monotonic(), 0, False
     devices, L = computation.hardware().devices, computation.model.config.layers
+    own = iter([_own(store, computation)])  # then whatever the others have not begun
     with bar("sweep", progress, store.done.size, shown := int(store.done.sum())) as advance, store.claims() as claims:
 
         def show() -> None:
@@ -181,7 +182,8 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
 
         while not store.packed.all():
             calls, computed = store.left(), False
-            for block, chunk, record in compute(computation, store.schedule, _unclaimed(store, claims, deal(calls, devices, L))):
+            rounds = next(own, None) or deal(_from_here(calls), devices, L)
+            for block, chunk, record in compute(computation, store.schedule, _unclaimed(store, claims, rounds)):
                 computed = True
                 written += _write(store, computation, block, chunk, record)
                 claims.drop(name_of(block, chunk))
@@ -198,6 +200,28 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
                 time.sleep(claims.pause)
         claims.clear()
         store.clear()
+
+
+def _own(store: Store, computation: Computation) -> list[Round]:
+    """What is left of the share of this process, where several fill a store: whole runs, so that few are made twice."""
+    number, count = processes.rank()
+    if count == 1:
+        return []
+    left, found = set(store.left()), []
+    B, L = len(computation.lengths), computation.model.config.layers
+    for entry in store.schedule.shares(B, computation.hardware().devices, count, L)[number]:
+        pairs = zip(entry.runs, entry.chunks, strict=True)
+        chunks = tuple(chunk if chunk and (run[0], chunk) in left else None for run, chunk in pairs)
+        if any(chunks):
+            found.append(Round(entry.runs, chunks))
+    return found
+
+
+def _from_here(calls: list[tuple[int, Chunk]]) -> list[tuple[int, Chunk]]:
+    """The same calls, begun at another one in each process, so that those that are done early do not meet."""
+    number, count = processes.rank()
+    first = len(calls) * number // count
+    return calls[first:] + calls[:first]
 
 
 def fill_together(ready: Callable[[], Store], computation: Computation, progress: bool) -> None:

@@ -43,8 +43,22 @@ class Schedule:
 
     def rounds(self, B: int, devices: int, L: int) -> list[Round]:
         """All calls for B prompts, dealt to devices. L: layers."""
-        blocks = range(-(-B // self.prompt_block))
-        return deal(((block, chunk) for block in blocks for chunk in self.chunks), devices, L)
+        return deal(self.calls(B), devices, L)
+
+    def calls(self, B: int) -> list[tuple[int, Chunk]]:
+        """All calls for B prompts: (block of prompts, chunk of edits)."""
+        return [(block, chunk) for block in range(-(-B // self.prompt_block)) for chunk in self.chunks]
+
+    def shares(self, B: int, devices: int, processes: int, L: int) -> list[list[Round]]:
+        """The rounds of each of several processes that have so many devices each, and do not wait for each other.
+
+        All calls are dealt to all devices, so that whole runs go to one device while there are enough of them.
+        """
+        rounds = self.rounds(B, devices * processes, L)
+        return [
+            [part for entry in rounds if any((part := entry.of_devices(first, devices)).chunks)]
+            for first in range(0, devices * processes, devices)
+        ]
 
     def to_json(self) -> dict:
         """As plain lists and numbers."""
@@ -74,6 +88,10 @@ class Round:
         for device, ((block, _), chunk) in enumerate(zip(self.runs, self.chunks, strict=True)):
             if chunk is not None:
                 yield device, block, chunk
+
+    def of_devices(self, first: int, count: int) -> Round:
+        """The part of `count` devices from `first` on."""
+        return Round(self.runs[first : first + count], self.chunks[first : first + count])
 
     @property
     def start(self) -> int:

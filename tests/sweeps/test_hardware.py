@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import sinkjax
-from sinkjax import Probe, SinkjaxError
+from sinkjax import Probe, SinkjaxError, processes
 from sinkjax.checkpoints.model import Model
 from sinkjax.sweeps import hardware, shared
 from sinkjax.sweeps.hardware import PLATFORMS, Hardware, axes_of, make_mesh
@@ -166,6 +166,82 @@ def test_prompts_are_spread_first_and_then_edits_longest_first():
     assert [entry.start for entry in rounds] == [0, 2, 4, 6, 8, 10]
     sums = [sum(12 - chunk.start for device, _, chunk in work(rounds) if device == one) for one in range(8)]
     assert max(sums) - min(sums) <= 1
+
+
+@pytest.mark.parametrize(("processes", "devices"), [(1, 2), (2, 1), (3, 2), (8, 1), (40, 1)])
+def test_shares_of_processes_cover_every_call_once(tiny_config, processes, devices):
+    schedule = plan(tiny_config, EDITS, LENGTHS, 12, PROBE, hardware=Hardware(platform="cpu")).schedule
+    shares = schedule.shares(len(LENGTHS), devices, processes, LAYERS)
+    assert len(shares) == processes
+    assert all(len(entry.chunks) == devices and any(entry.chunks) for share in shares for entry in share)
+    done = [(run[0], chunk.edits) for share in shares for _, run, chunk in work(share)]
+    assert sorted(done) == sorted((block, chunk.edits) for block, chunk in schedule.calls(len(LENGTHS)))
+
+
+def test_a_run_is_made_in_one_process_while_there_are_as_many_runs_as_devices():
+    calls = [(block, Chunk(0, (number,), number)) for block in range(8) for number in range(12)]
+    rounds = deal(calls, 8, 12)
+    for first in range(0, 8, 2):
+        assert {run for entry in rounds for run in entry.of_devices(first, 2).runs} == {(first, None), (first + 1, None)}
+
+
+def test_processes_keep_as_much_of_their_time_as_the_devices_of_one(tiny_config):
+    edits = [sinkjax.mask_key(0, layers=layer) for layer in range(LAYERS)]
+
+    def planned(**shape):
+        return plan(tiny_config, edits, [12] * 16, 12, PROBE, hardware=Hardware(platform="cpu", **shape))
+
+    assert planned(processes=8).kept >= planned(devices=8).kept
+    assert planned(processes=4, devices=2).kept >= planned(devices=8).kept
+    small = plan(tiny_config, edits[:1], [12] * 2, 12, PROBE, hardware=Hardware(platform="cpu", processes=8))
+    assert (small.processes, planned(processes=8).processes) == (2, 8)  # a prompt each
+
+
+def test_a_process_computes_its_share_first_and_then_what_is_left(tiny_config, tiny_params, monkeypatch, tmp_path):
+    model, tokens = model_of(tiny_config, tiny_params), prompts(tiny_config)
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    written = []
+    for number in range(2):
+        monkeypatch.setenv("JAX_PROCESS_ID", str(number))
+        write = Store.write
+
+        def note(store, edits, block, values, write=write):
+            written[-1].append((block, edits))
+            write(store, edits, block, values)
+
+        written.append([])
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "write", note)
+            out = tmp_path / f"{number}.zarr"
+            found = sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS, out=out)
+        schedule = Store(out).schedule
+        share = schedule.shares(len(LENGTHS), 1, 2, LAYERS)[number]
+        own = [(run[0], chunk.edits) for _, run, chunk in work(share)]
+        assert written[-1][: len(own)] == own
+        assert len(set(written[-1])) == len(written[-1]) == len(schedule.calls(len(LENGTHS)))
+    monkeypatch.delenv("JAX_NUM_PROCESSES")
+    alone = sinkjax.sweep(model, tokens, EDITS, probe=PROBE, lengths=LENGTHS)
+    for name in alone:
+        assert_close(found[name], alone[name], 1e-5, name)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"}, (3, 4)),
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, (0, 1)),  # a batch script, not a step
+        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}, (1, 2)),
+        ({"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "2"}, (0, 1)),
+        ({"JAX_NUM_PROCESSES": "two", "JAX_PROCESS_ID": "0"}, (0, 1)),
+    ],
+)
+def test_a_process_knows_which_of_how_many_it_is(monkeypatch, variables, expected):
+    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert processes.rank() == expected
 
 
 def test_few_edits_of_many_prompts_use_all_devices(tiny_config):
