@@ -42,7 +42,7 @@ def plan(arguments: Sequence[str]) -> None:
     elsewhere = options.platform not in ("auto", "cpu", "gpu", "tpu")
     start_jax("cpu" if elsewhere else options.platform, options.config.dtype)
     from sinkjax.studies import run, series, suite
-    from sinkjax.studies.plan import show_calculation, show_plan, show_training_plan
+    from sinkjax.studies.plan import show_calculation, show_plan, show_total, show_training_plan
     from sinkjax.studies.study import Calculation, TrainingSpec
     from sinkjax.sweeps.hardware import PLATFORMS, Hardware
 
@@ -65,6 +65,7 @@ def plan(arguments: Sequence[str]) -> None:
         if isinstance(plans, str):
             print(f"{study} does not run: {plans}\n")
             continue
+        swept = []
         for spec, architecture, planned in plans:
             title = f"{study}: {spec.name}"
             if isinstance(spec, TrainingSpec):
@@ -73,6 +74,9 @@ def plan(arguments: Sequence[str]) -> None:
                 show_calculation(title, spec, architecture, _length(chosen, study), options.config.dtype)
             elif planned is not None:
                 show_plan(title, planned, architecture, options.config.dtype, hardware)
+                swept.append((spec.twin, planned))
+        if swept and hardware.kind == "cpu" and hardware.devices == hardware.shards == 1:
+            show_total(study, swept, architecture)
 
 
 def _length(chosen: Chosen, study: str) -> Any:

@@ -20,6 +20,8 @@ from sinkjax.train.memory import training_bytes
 from sinkjax.train.runs import table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from sinkjax.model.config import Config
     from sinkjax.studies.study import Calculation, TrainingSpec
     from sinkjax.sweeps.hardware import Hardware
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 ROWS, REPEATS = 1024, 8
 BACKWARD = 3  # a training step's products, in those of a forward
+# Of a process on a CPU, beside parameters and calls: JAX with some compiled programs, and an entry of a vocabulary; as measured
+# on Gemma 3 270M and SmolLM2-135M (docs/benchmarks.md).
+RUNTIME, VOCABULARY_ENTRY = 700_000_000, 260
 MOST_FLOPS = 3e10  # of a measurement, so that it takes seconds for wide models on a CPU too
 
 
@@ -71,6 +76,34 @@ def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
     return [
         ("processes", f"{hardware.processes}" + f", of which {idle} have nothing to do: {plan.processes} are enough" * (idle > 0))
     ]
+
+
+def process_bytes(plans: Iterable[tuple[bool, Plan]], config: Config) -> int:
+    """The peak memory of a process on a CPU that runs some sweeps in their order, an untrained twin and the runtime included.
+
+    Args:
+        plans: Whether each sweep runs on the untrained twin, which is loaded for the first one that does and stays; its plan.
+        config: The architecture of both models.
+
+    Returns:
+        Bytes of resident memory.
+    """
+    models, peak = 1, 0
+    for twin, plan in plans:
+        models = max(models, 1 + twin)
+        own = plan.bytes["parameters"] + VOCABULARY_ENTRY * (config.vocab_size or 0)
+        peak = max(peak, RUNTIME + models * own + plan.peak_bytes - plan.bytes["parameters"])
+    return peak
+
+
+def show_total(title: str, plans: Sequence[tuple[bool, Plan]], config: Config) -> None:
+    """Print what the sweeps of a study take together on a CPU: memory of the process, and FLOPs."""
+    lines = [
+        ("memory of the process", in_words(process_bytes(plans, config))),
+        ("models in memory", "the model and its untrained twin" if any(twin for twin, _ in plans) else "the model"),
+        ("FLOPs", f"{sum(plan.flops for _, plan in plans):.3g}"),
+    ]
+    show(title, ("", ""), lines, "all sweeps of the study, with the runtime; calculations are not counted")
 
 
 def show_calculation(title: str, calculation: Calculation, config: Config, length: int, dtype: str) -> None:
