@@ -61,7 +61,16 @@ PUBLIC = {
         "drop_mlp",
     ),
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),
-    "Explanations": ("explain_score", "explain_value", "explain_logit", "logit_lens", "spike_forms"),
+    "Explanations": (
+        "attribute",
+        "explain_score",
+        "explain_value",
+        "explain_logit",
+        "logit_lens",
+        "spike_forms",
+        "draw_attribution",
+        "draw_parts",
+    ),
     "With a mouse": ("explore",),
     "Errors": ("SinkjaxError",),
 }

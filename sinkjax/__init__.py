@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sinkjax.edits.term import per_prompt as per_prompt
     from sinkjax.errors import SinkjaxError as SinkjaxError
     from sinkjax.evaluation import evaluate as evaluate
+    from sinkjax.explain.attribution import attribute as attribute
     from sinkjax.explain.forms import spike_forms as spike_forms
     from sinkjax.explain.logits import explain_logit as explain_logit
     from sinkjax.explain.logits import logit_lens as logit_lens
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from sinkjax.probes.record import Record as Record
     from sinkjax.probes.record import to_dataset as to_dataset
     from sinkjax.probes.statistics import Statistic as Statistic
+    from sinkjax.report.figures.explained import draw_attribution as draw_attribution
+    from sinkjax.report.figures.explained import draw_parts as draw_parts
     from sinkjax.showing import show as show
     from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
@@ -83,6 +86,7 @@ _HOME = {
     "sinkjax.edits.term": ("per_prompt",),
     "sinkjax.errors": ("SinkjaxError",),
     "sinkjax.evaluation": ("evaluate",),
+    "sinkjax.explain.attribution": ("attribute",),
     "sinkjax.explain.forms": ("spike_forms",),
     "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
     "sinkjax.explain.scores": ("explain_score", "explain_value"),
@@ -94,6 +98,7 @@ _HOME = {
     "sinkjax.probes.probe": ("Capture", "Probe"),
     "sinkjax.probes.statistics": ("Statistic",),
     "sinkjax.probes.record": ("Record", "to_dataset"),
+    "sinkjax.report.figures.explained": ("draw_attribution", "draw_parts"),
     "sinkjax.showing": ("show",),
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),

@@ -1,0 +1,322 @@
+"""Attribution that is checked: what a gradient says a component does to a metric, beside what replacing it does.
+
+A node is replaced by degrees: its output z becomes (1 - a) z + a r, at a strength a from 0 to 1. The exact effect is the change
+of the metric when a goes from 0 to 1. The first-order estimate is the derivative at 0, of all nodes from one gradient. Integrated
+gradients are the mean derivative on the way of this node to 1, which tends to the exact effect as its steps become finer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sinkjax.checkpoints.model import check_model
+from sinkjax.edits.edit import Edit, edit, resolve
+from sinkjax.edits.resolve import selected
+from sinkjax.edits.site import SITES, Site, axis_size, lacks
+from sinkjax.edits.term import Select, as_along
+from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.batch import as_array, check_batch
+from sinkjax.model.config import Config
+from sinkjax.model.params import Params
+from sinkjax.probes.probe import Capture, Probe
+from sinkjax.probes.record import Record
+from sinkjax.sweeps.run import sweep
+from sinkjax.transformer.forward import forward
+
+if TYPE_CHECKING:
+    import xarray
+
+    from sinkjax.checkpoints.model import Model
+
+CALLED = {Site.ATTN_OUT: "attention", Site.MLP_OUT: "MLP", Site.HEAD_OUT: "head", Site.NEURON: "neuron"}
+Metric = Callable[[Record], Any]
+Strengths = dict[Site, jax.Array]
+
+
+def attribute(
+    model: Model,
+    tokens: Any,
+    metric: Metric,
+    nodes: str | Sequence[str] = ("attn_out", "mlp_out"),
+    positions: Select = None,
+    layers: Select = None,
+    replace: str | Any = "zero",
+    method: str = "first-order",
+    steps: int = 16,
+    exact: str | int | None = "all",
+    probe: Probe = Probe(attention_received=True),
+    lengths: Any = None,
+    out: str | Path | None = None,
+    precision: str = "highest",
+    progress: bool = True,
+) -> xarray.Dataset:
+    """Estimate by gradients what each component does to a metric, and check it by replacing the component.
+
+    Args:
+        model: The model.
+        tokens: int [B, T], padded on the right, or float [B, T, d].
+        metric: A function of the record of `probe`, made of jax.numpy operations, that returns one number per prompt, float [B]:
+            `lambda record: record["attention_received"][..., 0].mean((1, 2))`.
+        nodes: The sites whose components are replaced, one by one: "attn_out" and "mlp_out" (one node per layer), "head_out" (one
+            per layer and head), "neuron" (one per layer and hidden unit).
+        positions: Where a node is replaced: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
+        layers: The layers whose nodes are replaced: an int, a sequence, a slice, or None for all; from 0.
+        replace: "zero"; "mean", the mean of the node's output over all tokens of the batch; or tokens of other prompts, int
+            [B, T], whose outputs at the same positions are put in.
+        method: "first-order": one gradient for all nodes. "integrated": `steps` derivatives for each node, at the midpoints of
+            its way; each costs two forwards, where the exact effect costs one.
+        steps: Number of midpoints of the integrated method.
+        exact: "all": every node is also replaced in a sweep. An int k: only the k nodes with the largest mean estimates. None:
+            no node.
+        probe: What the metric reads.
+        lengths: int [B], by default T for all.
+        out: Where the sweep is stored, which makes it resumable, as for `sinkjax.sweep`.
+        precision: Of matrix products, as for `sinkjax.forward`.
+        progress: Whether to show the sweep's bar.
+
+    Returns:
+        By (node, prompt): `estimate` and `exact` (NaN where not computed), the change of the metric, and `gap`, exact - estimate.
+        `baseline` (prompt), the metric of the unedited run. Coordinates of a node: its name, `site`, `layer` and `index`. The
+        attributes `spearman` and `pearson` compare the means over prompts of the nodes that were checked. A prompt whose
+        replacement is itself has exactly 0.
+
+    Raises:
+        SinkjaxError: The metric does not return one number per prompt, or not a finite one; a node is unknown, or the model lacks
+            it; `replace`, `method`, `steps` or `exact` is none of these; positions are out of range.
+    """
+    import xarray
+
+    check_model(model)
+    config = model.config
+    sites = as_sites(nodes, config)
+    one_of("method", method, ("first-order", "integrated"))
+    if not is_count(steps):
+        raise SinkjaxError(f"steps must be an int of at least 1, not {steps!r}")
+    if not (exact is None or exact == "all" or is_count(exact)):
+        raise SinkjaxError(f'exact must be "all", None or an int of at least 1, not {exact!r}')
+    tokens, lengths, known = check_batch(tokens, lengths, config)
+    probe.check(config, tokens.shape[1])
+    run = Run(model.params, config, tokens, lengths, positions, probe, metric, precision)
+    for site in sites:
+        resolve(replacing(site, positions, 0.0, 0), config, known, tokens.shape[1])
+    donors, same = donated(run, sites, replace)
+    baseline = np.asarray(run.checked())
+    numbers = np.flatnonzero(selected("layer", as_along("layer", layers), config.layers))
+    labels = labelled(sites, numbers, config)
+    estimate = first_order(run, donors, labels) if method == "first-order" else integrated(run, donors, labels, steps)
+    estimate = np.where(same, 0.0, estimate)
+    chosen = (
+        np.arange(len(estimate)) if exact == "all" else np.argsort(-np.abs(estimate.mean(axis=1)), kind="stable")[: exact or 0]
+    )
+    found = np.full(estimate.shape, np.nan)
+    if chosen.size:
+        names, (of_site, layer, index) = labels["node"], (labels[name] for name in ("site", "layer", "index"))
+        edits = [
+            replacing(Site(of_site[n]), positions, donors[Site(of_site[n])], layer[n], index[n]).named(str(names[n]))
+            for n in chosen
+        ]
+        swept = sweep(
+            model, tokens, [Edit((), "no edit"), *edits], probe, lengths, out=out, precision=precision, progress=progress
+        )
+        values = np.asarray(run.of_sweep(swept))
+        found[chosen] = np.where(same, 0.0, values[1:] - values[0])
+    agreement = compared(estimate[chosen].mean(axis=1), found[chosen].mean(axis=1))
+    axes = ("node", "prompt")
+    return xarray.Dataset(
+        {"estimate": (axes, estimate), "exact": (axes, found), "gap": (axes, found - estimate), "baseline": ("prompt", baseline)},
+        {name: ("node", column) for name, column in labels.items()} | {"prompt": np.arange(len(known))},
+        {"method": method, "steps": steps if method == "integrated" else 1, **agreement},
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is measured of which prompts."""
+
+    params: Params
+    config: Config
+    tokens: jax.Array
+    lengths: jax.Array
+    positions: Select
+    probe: Probe
+    metric: Metric
+    precision: str
+
+    def record(self, edits: Sequence[Edit] = (), tokens: Any = None, probe: Probe | None = None, remat: bool = False) -> Record:
+        """The record of an edited run."""
+        return forward(
+            self.params,
+            self.tokens if tokens is None else tokens,
+            self.config,
+            edits,
+            self.probe if probe is None else probe,
+            self.lengths,
+            logits=False,
+            precision=self.precision,
+            remat=remat,
+        ).record
+
+    def strengths(self, sites: Iterable[Site]) -> Strengths:
+        """Strengths of 0: site -> [L, B, nodes of a layer]."""
+        L, B = self.config.layers, len(self.lengths)
+        return {site: jnp.zeros((L, B, each_of(site, self.config)), jnp.result_type(float)) for site in sites}
+
+    def checked(self) -> jax.Array:
+        """The metric of the unedited run. Errors: it is not one finite number per prompt, or not made of JAX operations."""
+        try:
+            value = jax.jit(self.metric)(self.record())
+        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+            raise SinkjaxError(f"the metric must be made of jax.numpy operations: {str(error).splitlines()[0]}") from None
+        shape = getattr(value, "shape", None)
+        if shape != self.lengths.shape:
+            raise SinkjaxError(
+                f"the metric must return one number per prompt, float [{len(self.lengths)}], not {shape or value!r}"
+            )
+        if not np.isfinite(value).all():
+            raise SinkjaxError(f"the metric is not finite for prompt {int(np.argmin(np.isfinite(value)))}")
+        return jnp.asarray(value)
+
+    def of_sweep(self, swept: xarray.Dataset) -> jax.Array:
+        """The metric of each edit of a sweep, [edit, B]."""
+        dims = self.probe.dims()
+        values = {name: np.asarray(swept[name].values) for name in dims}
+        of_all: jax.Array = jax.lax.map(lambda one: self.metric(Record(one, dims)), jax.tree.map(jnp.asarray, values))
+        return of_all
+
+
+def is_count(given: Any) -> bool:
+    """Whether this is an int of at least 1."""
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+
+
+def as_sites(nodes: str | Sequence[str], config: Config) -> list[Site]:
+    """The sites of nodes, in their order. Errors: one is unknown, named twice or lacking."""
+    names = [nodes] if isinstance(nodes, str) else list(nodes)
+    allowed = [str(site) for site in CALLED]
+    for name in names:
+        one_of("node", name, allowed)
+        if missing := lacks(config, Site(name)):
+            raise SinkjaxError(f"there is no node {name}: this model has {missing}")
+    if not names or len(set(names)) < len(names):
+        raise SinkjaxError(f"nodes must name each of its sites once, not {nodes!r}")
+    return [Site(name) for name in allowed if name in names]
+
+
+def each_of(site: Site, config: Config) -> int:
+    """The number of nodes in a layer."""
+    return {Site.HEAD_OUT: config.heads, Site.NEURON: axis_size(config, "mlp_width")}.get(site, 1)
+
+
+def labelled(sites: Sequence[Site], layers: np.ndarray, config: Config) -> dict[str, np.ndarray]:
+    """The coordinates of all nodes: those of a site together, by layer, then by head or neuron."""
+    rows: list[tuple[str, str, int, int]] = []
+    for site in sites:
+        single = each_of(site, config) == 1 and site not in (Site.HEAD_OUT, Site.NEURON)
+        for layer in map(int, layers):
+            rows += [
+                (
+                    f"{CALLED[site]} {layer}" if single else f"{CALLED[site]} {layer}.{index}",
+                    str(site),
+                    layer,
+                    -1 if single else index,
+                )
+                for index in range(each_of(site, config))
+            ]
+    columns = zip(*rows, strict=True)
+    return {name: np.array(column) for name, column in zip(("node", "site", "layer", "index"), columns, strict=True)}
+
+
+def replacing(site: Site, positions: Select, donor: Any, layer: int, index: int = 0) -> Edit:
+    """One node, replaced. donor: 0, or what all nodes of the site become, [L, 1, (H,) dims] or [L, B, T, (H,) dims]."""
+    part: dict[str, Any] = {Site.HEAD_OUT: {"heads": int(index)}, Site.NEURON: {"dims": int(index)}}.get(site, {})
+    if np.ndim(donor):
+        donor = donor[int(layer)][None]
+        donor = donor[..., index : index + 1, :] if site == Site.HEAD_OUT else donor
+        donor = donor[..., index : index + 1] if site == Site.NEURON else donor
+    return edit(site, "set", donor, layers=int(layer), queries=positions, **part)
+
+
+def donated(run: Run, sites: Sequence[Site], replace: Any) -> tuple[dict[Site, Any], np.ndarray]:
+    """What nodes become, by site: 0, or float [L, 1, (H,) dims] or [L, B, T, (H,) dims]; and the prompts that stay what they are.
+
+    Errors: a name that is neither "zero" nor "mean"; tokens of another shape.
+    """
+    none = np.zeros(len(run.lengths), bool)
+    if isinstance(replace, str):
+        one_of("replace", replace, ("zero", "mean"))
+        if replace == "zero":
+            return dict.fromkeys(sites, 0.0), none
+    other = run.tokens if isinstance(replace, str) else as_array("replace", replace)
+    if np.shape(other) != run.tokens.shape:
+        raise SinkjaxError(f"replace takes tokens of the shape {run.tokens.shape} of the prompts, not {np.shape(other)}")
+    other, _, _ = check_batch(other, np.asarray(run.lengths), run.config)
+    record = run.record(tokens=other, probe=Probe(capture=tuple(Capture(site, name=str(site)) for site in sites)))
+    values = {site: jnp.moveaxis(record[str(site)], 1, 0) for site in sites}  # [L, B, T, ...]
+    if isinstance(replace, str):
+        return {site: jnp.nanmean(x, axis=(1, 2))[:, None] for site, x in values.items()}, none
+    same = (np.asarray(other) == np.asarray(run.tokens)).reshape(len(none), -1).all(axis=1)
+    return {site: jnp.nan_to_num(x) for site, x in values.items()}, same
+
+
+def first_order(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray]) -> np.ndarray:
+    """The derivative of the metric by each node's strength at 0, [node, B]."""
+
+    def total(strengths: Strengths, *given: Any) -> jax.Array:
+        return replaced_in_part(strengths, run, *given).sum()
+
+    slopes = jax.jit(jax.grad(total))(run.strengths(donors), run.params, run.tokens, run.lengths, donors)
+    slopes = {site: np.asarray(slope) for site, slope in slopes.items()}
+    nodes = zip(map(Site, labels["site"]), labels["layer"], labels["index"], strict=True)
+    return np.stack([slopes[site][layer, :, max(index, 0)] for site, layer, index in nodes])
+
+
+def integrated(run: Run, donors: dict[Site, Any], labels: dict[str, np.ndarray], steps: int) -> np.ndarray:
+    """The mean derivative of the metric on each node's own way, [node, B]."""
+
+    @jax.jit
+    def slope(strength: Strengths, direction: Strengths, *given: Any) -> jax.Array:
+        along: jax.Array = jax.jvp(lambda a: replaced_in_part(a, run, *given), (strength,), (direction,))[1]
+        return along
+
+    found = []
+    for site, layer, index in zip(map(Site, labels["site"]), labels["layer"], labels["index"], strict=True):
+        donor = {site: donors[site]}
+        direction = {site: run.strengths(donor)[site].at[layer, :, max(index, 0)].set(1)}
+        ways = [{site: (step + 0.5) / steps * direction[site]} for step in range(steps)]
+        given = (direction, run.params, run.tokens, run.lengths, donor)
+        found.append(np.mean([np.asarray(slope(way, *given), np.float64) for way in ways], axis=0))
+    return np.stack(found)
+
+
+def replaced_in_part(
+    strengths: Strengths, run: Run, params: Params, tokens: jax.Array, lengths: jax.Array, donors: dict[Site, Any]
+) -> jax.Array:
+    """The metric, [B], with all nodes replaced by a degree: strengths [L, B, nodes of a layer] by site."""
+    run = dataclasses.replace(run, params=params, tokens=tokens, lengths=lengths)
+    edits = []
+    for site, strength in strengths.items():
+        by_head = SITES[site].heads is not None
+        a = strength[..., None] if by_head else strength  # [L, B, H, 1], [L, B, F] or [L, B, 1]
+        edits.append(edit(site, "scale", 1 - a, queries=run.positions))
+        donor = donors[site]
+        if np.ndim(donor):
+            a = a[:, :, None] if donor.ndim > a.ndim else a
+            edits.append(edit(site, "add", a * donor, queries=run.positions))
+    return jnp.asarray(run.metric(run.record(edits, remat=True)))
+
+
+def compared(estimate: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    """The agreement of two numbers over nodes, {} for fewer than two nodes or for a constant."""
+    if len(estimate) < 2 or not np.ptp(estimate) or not np.ptp(exact):
+        return {}
+    from scipy.stats import pearsonr, spearmanr
+
+    return {"spearman": float(spearmanr(estimate, exact)[0]), "pearson": float(pearsonr(estimate, exact)[0])}

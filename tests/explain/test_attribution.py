@@ -1,0 +1,180 @@
+"""Estimates are derivatives, exact effects are what a forward with the edit gives, and both are 0 where nothing is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import Capture, Config, Probe, Record, SinkjaxError
+from sinkjax.checkpoints.model import Model
+from tests.model.variants import bare, draw
+
+LENGTHS = np.array([10, 7])
+NODES = ("attn_out", "mlp_out", "head_out", "neuron")
+LABELS = {"attn_out": "attention 1", "mlp_out": "MLP 1", "head_out": "head 1.4", "neuron": "neuron 1.7"}
+CHOSEN = {"attn_out": {}, "mlp_out": {}, "head_out": {"heads": 4}, "neuron": {"dims": 7}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_config: Config, tiny_params: dict) -> Model:
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tiny_params)
+    return Model(tiny_config, params, None, {"kind": "arrays", "name": "tiny"})
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny: Model) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, tiny.config.vocab_size, (2, 10))
+
+
+def metric(record: Record) -> jax.Array:
+    """The mean attention to key 0, by prompt."""
+    return record["attention_received"][..., 0].mean((1, 2))
+
+
+def run(model: Model, tokens: np.ndarray, edits=(), probe: Probe | None = None) -> Record:
+    probe = probe or Probe(attention_received=True)
+    return sinkjax.forward(model.params, tokens, model.config, edits, probe, LENGTHS, logits=False).record
+
+
+@pytest.fixture(scope="module", params=["zero", "mean", "tokens"])
+def replaced(request: pytest.FixtureRequest, tiny: Model, tokens: np.ndarray) -> tuple:
+    """How nodes are replaced, what they then are at positions 0 and 3 by an independent run, and the attribution."""
+    other = np.random.default_rng(1).integers(0, tiny.config.vocab_size, tokens.shape)
+    given = {"zero": "zero", "mean": "mean", "tokens": other}[request.param]
+    probe = Probe(capture=tuple(Capture(site) for site in NODES))
+    record = run(tiny, other if request.param == "tokens" else tokens, probe=probe)
+
+    def donor(site: str) -> np.ndarray:
+        """Of the node of layer 1: [B, T, dims]."""
+        x = np.asarray(record[site])[:, 1]
+        x = x[..., 4, :] if site == "head_out" else x[..., 7:8] if site == "neuron" else x
+        if request.param == "zero":
+            return np.zeros_like(x)
+        return np.broadcast_to(np.nanmean(x, axis=(0, 1)), x.shape) if request.param == "mean" else np.nan_to_num(x)
+
+    found = sinkjax.attribute(
+        tiny, tokens, metric, NODES, positions=[0, 3], replace=given, exact=None, lengths=LENGTHS, progress=False
+    )
+    return given, donor, found
+
+
+@pytest.mark.parametrize("site", NODES)
+def test_an_estimate_is_the_derivative_by_the_degree_of_replacement(tiny: Model, tokens, replaced, site: str) -> None:
+    """Against central differences of a forward in which the node is set to (1 - a) z + a r."""
+    _, donor, found = replaced
+    own = np.asarray(run(tiny, tokens, probe=Probe(capture=(Capture(site, layers=(1,)),)))[site])[:, 0]
+    own = np.nan_to_num(own[..., 4, :] if site == "head_out" else own[..., 7:8] if site == "neuron" else own)
+
+    def at(a: float) -> np.ndarray:
+        mixed = ((1 - a) * own + a * donor(site))[None]
+        mixed = mixed[:, :, :, None] if site == "head_out" else mixed
+        return np.asarray(metric(run(tiny, tokens, sinkjax.edit(site, "set", mixed, layers=1, queries=[0, 3], **CHOSEN[site]))))
+
+    slope = (at(1e-5) - at(-1e-5)) / 2e-5
+    np.testing.assert_allclose(found.estimate.sel(node=LABELS[site]), slope, rtol=1e-5, atol=1e-9)
+
+
+def test_exact_effects_are_those_of_single_forwards(tiny: Model, tokens, replaced) -> None:
+    given, donor, estimated = replaced
+    found = sinkjax.attribute(
+        tiny, tokens, metric, ("attn_out", "mlp_out"), [0, 3], replace=given, lengths=LENGTHS, progress=False
+    )
+    assert found.sizes == {"node": 6, "prompt": 2}
+    np.testing.assert_allclose(found.estimate, estimated.estimate[:6], rtol=1e-12)
+    np.testing.assert_allclose(found.baseline, metric(run(tiny, tokens)), rtol=1e-12)
+    for site in ("attn_out", "mlp_out"):
+        edited = run(tiny, tokens, sinkjax.edit(site, "set", donor(site)[None], layers=1, queries=[0, 3]))
+        np.testing.assert_allclose(found.exact.sel(node=LABELS[site]), metric(edited) - found.baseline, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.gap, found.exact - found.estimate)
+    means = found.estimate.mean("prompt"), found.exact.mean("prompt")
+    assert found.attrs["pearson"] == pytest.approx(np.corrcoef(*means)[0, 1])
+    columns = [each.values[:, None] for each in means]  # in the last layer there are ties: no attention is left to change
+    ranks = [((column > column.T) + 0.5 * (column == column.T)).sum(axis=1) for column in columns]
+    assert found.attrs["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+
+
+def test_integrated_gradients_tend_to_the_exact_effect(tiny: Model, tokens) -> None:
+    whole = {"positions": 0, "layers": [1, 2], "lengths": LENGTHS, "progress": False}
+    found = [sinkjax.attribute(tiny, tokens, metric, method="integrated", steps=steps, **whole) for steps in (4, 16)]
+    assert list(found[0].node.values) == ["attention 1", "attention 2", "MLP 1", "MLP 2"]
+    few, many = (float(abs(each.gap).max()) for each in found)
+    assert many < few / 8  # midpoints: the error falls with the square of the steps
+    assert many < 0.02 * float(abs(found[0].exact).max())
+    np.testing.assert_array_equal(found[0].exact, found[1].exact)
+
+
+def test_in_a_linear_network_estimates_are_exact() -> None:
+    """Even attention, no MLP, no norm: what a head writes reaches the end directly and through later values."""
+    config = bare(layers=2)
+    params = draw(config)
+    params["layers"]["q"] = np.zeros_like(params["layers"]["q"])
+    params = jax.tree.map(jnp.asarray, params)
+    linear = Model(config, params, None, {"kind": "arrays", "name": "linear"})
+    x, probe = np.random.default_rng(2).standard_normal((2, 9, 7)), Probe(capture=(Capture("resid"),))
+    for nodes in ("attn_out", "head_out"):
+        for method in ("first-order", "integrated"):
+            found = sinkjax.attribute(
+                linear, x, lambda record: record["resid"][:, 1, 5] @ jnp.arange(7.0), nodes, 5, method=method, steps=3,
+                probe=probe, progress=False,
+            )  # fmt: skip
+            assert (abs(found.exact) > 1e-3).all()
+            np.testing.assert_allclose(found.estimate, found.exact, rtol=1e-10, atol=1e-13)
+
+
+def test_a_prompt_that_is_replaced_by_itself_has_exactly_no_effect(tiny: Model, tokens) -> None:
+    other = tokens.copy()
+    other[1] = (other[1] + 1) % tiny.config.vocab_size
+    found = sinkjax.attribute(tiny, tokens, metric, replace=other, positions=[0, 3], lengths=LENGTHS, progress=False)
+    for name in ("estimate", "exact", "gap"):
+        assert not found[name].sel(prompt=0).any()
+        assert found[name].sel(prompt=1)[found.layer < 2].all()  # what the last layer writes, no attention reads
+
+
+def test_the_largest_estimates_alone_are_checked_and_resumed(tiny: Model, tokens, tmp_path: Path) -> None:
+    whole = {"exact": 2, "lengths": LENGTHS, "progress": False, "out": tmp_path / "checked.zarr"}
+    found = sinkjax.attribute(tiny, tokens, metric, **whole)
+    checked = found.exact.notnull().all("prompt")
+    assert int(checked.sum()) == 2
+    sizes = abs(found.estimate.mean("prompt"))
+    assert float(sizes[checked].min()) >= float(sizes[~checked].max())
+    np.testing.assert_array_equal(sinkjax.attribute(tiny, tokens, metric, **whole).exact, found.exact)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"metric": lambda record: record["attention_received"].mean()}, "must return one number per prompt, float \\[2\\], not"),
+        ({"metric": lambda record: np.asarray(record["attention_received"])}, "must be made of jax.numpy operations"),
+        ({"metric": lambda record: record["attention_received"][..., 9].mean((1, 2))}, "the metric is not finite for prompt 1"),
+        ({"metric": lambda record: record["nll"].mean(1)}, "'nll' was not measured"),
+        ({"nodes": "resid"}, "unknown node 'resid'"),
+        ({"nodes": ("mlp_out", "mlp_out")}, "nodes must name each of its sites once"),
+        ({"replace": "random"}, "unknown replace 'random'"),
+        ({"replace": np.zeros((2, 4), int)}, "replace takes tokens of the shape \\(2, 10\\)"),
+        ({"method": "shapley"}, "unknown method 'shapley'"),
+        ({"steps": 0}, "steps must be an int of at least 1"),
+        ({"exact": "some"}, "exact must be"),
+        ({"positions": 8}, "query position 8 is beyond prompt 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tiny: Model, tokens, arguments: dict, says: str) -> None:
+    with pytest.raises(SinkjaxError, match=says):
+        sinkjax.attribute(tiny, tokens, **{"metric": metric, "lengths": LENGTHS, "progress": False, **arguments})
+
+
+def test_a_model_without_an_mlp_has_no_such_nodes() -> None:
+    config = bare()
+    with pytest.raises(SinkjaxError, match="there is no node mlp_out: this model has no MLP"):
+        sinkjax.attribute(Model(config, draw(config), None, {}), np.zeros((1, 3, 7)), metric)
