@@ -65,8 +65,8 @@ def evaluate(arguments: Sequence[str]) -> None:
     use_all_cores()
     start_jax(options.platform, options.dtype)
     import sinkjax
+    from sinkjax.edits.edit_list import read_edits
     from sinkjax.report.terminal import show
-    from sinkjax.studies.edit_list import read_edits
 
     cache: sinkjax.Streaming | sinkjax.H2O | None = None
     if options.window is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from sinkjax.backend import start_jax, use_all_cores
 from sinkjax.cli.common import JoinOptions, Options, asked_place, default_folder, split_config
 from sinkjax.cli.options import read
-from sinkjax.config_files.files import shipped
+from sinkjax.config_files import documents
+from sinkjax.config_files.files import read_text, shipped
 from sinkjax.errors import printable
 from sinkjax.progress import say
 from sinkjax.tasks import registry
-from sinkjax.train.config import KIND
+from sinkjax.train.config import KIND, AdamWTraining, Training
 
 C = TypeVar("C")
 
@@ -36,15 +39,24 @@ def train(arguments: Sequence[str]) -> None:
     chosen = registry.choose(name)
     options = read(TrainOptions[type(chosen.config)], rest, f"train {name}", config=chosen.config)  # type: ignore[misc]
     out = chosen.folder or default_folder(name) if options.out is None else asked_place(options.out)
+    config = with_edits(options.config)
     use_all_cores()
-    start_jax(options.platform, options.config.dtype, options.join)
+    start_jax(options.platform, config.dtype, options.join)
     from sinkjax import processes, tasks
     from sinkjax.report.terminal import show_training
 
-    trained = tasks.train(options.config, out, say, tensorboard=options.tensorboard)
+    trained = tasks.train(config, out, say, tensorboard=options.tensorboard)
     if processes.first():
         show_training(trained)
         print(printable(str(out)))
+
+
+def with_edits(config: Training) -> Training:
+    """A config whose `edits`, if they name a file, are what the file says."""
+    if not isinstance(config, AdamWTraining) or not config.edits or ":" in config.edits:
+        return config
+    said = documents.parse(read_text(Path(config.edits)), config.edits)
+    return dataclasses.replace(config, edits=documents.dump(said))
 
 
 def trainings() -> dict[str, str]:

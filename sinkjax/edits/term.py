@@ -142,6 +142,12 @@ class Resolved:
         distance = None if self.distance is None else pad(self.distance, 0)
         return dataclasses.replace(self, query=pad(self.query, 1), key=pad(self.key, 1), value=value, distance=distance)
 
+    def where(self, active: jax.Array) -> Resolved:
+        """The same term where `active`, bool [], holds; elsewhere one that selects nothing, or swaps a row with itself."""
+        if self.op == "swap":
+            return dataclasses.replace(self, value=jax.numpy.where(active, self.value, self.value[:, :1]))
+        return dataclasses.replace(self, layer_head=self.layer_head & active)
+
     @property
     def by_position(self) -> bool:
         """Whether the value has an axis of positions, its third."""

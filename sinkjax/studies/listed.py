@@ -1,4 +1,4 @@
-"""sweep: any list or grid of edits, written in YAML (`studies/edit_list.py`), summarised and drawn."""
+"""sweep: any list or grid of edits, written in YAML (`edits/edit_list.py`), summarised and drawn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sweep(StudyConfig):
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink"""
     edits: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = ()
-    """the edits, by constructor and arguments (`studies/edit_list.py`)"""
+    """the edits, by constructor and arguments (`edits/edit_list.py`)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +47,7 @@ class Sweep(StudyConfig):
 
 
 def conditions(config: Sweep, architecture: Any) -> Iterator[Condition]:
-    from sinkjax.studies.edit_list import read_edits
+    from sinkjax.edits.edit_list import read_edits
 
     return (Condition(edit, "listed") for edit in read_edits(config.edits))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # task -> (module and name of its config type, module of the task)
 TASKS: dict[str, tuple[str, str, str]] = {
     "backcopy": ("sinkjax.tasks.backcopy.config", "BackcopyTraining", "sinkjax.tasks.backcopy.task"),
+    "finetune": ("sinkjax.tasks.language_model.config", "Finetune", "sinkjax.tasks.language_model.finetune"),
     "pretrain": ("sinkjax.tasks.language_model.config", "Pretrain", "sinkjax.tasks.language_model.task"),
     "trigger": ("sinkjax.tasks.trigger.config", "TriggerTraining", "sinkjax.tasks.trigger.task"),
     "trigger-capped": ("sinkjax.tasks.trigger.config", "CappedTraining", "sinkjax.tasks.trigger.capped"),

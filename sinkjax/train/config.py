@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sinkjax.config_files.checks import above, at_least, each_once, last_seed, typed, without_repeats
+from sinkjax.config_files.checks import above, at_least, each_once, last_seed, only_for, typed, without_repeats
 from sinkjax.config_files.documents import CHOICE, LATER
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
@@ -115,10 +115,29 @@ class AdamWTraining(Training):
     several processes are joined, all devices share the sequences of a text by default"""
     clip: float | None = 1.0
     """maximal norm of the gradient over all parameters, to which larger ones are scaled down"""
+    optimiser: Literal["adamw", "sgd", "muon"] = field(default="adamw", metadata=LATER)
+    """AdamW; SGD with momentum; or Muon for the matrices of attention and MLP, beside AdamW for all else. Each with the rate,
+    schedule, weight decay and clipping above"""
+    momentum: float = field(default=0.9, metadata=LATER)
+    """of SGD; Muon's is beta2"""
+    edits: str = field(default="", metadata=LATER)
+    """edits in force in the training steps, not in evaluations: a YAML document with a list `edits`; on the command line its
+    file"""
+    from_step: int = field(default=0, metadata=LATER)
+    """first step in which they are in force"""
+    until: int | None = field(default=None, metadata=LATER)
+    """first step in which they are no longer; by default never"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, weight_decay=0, warmup=0, lowest=0, micro_batch=1)
+        at_least(self, weight_decay=0, warmup=0, lowest=0, micro_batch=1, from_step=0, until=1)
+        only_for(self, "momentum", self.optimiser == "sgd", "the optimiser 'sgd'")
+        for name in ("from_step", "until"):
+            only_for(self, name, bool(self.edits), "edits, and there are none")
+        if not 0 <= self.momentum < 1:
+            raise SinkjaxError(f"momentum must be at least 0 and below 1, not {self.momentum}")
+        if self.until is not None and self.until <= self.from_step:
+            raise SinkjaxError(f"until must be after from_step ({self.from_step}), not {self.until}")
         if self.lowest > 1:
             raise SinkjaxError(f"lowest must be at most 1, not {self.lowest}")
         if self.clip is not None:

@@ -5,7 +5,8 @@ Adam at a constant rate, or, for an `AdamWTraining`, AdamW with warm-up, decay a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from flax import struct
 
 from sinkjax import extras
 from sinkjax.model.params import Params
+from sinkjax.model.quantisation import MATRICES
 from sinkjax.train.config import CONVERGED, DIVERGED, AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import optax
 
 RUNNING, STOPPED, BROKEN = range(3)
+HEADS = ("q", "k", "v", "o")  # matrices with two axes for one of their sides
 STATUS = ("running", CONVERGED, DIVERGED)
 
 
@@ -49,10 +52,45 @@ def optimiser_of(config: Training, learning_rate: jax.Array) -> optax.GradientTr
 
     if not isinstance(config, AdamWTraining):
         return optax.adam(learning_rate, config.beta1, config.beta2)
-    adamw = optax.adamw(
-        lambda count: learning_rate * factor(config, count), config.beta1, config.beta2, weight_decay=config.weight_decay
+
+    def schedule(count: jax.Array) -> jax.Array:
+        return learning_rate * factor(config, count)
+
+    match config.optimiser:
+        case "sgd":
+            decay = optax.add_decayed_weights(config.weight_decay)
+            made = optax.chain(optax.trace(config.momentum), decay, optax.scale_by_learning_rate(schedule))
+        case "muon":
+            made = muon(config, schedule)
+        case _:
+            made = optax.adamw(schedule, config.beta1, config.beta2, weight_decay=config.weight_decay)
+    return made if config.clip is None else optax.chain(optax.clip_by_global_norm(config.clip), made)
+
+
+def muon(config: AdamWTraining, schedule: Callable[[jax.Array], jax.Array]) -> optax.GradientTransformation:
+    """Muon (Jordan et al. 2024) for stacked matrices, one a block, and AdamW for all other parameters."""
+    from optax import contrib
+
+    def matrices(params: Params) -> Any:
+        def axes(path: tuple, leaf: jax.Array) -> Any:
+            inputs = MATRICES.get(path[-1].key)
+            if inputs is None or leaf.ndim < 3:
+                return None
+            begin = leaf.ndim - (3 if path[-1].key in HEADS else 2)  # before it: blocks and experts
+            inputs = min(inputs, leaf.ndim - begin - 1)
+            return contrib.MuonDimensionNumbers(tuple(range(begin, begin + inputs)), tuple(range(begin + inputs, leaf.ndim)))
+
+        return jax.tree_util.tree_map_with_path(axes, params)
+
+    return contrib.muon(
+        schedule,
+        beta=config.beta2,
+        weight_decay=config.weight_decay,
+        adam_b1=config.beta1,
+        adam_b2=config.beta2,
+        adam_weight_decay=config.weight_decay,
+        muon_weight_dimension_numbers=matrices,
     )
-    return adamw if config.clip is None else optax.chain(optax.clip_by_global_norm(config.clip), adamw)
 
 
 def factor(config: AdamWTraining, count: jax.Array) -> jax.Array:

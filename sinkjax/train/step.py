@@ -14,7 +14,7 @@ from sinkjax.train import counter_rng
 from sinkjax.train.config import AdamWTraining, Training
 from sinkjax.train.runs import RunArrays
 from sinkjax.train.state import BROKEN, RUNNING, STOPPED, TrainState, optimiser_of
-from sinkjax.train.task import DeviceDataTask, Task
+from sinkjax.train.task import DeviceDataTask, SteppedTask, Task
 
 Metrics = dict[str, jax.Array]
 Used = Callable[[Params], Params]
@@ -65,6 +65,7 @@ def update(
     if batch is None:
         assert isinstance(task, DeviceDataTask)
         batch = task.batch(data_key(config, run.seed, state.step))
+    batch = task.at_step(batch, state.step) if isinstance(task, SteppedTask) else batch
     (loss, reached), gradient = gradient_of(state.params, batch, run.variant, task, config, used)
     squared = optax.tree.norm(gradient, squared=True)
     finite = jnp.isfinite(loss) & jnp.isfinite(squared)

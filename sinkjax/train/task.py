@@ -53,6 +53,14 @@ class DeviceDataTask(Protocol):
         """The held-out batch; `key` is that of the data seed."""
 
 
+@runtime_checkable
+class SteppedTask(Protocol):
+    """A task whose loss depends on the step."""
+
+    def at_step(self, batch: Any, step: jax.Array) -> Any:
+        """The batch as the loss takes it in an update after `step` others, int32 []; traced."""
+
+
 class DataSource(Protocol):
     """Data on the host. card: their description, as JSON; a training is resumed only with data of the same card."""
 

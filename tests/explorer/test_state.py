@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sinkjax
+from sinkjax.edits.edit_list import read_edits
 from sinkjax.errors import SinkjaxError
 from sinkjax.explorer.code import prompt_line, python, sweep_config
 from sinkjax.explorer.state import KINDS, State, arguments, edits_of, read_state, write_state
 from sinkjax.studies import registry
-from sinkjax.studies.edit_list import read_edits
 
 MODEL = {"model": "mini-sink", "dtype": "float32"}
 

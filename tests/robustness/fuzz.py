@@ -149,8 +149,8 @@ def change_gguf(rng: random.Random, data: bytes) -> bytes:
 
 def read_document(path: Path) -> None:
     """A YAML file as a study, or a sweep with its edits, or a training."""
+    from sinkjax.edits.edit_list import read_edits
     from sinkjax.studies import registry
-    from sinkjax.studies.edit_list import read_edits
     from sinkjax.tasks import registry as trainings
 
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -13,7 +13,7 @@ from sinkjax.model.params import Params
 from sinkjax.tasks.backcopy.config import Backcopy, BackcopyTraining
 from sinkjax.tasks.backcopy.data import chain, sample
 from sinkjax.tasks.language_model.model import build
-from sinkjax.tasks.language_model.task import Batch, LanguageTask
+from sinkjax.tasks.language_model.task import Batch, LanguageTask, edits_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class BackcopyTask(LanguageTask):
 def task(config: BackcopyTraining) -> BackcopyTask:
     """The task of a config. Errors: what the model or the text of the language refuses."""
     found = BackcopyTask(config)
-    found.architecture  # noqa: B018 - what does not fit is refused by the model
+    edits_of(config, found.architecture)
     chain(part(config, Backcopy))
     return found

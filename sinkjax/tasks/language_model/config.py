@@ -12,6 +12,7 @@ from sinkjax.config_files.checks import at_least, only_for
 from sinkjax.config_files.documents import LATER
 from sinkjax.data.config import BPE, Blocks, Corpus
 from sinkjax.errors import SinkjaxError, one_of
+from sinkjax.model.names import AttentionImplementation, Dtype, Precision
 from sinkjax.tasks.language_model.architecture import Architecture
 from sinkjax.train.config import AdamWTraining
 
@@ -58,3 +59,59 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     def model_vocabulary(self) -> int:
         """Tokens of the model."""
         return self.vocabulary if self.vocab_size is None else self.vocab_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetune(AdamWTraining, Corpus, Blocks):
+    """A model that is loaded and learns on from a text, every parameter of it.
+
+    It is evaluated on `eval_batch` held-out blocks, the same for every seed; runs differ in the order of their data.
+    """
+
+    init: str = "mini-softmax"
+    """the model: preset, folder, hub id or .gguf file"""
+    learning_rates: tuple[float, ...] = (1e-3,)
+    """learning rate of AdamW after the warm-up"""
+    weight_decay: float = 0.0
+    """decoupled, on all parameters"""
+    steps: int = 200
+    """updates of a run"""
+    batch: int = 16
+    """blocks of a batch"""
+    eval_batch: int = 64
+    """held-out blocks"""
+    warmup: int = 10
+    """updates during which the learning rate rises linearly"""
+    tokenizer: str = "model"
+    """"model": that of the model; or that of a preset, a folder, a .gguf file or a model on the hub"""
+    evaluate_on: Literal["blocks", "documents"] = "blocks"
+    """held-out blocks one after the other, as in training, or those that begin where a document of 64 tokens or more does"""
+    compute_dtype: Dtype | None = None
+    """of activations and of the parameters in the forward; by default that of the stored parameters"""
+    remat: bool = False
+    """recompute the inside of a block for its gradient, instead of storing it"""
+    attention_impl: AttentionImplementation = "sinkjax"
+    """attention in training: as elsewhere in sinkjax, or by one fused operator (softmax without variants)"""
+    precision: Precision = "highest"
+    """of matrix products ("highest": full float32 on every device)"""
+
+    def __post_init__(self) -> None:
+        for part in (AdamWTraining, Corpus, Blocks):
+            part.__post_init__(self)
+        if self.tokenizer == BPE:
+            raise SinkjaxError(f"a loaded model has its tokenizer, so none is trained; choose tokenizer 'model', not {BPE!r}")
+        one_of("evaluate_on", self.evaluate_on, ("blocks", "documents"))
+        only_for(self, "random_bits", False, "data that are made on the device, not for a text")
+        only_for(self, "prefix", False, "a model that is trained from scratch")
+
+    @property
+    def summary(self) -> str:
+        """What is trained, in a few words."""
+        return f"{self.init}, fine-tuned on text: {self.steps} steps"
+
+    @property
+    def model_vocabulary(self) -> int:
+        """Tokens of the model."""
+        from sinkjax.checkpoints.load import open_checkpoint
+
+        return open_checkpoint(self.init).config.vocab_size or 0

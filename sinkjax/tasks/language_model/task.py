@@ -11,6 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sinkjax.config_files import documents
+from sinkjax.edits.edit import resolve
+from sinkjax.edits.edit_list import read_edits
+from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import Params
 from sinkjax.probes.probe import Probe
@@ -19,7 +24,8 @@ from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.model import build, init
 from sinkjax.tasks.language_model.text import Text, open_text
 from sinkjax.train.speed import token_flops
-from sinkjax.transformer.forward import forward
+from sinkjax.transformer.forward import forward, run
+from sinkjax.transformer.spec import ForwardSpec
 
 UNROLLED = 6  # models with at most this many layers are unrolled, which makes a step faster and compilation slower
 Batch = Mapping[str, jax.Array]  # of `sinkjax/data/batches.py`
@@ -57,6 +63,14 @@ class LanguageTask(ABC):
         measured = measure.measure(params, batch["tokens"], self.architecture, self.config.precision)
         return {"loss": self.held_out_loss(params, batch)} | measured
 
+    def at_step(self, batch: Batch, step: jax.Array) -> Batch:
+        """The batch, with whether the edits are in force, for each row, where there are edits."""
+        if not self.config.edits:
+            return batch
+        in_force = step >= self.config.from_step
+        in_force &= True if self.config.until is None else step < self.config.until
+        return {**batch, "edited": jnp.broadcast_to(in_force, len(batch["tokens"]))}
+
     def held_out_loss(self, params: Params, batch: Batch) -> jax.Array:
         """The mean over targets in the loss mask, float [], computed in groups of as many rows as in training."""
 
@@ -82,11 +96,17 @@ class LanguageTask(ABC):
         tokens, config = batch["tokens"], self.architecture
         used = jax.tree.map(lambda leaf: leaf.astype(self.config.compute_dtype or leaf.dtype), params)
         how: dict[str, Any] = {
+            "unroll": config.layers <= UNROLLED,
             "precision": self.config.precision,
             "remat": self.config.remat,
             "attention_impl": self.config.attention_impl,
         }
-        out = forward(used, tokens[:, :-1], config, probe=Probe(), unroll=config.layers <= UNROLLED, **how)
+        if "edited" in batch:
+            edits = tuple(term.where(batch["edited"][0]) for term in edits_of(self.config, config))
+            lengths = jnp.full(len(tokens), tokens.shape[1] - 1, jnp.int32)
+            out = run(used, tokens[:, :-1], lengths, edits, spec=ForwardSpec(config=config, logits=True, **how))
+        else:
+            out = forward(used, tokens[:, :-1], config, probe=Probe(), **how)
         assert out.logits is not None
         return cross_entropy(out.logits, tokens[:, 1:]), batch["loss_mask"][:, 1:].astype(jnp.float32)
 
@@ -112,13 +132,26 @@ class PretrainTask(LanguageTask):
 
 def task(config: Pretrain) -> PretrainTask:
     """The task of a config. Errors: what the model refuses."""
-    model(config)
+    edits_of(config, model(config))
     return PretrainTask(config)
 
 
 def model(config: Pretrain) -> Config:
     """The architecture that is trained."""
     return build(config, config.model_vocabulary, config.context, config.prefix)
+
+
+def edits_of(config: Any, model: Config) -> Edits:
+    """The edits of a training on blocks of `config.context` tokens, all in force together, as arrays.
+
+    Errors: what is no list of edits; what the model refuses.
+    """
+    if not config.edits:
+        return ()
+    listed = documents.parse(config.edits, "edits")
+    if {*listed} != {"edits"}:
+        raise SinkjaxError(f"edits is a document with one list, edits, not one of {', '.join(listed) or 'nothing'}")
+    return resolve(read_edits(listed["edits"]), model, [config.context], config.context, config.dtype)
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:

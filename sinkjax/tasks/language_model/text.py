@@ -14,14 +14,14 @@ from sinkjax.data.batches import Batch, Batches
 from sinkjax.data.config import Blocks, Corpus, part
 from sinkjax.data.tokens import Tokens, folder_for, prepare
 from sinkjax.resources import cache_folder
-from sinkjax.tasks.language_model.config import Pretrain
+from sinkjax.tasks.language_model.config import Finetune, Pretrain
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Text:
     """See `sinkjax.train.task.DataSource`. A run's order of blocks depends on (data seed, its seed), unless data are shared."""
 
-    config: Pretrain
+    config: Pretrain | Finetune
     tokens: Tokens
 
     @cached_property
@@ -57,7 +57,7 @@ class Text:
         return Batches(self.tokens, blocks, "train", self.config.model_vocabulary)
 
 
-def open_text(config: Pretrain, say: Callable[[str], None]) -> Text:
+def open_text(config: Pretrain | Finetune, say: Callable[[str], None]) -> Text:
     """The text of a training. Errors: a corpus that is missing, empty or too small for a block, or has too many tokens."""
     corpus = part(config, Corpus)
     text = Text(config, prepare(corpus, folder_for(corpus, cache_folder() / "corpora"), say))

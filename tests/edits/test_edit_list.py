@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sinkjax
+from sinkjax.edits.edit_list import CONSTRUCTORS, read_edits
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.edit_list import CONSTRUCTORS, read_edits
 
 
 def edits(text: str) -> list[sinkjax.Edit]:

@@ -22,8 +22,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import sinkjax
-from sinkjax.edits.edit import Edit
+from sinkjax.edits import named
+from sinkjax.edits.edit import Edit, compose, edit
 from sinkjax.errors import LONGEST, SinkjaxError, unknown
 
 CONSTRUCTORS = (
@@ -50,12 +50,12 @@ def read_edits(entries: Sequence[Mapping[str, Any]]) -> list[Edit]:
     """The edits of a YAML list. Errors: an unknown constructor or argument, a value it refuses, or two edits of one label."""
     if not entries:
         raise SinkjaxError("edits is empty: list at least one, e.g. - mask_key: {key: 0}")
-    edits = [edit for number, entry in enumerate(entries) for edit in _located(entry, number)]
+    edits = [one for number, entry in enumerate(entries) for one in _located(entry, number)]
     labels: set[str] = set()
-    for edit in edits:
-        if edit.label in labels:
-            raise SinkjaxError(f"two edits have the label {edit.label!r}; give each a label of its own")
-        labels.add(edit.label)
+    for one in edits:
+        if one.label in labels:
+            raise SinkjaxError(f"two edits have the label {one.label!r}; give each a label of its own")
+        labels.add(one.label)
     return edits
 
 
@@ -77,7 +77,7 @@ def _expand(entry: Any) -> Iterator[Edit]:
     edits = list(_compositions(entry[COMPOSE]) if names[0] == COMPOSE else _calls(names[0], entry[names[0]]))
     if label is not None and len(edits) != 1:
         raise SinkjaxError(f"the label {label!r} cannot name {len(edits)} edits")
-    yield from (edit if label is None else edit.named(label) for edit in edits)
+    yield from (one if label is None else one.named(label) for one in edits)
 
 
 def _compositions(parts: Any) -> Iterator[Edit]:
@@ -89,14 +89,14 @@ def _compositions(parts: Any) -> Iterator[Edit]:
         choices.append(list(_expand(part)))
         _refuse_many("compose", choices)
     for combination in itertools.product(*choices):
-        yield sinkjax.compose(*combination)
+        yield compose(*combination)
 
 
 def _calls(name: str, arguments: Any) -> Iterator[Edit]:
     """A constructor called with every combination of what `each` lists."""
     if name not in CONSTRUCTORS:
         raise unknown("constructor", name, (*CONSTRUCTORS, COMPOSE))
-    make: Callable[..., Edit] = getattr(sinkjax, name)
+    make: Callable[..., Edit] = edit if name == "edit" else getattr(named, name)
     parameters = inspect.signature(make).parameters
     if not isinstance(arguments, Mapping):
         raise SinkjaxError(f"{name} takes arguments by name, e.g. {name}: {{{next(iter(parameters))}: 0}}, not {arguments!r}")

@@ -1,0 +1,149 @@
+"""Edits while a model learns: in force in the steps that are asked for, and nothing else moves; a loaded model that learns on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sinkjax
+from sinkjax import Probe
+from sinkjax.errors import SinkjaxError
+from sinkjax.tasks import registry, train
+from sinkjax.tasks.language_model import task as pretrain
+from sinkjax.tasks.language_model.config import Finetune
+from sinkjax.train import loop, run_parallel
+from sinkjax.train.log import read
+from tests.tasks.language_model.test_language_model import SMALL, same_bits
+
+ONE = dataclasses.replace(SMALL, seeds=1, steps=30)
+HIDDEN = "edits: [{mask_key: {key: 0}}]"
+NEUTRAL = """edits:
+- edit: {site: resid, op: scale, value: 1, queries: 3, layers: 1}
+- add_logit: {key: 0, value: 0}
+- swap_embeddings: {i: 2, j: 2}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return train(ONE, tmp_path_factory.mktemp("train") / "plain", progress=False)
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    config = dataclasses.replace(ONE, edits=HIDDEN, from_step=10, until=20)
+    return train(config, tmp_path_factory.mktemp("train") / "held", progress=False)
+
+
+def test_neutral_edits_give_the_bits_of_none(plain, tmp_path: Path) -> None:
+    neutral = train(dataclasses.replace(ONE, edits=NEUTRAL), tmp_path / "neutral", progress=False)
+    assert same_bits(neutral.params, plain.params)
+
+
+def test_edits_are_in_force_in_their_steps_alone(plain, held, tmp_path: Path) -> None:
+    assert not same_bits(held.params, plain.params)
+    losses = np.array([[line["loss"] for line in read(each.folder)[1]] for each in (held, plain)])
+    gaps = np.abs(losses[0] - losses[1])
+    assert gaps[:2].max() < 1e-5 < 1e-4 < gaps[2:].min()  # steps 0 and 10; 20 and 30
+    never = train(dataclasses.replace(ONE, edits=HIDDEN, from_step=30), tmp_path / "never", progress=False)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5), never.params, plain.params)
+
+
+def test_the_loss_is_that_of_the_edited_forward(plain) -> None:
+    """And so is its gradient, by that of a forward with the edit."""
+    task = pretrain.task(dataclasses.replace(ONE, edits=HIDDEN, from_step=5))
+    batch = {"tokens": jnp.asarray(np.random.default_rng(0).integers(300, size=(4, 25))), "loss_mask": jnp.ones((4, 25), bool)}
+    params, config = plain.of(0), task.architecture
+
+    def direct(params, edits):
+        nll = sinkjax.forward(params, batch["tokens"][:, :-1], config, edits, Probe()).logits
+        return pretrain.cross_entropy(nll, batch["tokens"][:, 1:]).mean()
+
+    for step, edits in ((4, ()), (5, sinkjax.mask_key(0))):
+        found = jax.value_and_grad(lambda params, step=step: task.loss(params, task.at_step(batch, jnp.int32(step)), 0)[0])(
+            params
+        )
+        want = jax.value_and_grad(direct)(params, edits)
+        jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6), found, want)
+
+
+def test_a_step_is_compiled_once_whether_edits_are_in_force_or_not(tmp_path: Path) -> None:
+    before = run_parallel._advance._cache_size()
+    train(dataclasses.replace(ONE, edits=HIDDEN, from_step=5, until=15, eval_batch=5), tmp_path / "one", progress=False)
+    assert run_parallel._advance._cache_size() == before + 1
+
+
+@pytest.mark.parametrize("stop", [10, 20])
+def test_a_training_that_is_interrupted_resumes_with_its_edits(held, tmp_path: Path, monkeypatch, stop: int) -> None:
+    call = loop.call
+
+    def interrupted(state, done, *rest):
+        if done.step == stop:
+            raise KeyboardInterrupt
+        return call(state, done, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(held.config, tmp_path / "again", progress=False, save_every=0)
+    again = train(held.config, tmp_path / "again", progress=False)
+    assert same_bits(again.params, held.params)
+
+
+def test_edits_are_part_of_what_a_folder_holds(held) -> None:
+    assert registry.choose(str(held.folder)).config == held.config
+    with pytest.raises(SinkjaxError, match="edits"):
+        train(dataclasses.replace(held.config, edits=NEUTRAL), held.folder, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"edits": "edits: [{mask_key: {key: 24}}]"}, "key position 24 is out of range"),
+        ({"edits": "edits: [{mask_key: {key: 0, layers: 2}}]"}, "layer 2 is out of range"),
+        ({"edits": "edit: []"}, "a document with one list, edits"),
+        ({"edits": HIDDEN, "from_step": 9, "until": 9}, r"until must be after from_step \(9\)"),
+        ({"until": 9}, "until is for edits, and there are none"),
+        ({"momentum": 0.5}, "momentum is for the optimiser 'sgd'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict, sentence: str) -> None:
+    with pytest.raises(SinkjaxError, match=sentence):
+        pretrain.task(dataclasses.replace(ONE, **changes))
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "muon"])
+def test_other_optimisers_learn_and_resume(plain, tmp_path: Path, optimiser: str) -> None:
+    rate = {"sgd": 0.3, "muon": 0.02}[optimiser]
+    config = dataclasses.replace(ONE, optimiser=optimiser, learning_rates=(rate,))
+    done = train(config, tmp_path / optimiser, progress=False)
+    losses = [line["loss"] for line in read(done.folder)[1]]
+    assert losses[-1] < losses[0] - 0.3
+    assert not same_bits(done.params, plain.params)
+
+
+def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
+    """Its first evaluation is that of the model, and its folder is a model that can be loaded."""
+    folder = str(plain.folder / "models" / "run-000")
+    config = Finetune(init=folder, limit=60_000, context=24, batch=4, steps=10, eval_every=10, eval_batch=6, warmup=1, seeds=2)
+    done = train(config, tmp_path / "on", progress=False)
+    lines = [line for line in read(done.folder)[1] if line["run"] == 0]
+    last = [line for line in read(plain.folder)[1] if line["run"] == 0][-1]
+    assert lines[0]["loss"] == pytest.approx(last["loss"], abs=1e-6)  # the held-out blocks are the same
+    assert not same_bits(done.of(0), plain.of(0))
+    assert not same_bits(done.of(0), done.of(1))
+    assert same_bits(sinkjax.load(str(done.folder / "models" / "run-001")).params, done.of(1))
+    with pytest.raises(SinkjaxError, match="context must be at most that of"):
+        registry.task(dataclasses.replace(config, context=25))
