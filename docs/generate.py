@@ -63,6 +63,7 @@ PUBLIC = {
     "Measurements": ("Probe", "Capture", "Statistic", "Record", "to_dataset", "to_frame", "show"),
     "Explanations": (
         "attribute",
+        "path",
         "explain_score",
         "explain_value",
         "explain_logit",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sinkjax.explain.forms import spike_forms as spike_forms
     from sinkjax.explain.logits import explain_logit as explain_logit
     from sinkjax.explain.logits import logit_lens as logit_lens
+    from sinkjax.explain.paths import path as path
     from sinkjax.explain.scores import explain_score as explain_score
     from sinkjax.explain.scores import explain_value as explain_value
     from sinkjax.explorer.launch import explore as explore
@@ -89,6 +90,7 @@ _HOME = {
     "sinkjax.explain.attribution": ("attribute",),
     "sinkjax.explain.forms": ("spike_forms",),
     "sinkjax.explain.logits": ("explain_logit", "logit_lens"),
+    "sinkjax.explain.paths": ("path",),
     "sinkjax.explain.scores": ("explain_score", "explain_value"),
     "sinkjax.explorer.launch": ("explore",),
     "sinkjax.generation": ("generate",),
