@@ -59,6 +59,10 @@ def say(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
+def silent(line: str) -> None:
+    """Say nothing, where a function is to be told what to say."""
+
+
 def duration(seconds: float) -> str:
     """Seconds in words: 40 s, 3 min, 2.5 h."""
     if seconds < 100:

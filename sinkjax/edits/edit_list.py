@@ -20,7 +20,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from sinkjax.edits import named
 from sinkjax.edits.edit import Edit, compose, edit
@@ -46,7 +45,7 @@ INFINITY = re.compile(r"[-+]?\.?(?:inf|Inf|INF|infinity)")  # .inf is how YAML w
 MOST_EDITS = 100_000
 
 
-def read_edits(entries: Sequence[Mapping[str, Any]]) -> list[Edit]:
+def read_edits(entries: Sequence[Mapping[str, object]]) -> list[Edit]:
     """The edits of a YAML list. Errors: an unknown constructor or argument, a value it refuses, or two edits of one label."""
     if not entries:
         raise SinkjaxError("edits is empty: list at least one, e.g. - mask_key: {key: 0}")
@@ -59,14 +58,14 @@ def read_edits(entries: Sequence[Mapping[str, Any]]) -> list[Edit]:
     return edits
 
 
-def _located(entry: Any, number: int) -> list[Edit]:
+def _located(entry: object, number: int) -> list[Edit]:
     try:
         return list(_expand(entry))
     except SinkjaxError as error:
         raise SinkjaxError(f"edits[{number}]: {error}") from None
 
 
-def _expand(entry: Any) -> Iterator[Edit]:
+def _expand(entry: object) -> Iterator[Edit]:
     """The edits that one entry stands for: one, or a grid."""
     if not isinstance(entry, Mapping):
         raise SinkjaxError(f"an edit is written as a constructor and its arguments, e.g. mask_key: {{key: 0}}, not {entry!r}")
@@ -80,7 +79,7 @@ def _expand(entry: Any) -> Iterator[Edit]:
     yield from (one if label is None else one.named(label) for one in edits)
 
 
-def _compositions(parts: Any) -> Iterator[Edit]:
+def _compositions(parts: object) -> Iterator[Edit]:
     """Every composition of one edit from each part."""
     if not isinstance(parts, list | tuple):
         raise SinkjaxError(f"compose takes a list of edits, not {parts!r}")
@@ -92,7 +91,7 @@ def _compositions(parts: Any) -> Iterator[Edit]:
         yield compose(*combination)
 
 
-def _calls(name: str, arguments: Any) -> Iterator[Edit]:
+def _calls(name: str, arguments: object) -> Iterator[Edit]:
     """A constructor called with every combination of what `each` lists."""
     if name not in CONSTRUCTORS:
         raise unknown("constructor", name, (*CONSTRUCTORS, COMPOSE))
@@ -115,13 +114,13 @@ def _calls(name: str, arguments: Any) -> Iterator[Edit]:
             raise SinkjaxError(f"{name}: {error}") from None
 
 
-def _refuse_many(name: str, choices: Sequence[Sequence[Any]]) -> None:
+def _refuse_many(name: str, choices: Sequence[Sequence[object]]) -> None:
     count = math.prod(map(len, choices))
     if count > MOST_EDITS:
         raise SinkjaxError(f"{name} is a grid of {count} edits, more than {MOST_EDITS}")
 
 
-def _choices(argument: str, value: Any) -> Sequence[Any]:
+def _choices(argument: str, value: object) -> Sequence[object]:
     """The values that an argument takes in turn."""
     if not isinstance(value, Mapping):
         return [_selector(argument, value)]
@@ -137,7 +136,7 @@ def _choices(argument: str, value: Any) -> Sequence[Any]:
     return [_selector(argument, entry) for entry in several]
 
 
-def _selector(argument: str, value: Any) -> Any:
+def _selector(argument: str, value: object) -> object:
     """`value`, or the slice that it spells where the argument selects, or the infinity where it is a number."""
     if not isinstance(value, str):
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sinkjax.analysis import intervals
 from sinkjax.analysis.estimates import present, sentence
@@ -24,10 +24,12 @@ from sinkjax.sweeps.computation import CELLS, unchanged
 if TYPE_CHECKING:
     import xarray
 
+    from sinkjax.studies.config import Settings
+
 MOST_FEATURED = 12  # conditions of the short table, where a study does not choose them
 
 
-def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) -> Section:
+def assemble(study: Study, config: Settings, stores: Mapping[str, xarray.Dataset]) -> Section:
     """What a study found; the model is not needed.
 
     Args:
@@ -64,7 +66,7 @@ def assemble(study: Study, config: Any, stores: Mapping[str, xarray.Dataset]) ->
     )
 
 
-def _provenance(results: Results) -> Mapping[str, Any]:
+def _provenance(results: Results) -> Mapping[str, object]:
     named = {"model", "revision", "dtype", "text", "split", "bos", "prompts", "length"}  # what the store's own facts say
     named |= set() if getattr(results.config, "ignore_keys", ()) else {"ignore_keys"}
     stated = {name: value for name, value in vars(results.config).items() if name not in named and value is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files.places import Place
@@ -41,7 +41,7 @@ def calculate(calculation: Calculation, model: Model, batch: Batch, path: Place)
     write_whole(found, path, identity, dict(batch.study))
 
 
-def holds(path: Place, identity: Mapping[str, Any]) -> bool:
+def holds(path: Place, identity: Mapping[str, object]) -> bool:
     """Whether the store `path` is there and whole; one with files missing or changed is to be written again, which is said.
 
     Errors: the store of other numbers; damaged metadata.
@@ -54,7 +54,7 @@ def holds(path: Place, identity: Mapping[str, Any]) -> bool:
     return not damage
 
 
-def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, Any], study: Mapping[str, Any]) -> None:
+def write_whole(dataset: xarray.Dataset, path: Place, identity: Mapping[str, object], study: Mapping[str, object]) -> None:
     """Write a dataset as the store `path`, whole or not at all; `identity` and `study`, JSON, say how it was made.
 
     A sound store that another process was faster to write stays. Errors: it holds other numbers; no permission or no room.

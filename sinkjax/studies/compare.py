@@ -19,7 +19,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures import layers
 from sinkjax.report.section import Drawing, Section
 from sinkjax.studies import folder as results
-from sinkjax.studies.listed import MEASURES
+from sinkjax.studies.listed import MEASURES, measures_of
 from sinkjax.studies.study import Measure
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _edits(first: xarray.Dataset, second: xarray.Dataset, paths: Mapping[str, st
 def _measures(first: xarray.Dataset, second: xarray.Dataset) -> list[Measure]:
     """Those of a sweep's summary, with the key and threshold of the study of A, if it has them."""
     stated = {"key": 0, "eps": 0.3} | first.attrs.get("study", {}).get("config", {})
-    shared = (make for name, make in MEASURES.items() if name in first and name in second)
-    found = [measure for make in shared for measure in make(stated["key"], stated["eps"])]
+    shared = [name for name in MEASURES if name in first and name in second]
+    found = [measure for name in shared for measure in measures_of(name, stated["key"], stated["eps"])]
     if not found:
         raise SinkjaxError(f"the stores have none of the statistics {', '.join(MEASURES)} in common, so there are no measures")
     return found

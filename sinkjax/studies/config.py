@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -19,8 +19,16 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model.names import Dtype
 
 
+class Settings:
+    """The settings of a study. Each study declares its own, so that their names are checked when it is read."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig:
+class StudyConfig(Settings):
     """What every study on a trained model and natural text has to state."""
 
     model: str = "smollm2-135m"
@@ -50,7 +58,7 @@ class StudyConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trains:
+class Trains(Settings):
     """What every study that trains its own models has to state."""
 
     seeds: int = 8
@@ -69,7 +77,7 @@ class Trains:
 
 
 @dataclass(frozen=True, kw_only=True)
-class All:
+class All(Settings):
     """Every study of one paper, or of all papers, on one model: one report."""
 
     family: str = ""
@@ -114,7 +122,7 @@ class Series:
     """branches, tags or commits of the one hub id in `models`"""
     dtype: Dtype = "float32"
     """precision of the parameters and activations"""
-    settings: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    settings: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
     """fields of the study that differ from its shipped config"""
 
     @property

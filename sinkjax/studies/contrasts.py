@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.report.section import Drawing
-from sinkjax.studies.grids import At, Point, at, matching
+from sinkjax.studies.grids import At, Bound, Point, at, matching
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.readouts import label_of, read_measure
-from sinkjax.studies.scope import Contrast, Measure, Scope
+from sinkjax.studies.scope import Contrast, Known, Measure, Scope
 from sinkjax.studies.words import Field, Word, words_in
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sinkjax.studies.results import Results
 
 __all__ = ["compared", "difference", "effect", "moved", "part", "recovered", "slope", "unedited"]
 
@@ -64,10 +69,15 @@ class Readings:
     """
 
     def __init__(
-        self, scope: Scope, results: Any, known: Mapping[str, Word], suffix: str = "", trainings: Mapping[str, Word] | None = None
+        self,
+        scope: Scope,
+        results: Results,
+        known: Mapping[str, Known],
+        suffix: str = "",
+        trainings: Mapping[str, Word] | None = None,
     ):
         self.scope, self.results, self.known, self.suffix, self.trainings = scope, results, known, suffix, trainings or {}
-        self._read: dict[Any, NDArray] = {}
+        self._read: dict[object, NDArray] = {}
 
     def store(self, grid: str) -> str:
         """The name of a grid's store."""
@@ -79,15 +89,15 @@ class Readings:
         if not named:
             return self.scope
         run = Unedited(None, None, self.results[grid], self.scope.config.control_prompts)
-        wanted: Any = {name: word for name, word in self.known.items() if name in named}
+        wanted = {name: word for name, word in self.known.items() if name in named}
         return Scope(self.scope.config, self.scope.architecture, blank(wanted, self.scope, 1) | measured(wanted, self.scope, run))
 
-    def of(self, measure: Measure, store: str, grid: str, bound: tuple[tuple[str, Any], ...]) -> NDArray:
+    def of(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
         """As `raw`, in logarithms for a measure without an upper bound."""
         found = self.raw(measure, store, grid, bound)
         return np.log(found) if measure.meaning.facts.get("log") else found
 
-    def raw(self, measure: Measure, store: str, grid: str, bound: tuple[tuple[str, Any], ...]) -> NDArray:
+    def raw(self, measure: Measure, store: str, grid: str, bound: Bound) -> NDArray:
         """A measure of every condition of a store, with axes at given values: float[condition, document]."""
         key = (measure, store, tuple(entry for entry in bound if Field(entry[0]) in _fields(measure)))
         if key not in self._read:
@@ -103,8 +113,7 @@ class Readings:
 
     def points(self, store: str) -> tuple[Point, ...]:
         """The conditions of a store."""
-        found: tuple[Point, ...] = self.results.conditions(store)
-        return found
+        return tuple(point for point in self.results.conditions(store) if isinstance(point, Point))
 
     def edited(self, measure: Measure, chosen: At, edited: bool = True) -> NDArray:
         """A measure under the chosen conditions, or without an edit at the same axes: float[document(, condition)]."""
@@ -139,7 +148,7 @@ class Readings:
         drawn = [point.draw for point in self.points(f"{grid}-controls")] if f"{grid}-controls" in self.results else []
         return max(drawn, default=0) + 1 < self.scope.config.controls if drawn else False
 
-    def drawing(self, name: str, figure: Any, caption: str, *stores: str, bands: bool = True) -> Drawing:
+    def drawing(self, name: str, figure: Figure, caption: str, *stores: str, bands: bool = True) -> Drawing:
         """A drawing whose caption ends with the model, and with the prompts if they were read.
 
         Args:

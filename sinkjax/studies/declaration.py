@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 import yaml
@@ -23,6 +23,9 @@ from sinkjax.studies.config import StudyConfig
 from sinkjax.studies.grids import At, Draws, Grid
 from sinkjax.studies.scope import Contrast, FigureWord, Known, Measure
 from sinkjax.studies.words import Field, Number, Table, Word, frozen, plain, read, words_in
+
+if TYPE_CHECKING:
+    from sinkjax.studies.config import Settings
 
 NAMED = re.compile(r"\{(\w+)\}")  # a setting in a text
 STUDY = "study"  # the key of a document that holds a whole study
@@ -55,11 +58,11 @@ class Training(Word, noun="training", supplied=2):
 class Setting:
     """A setting of a study: its default, from which its type follows, and a line of help."""
 
-    value: Any
+    value: object
     help: str = ""
 
 
-def setting(value: Any, help: str = "") -> Setting:
+def setting(value: object, help: str = "") -> Setting:
     """A setting with a line of help.
 
     Args:
@@ -108,7 +111,7 @@ class Claim:
             raise SinkjaxError(f"the sign of a claim is 1 or -1, not {self.sign!r}")
 
     @property
-    def words(self) -> tuple[Any, ...]:
+    def words(self) -> tuple[Word, ...]:
         """Everything that it reads."""
         return (self.contrast, *((self.given,) if self.given is not None else ()), *self.beside)
 
@@ -150,32 +153,32 @@ class Study:
     title: str = ""
     question: str = ""
     notes: tuple[str, ...] = ()
-    settings: Any = field(default=Table())
+    settings: Mapping[str, object] = Table()
     needs: tuple[str, ...] = ()
-    known: Any = field(default=Table())
-    grids: Any = field(default=Table())
-    controls: Any = field(default=Table())
-    computations: Any = field(default=Table())
-    trainings: Any = field(default=Table())
+    known: Mapping[str, Known] = Table()
+    grids: Mapping[str, Grid] = Table()
+    controls: Mapping[str, Draws] = Table()
+    computations: Mapping[str, Computation] = Table()
+    trainings: Mapping[str, Training] = Table()
     measures: tuple[Measure, ...] = ()
-    claims: Any = field(default=Table())
+    claims: Mapping[str, Claim] = Table()
     figures: tuple[FigureWord, ...] = ()
 
     def __post_init__(self) -> None:
         for part in TABLES:
             object.__setattr__(self, part, frozen(dict(getattr(self, part))))
-        stated = {name: entry if isinstance(entry, Setting) else Setting(entry) for name, entry in self.settings}
+        stated = {name: entry if isinstance(entry, Setting) else Setting(entry) for name, entry in self.settings.items()}
         object.__setattr__(self, "settings", frozen(stated))
         for part, kind in PARTS.items():
             entries = getattr(self, part)
-            for entry in [value for _, value in entries] if part in TABLES else entries:
+            for entry in entries.values() if part in TABLES else entries:
                 if not isinstance(entry, kind):
                     raise SinkjaxError(f"{self.name}: {part} takes {kind.noun}s, not {entry!r}")
         for name in ("name", "title", "question"):
             if not isinstance(getattr(self, name), str):
                 raise SinkjaxError(f"{self.name}: the {name} of a study is a text, not {short(getattr(self, name))}")
-        judged: dict[Any, str] = {}
-        for name, claim in self.claims:
+        judged: dict[tuple[object, ...], str] = {}
+        for name, claim in self.claims.items():
             if not isinstance(claim, Claim):
                 raise SinkjaxError(f"{self.name}: claims takes claims, not {claim!r}")
             first = judged.setdefault((claim.contrast, claim.given, claim.sign, claim.stays), name)
@@ -189,29 +192,29 @@ class Study:
                 )
         if bool(self.trainings) == bool(self.grids or self.computations):
             raise SinkjaxError(f"{self.name}: a study needs a grid or a computation, or else trainings")
-        grids = self.grids.names()
-        for name in self.controls.names():
+        grids = [*self.grids]
+        for name in self.controls:
             if name not in grids:
                 raise SinkjaxError(f"{self.name}: {unknown('grid of controls', name, grids)}")
         for word in self.words:
-            for argument, names in (("grid", grids), ("over", grids), ("computation", self.computations.names())):
+            for argument, names in (("grid", grids), ("over", grids), ("computation", [*self.computations])):
                 named = word.given.get(argument) if isinstance(word, Word) else None
                 if isinstance(named, str) and not isinstance(word, Grid) and named not in names:
                     raise SinkjaxError(f"{self.name}: {unknown(argument if argument != 'over' else 'grid', named, names)}")
             if isinstance(word, Word):
                 for argument in word.meaning.facts.get("trainings", ()):
                     named = word.given[argument]
-                    if isinstance(named, str) and named and named not in self.trainings.names():
-                        raise SinkjaxError(f"{self.name}: {unknown('training', named, self.trainings.names())}")
+                    if isinstance(named, str) and named and named not in self.trainings:
+                        raise SinkjaxError(f"{self.name}: {unknown('training', named, self.trainings)}")
         for word in self.words:
             if isinstance(word, At):
-                along = dict(dict(self.grids)[word.given["grid"]].given["over"] or ())
-                for axis, _ in word.given["fixed"] or ():
+                along = self.grids[word.given["grid"]].given["over"] or {}
+                for axis in word.given["fixed"] or {}:
                     if axis not in along:
                         raise SinkjaxError(f"{self.name}: {unknown('axis of ' + word.given['grid'], axis, along)}")
             if isinstance(word, FigureWord) and not isinstance(word.given.get("over", ""), str):
                 raise SinkjaxError(f"{self.name}: {word.word}: over takes the name of a grid: {', '.join(grids)}")
-        allowed = {*self.settings.names(), *self.known.names(), *SHARED, *axes(self), *_common(self)}
+        allowed = {*self.settings, *self.known, *SHARED, *axes(self), *_common(self)}
         for one in self.words:
             if isinstance(one, Field) and one.name not in allowed and one.name in Number.vocabulary:
                 raise SinkjaxError(f"{self.name}: {one.name} is a word, not a field: write it without $")
@@ -222,7 +225,7 @@ class Study:
     def words(self) -> list[Word | Field]:
         """Every word and field of the study."""
         parts = [self.known, self.grids, self.controls, self.computations, self.trainings, self.measures, self.figures]
-        return [word for part in (*parts, *(claim.words for _, claim in self.claims)) for word in words_in(part)]
+        return [word for part in (*parts, *(claim.words for claim in self.claims.values())) for word in words_in(part)]
 
     def __hash__(self) -> int:
         return hash((self.name, self.grids, self.measures))
@@ -242,9 +245,14 @@ def _has_whole(contrast: Word) -> bool:
     return not (log and "wholes" in facts) and ("of" not in facts or given.get(facts["of"]) is not None)
 
 
+def stated(study: Study) -> dict[str, Setting]:
+    """The settings of a study that it states itself, each with its line of help."""
+    return {name: entry for name, entry in study.settings.items() if isinstance(entry, Setting)}
+
+
 def axes(study: Study) -> set[str]:
     """The names of all axes of a study's grids."""
-    return {name for _, grid in study.grids for name, _ in (grid.given["over"] or ())}
+    return {name for grid in study.grids.values() for name in grid.given["over"] or {}}
 
 
 # Settings that a study has if its words name them.
@@ -259,9 +267,9 @@ SHARED: dict[str, Setting] = {
 }
 
 
-def _base(study: Study) -> Any:
+def _base(study: Study) -> type[StudyConfig]:
     """The dataclass of the settings that all studies of a kind have: on a given model, or with trainings of one kind."""
-    return next((word.meaning.facts["config"] for _, word in study.trainings), StudyConfig)
+    return next((word.meaning.facts["config"] for word in study.trainings.values()), StudyConfig)
 
 
 def _common(study: Study) -> frozenset[str]:
@@ -284,21 +292,21 @@ def config_type(study: Study) -> type:
     named = {one.name for one in study.words if isinstance(one, Field)}
     named |= {"controls", "control_prompts"} if study.controls else set()
     named |= {"control_prompts"} if study.known else set()
-    judged = any(isinstance(claim.contrast, Contrast) for _, claim in study.claims)
+    judged = any(isinstance(claim.contrast, Contrast) for claim in study.claims.values())
     named |= {"twin", "control_prompts"} if judged and not study.trainings else set()
     named |= {"map_layers"} if any(word.word == "maps" for word in study.figures) else set()
-    found = {name: entry for name, entry in SHARED.items() if name in named} | dict(study.settings)
+    found = {name: entry for name, entry in SHARED.items() if name in named} | stated(study)
     fields = []
     for name, entry in found.items():
         old = base.__dataclass_fields__.get(name)
         shared = SHARED.get(name)
         kind = old.type if old else _type(entry.value, f"{study.name}: {name}", (shared or entry).value)
         help_text = entry.help or (shared.help if shared else "")
-        hint: Any = Annotated[kind, tyro.conf.arg(help=help_text)] if help_text and old is None else kind
+        hint: object = Annotated[kind, tyro.conf.arg(help=help_text)] if help_text and old is None else kind
         fields.append((name, _hint(base, name) if old else hint, field(default=entry.value)))
     own = [name for name in found if name not in _common(study)]
 
-    def check(self: Any) -> None:
+    def check(self: StudyConfig) -> None:
         base.__post_init__(self)
         for name in own:
             value = getattr(self, name)
@@ -318,7 +326,7 @@ def config_type(study: Study) -> type:
     return made
 
 
-def _check_list(name: str, value: tuple[Any, ...], filled: bool) -> None:
+def _check_list(name: str, value: tuple[object, ...], filled: bool) -> None:
     """Refuse a list that is empty but must not be, or that has negative layers, positions or counts."""
     if filled and not value:
         raise SinkjaxError(f"{name} is empty")
@@ -327,7 +335,7 @@ def _check_list(name: str, value: tuple[Any, ...], filled: bool) -> None:
             raise SinkjaxError(f"{name} has {entry}; layers, positions and counts start at 0")
 
 
-def _check_positions(study: Study, config: Any) -> None:
+def _check_positions(study: Study, config: Settings) -> None:
     """Refuse a position that prompts of the config's length do not have, or a key that too few of their queries see."""
     length = config.length
     for measure in study.words:
@@ -346,25 +354,24 @@ def _check_positions(study: Study, config: Any) -> None:
                     )
 
 
-def _check_choices(study: Study, config: Any) -> None:
+def _check_choices(study: Study, config: Settings) -> None:
     """Refuse a value that is fixed along an axis of a grid and is not one of its values."""
-    grids = dict(study.grids)
     for chosen in study.words:
         if not isinstance(chosen, At):
             continue
-        for axis, value in chosen.given["fixed"] or ():
-            along = dict(grids[chosen.given["grid"]].given["over"] or ())
+        for axis, value in (chosen.given["fixed"] or {}).items():
+            along = study.grids[chosen.given["grid"]].given["over"] or {}
             allowed = _value(config, along.get(axis))
             if isinstance(value, Field) and isinstance(allowed, tuple) and _value(config, value) not in allowed:
                 listed = ", ".join(map(str, allowed))
                 raise SinkjaxError(f"{value.name} is {_value(config, value)}, but must be one of {along[axis]}: {listed}")
 
 
-def _integers(study: Study, config: Any, entry: Any) -> list[tuple[str, int]]:
+def _integers(study: Study, config: Settings, entry: object) -> list[tuple[str, int]]:
     """The whole numbers that an argument of a measure takes, each with the name of its setting."""
     plus = entry.plus if isinstance(entry, Field) else 0
     if isinstance(entry, Field):
-        over = [dict(grid.given["over"] or ()) for _, grid in study.grids]
+        over = [grid.given["over"] or {} for grid in study.grids.values()]
         entry = next((axes_of[entry.name] for axes_of in over if entry.name in axes_of), Field(entry.name))
     name = entry.name if isinstance(entry, Field) else "position"
     found = _value(config, entry)
@@ -372,7 +379,7 @@ def _integers(study: Study, config: Any, entry: Any) -> list[tuple[str, int]]:
     return [(name, one + plus) for one in several if isinstance(one, int) and not isinstance(one, bool)]
 
 
-def _value(config: Any, entry: Any) -> Any:
+def _value(config: Settings, entry: object) -> object:
     """A plain value, or the setting that a field names; None for what is found later."""
     if isinstance(entry, Field):
         found = getattr(config, entry.name, None)
@@ -380,7 +387,7 @@ def _value(config: Any, entry: Any) -> Any:
     return None if isinstance(entry, Word) else entry
 
 
-def _hint(base: type, name: str) -> Any:
+def _hint(base: type, name: str) -> object:
     """The type of a shared setting."""
     from typing import get_type_hints
 
@@ -389,11 +396,11 @@ def _hint(base: type, name: str) -> Any:
 
 def _sentence(study: Study) -> str:
     """What a study is, in a line."""
-    values = {name: entry.value for name, entry in study.settings}
+    values = {name: entry.value for name, entry in stated(study).items()}
     return " ".join(filled(study.title or study.name, values).split())
 
 
-def filled(text: str, values: Mapping[str, Any]) -> str:
+def filled(text: str, values: Mapping[str, object]) -> str:
     """A text with settings in place of their names in braces.
 
     Args:
@@ -411,10 +418,10 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
     return NAMED.sub(said, text)
 
 
-def _type(value: Any, what: str, like: Any) -> Any:
+def _type(value: object, what: str, like: object) -> object:
     """The type of a setting, from its default."""
     if isinstance(value, tuple):
-        entry = next(iter(value or like), 0)
+        entry = next(iter(value or (like if isinstance(like, tuple) else ())), 0)
         return tuple.__class_getitem__((type(entry), ...))
     if type(value) in (bool, int, float, str):
         return type(value)
@@ -449,13 +456,15 @@ def with_prose(study: Study, prose: Mapping[str, Any], what: str) -> Study:
         for key in said:
             if key not in ("statement", "paper"):
                 raise SinkjaxError(f"{what}: prose: {name}: {unknown('key', key, ('statement', 'paper'))}")
-        claims[name] = dataclasses.replace(claims[name], **{key: _line(entry) for key, entry in said.items()})
-    changes: dict[str, Any] = {key: _line(prose[key]) for key in ("title", "question") if key in prose}
+        before = claims[name]
+        statement, paper = _line(said.get("statement", before.statement)), _line(said.get("paper", before.paper))
+        claims[name] = dataclasses.replace(before, statement=statement, paper=paper)
+    title, question = (_line(prose.get(key, getattr(study, key))) for key in ("title", "question"))
     notes = tuple(map(_line, prose.get("notes", study.notes)))
-    return dataclasses.replace(study, claims=claims, notes=notes, **changes)
+    return dataclasses.replace(study, title=title, question=question, claims=claims, notes=notes)
 
 
-def _line(text: Any) -> str:
+def _line(text: object) -> str:
     return " ".join(str(text).split())
 
 
@@ -471,18 +480,18 @@ def to_yaml(study: Study) -> str:
     Returns:
         The document.
     """
-    document: dict[str, Any] = {STUDY: study.name}
+    document: dict[str, object] = {STUDY: study.name}
     for name in ("title", "question"):
         if getattr(study, name):
             document[name] = getattr(study, name)
     if study.notes:
         document["notes"] = list(study.notes)
-    document["settings"] = {name: _setting(entry) for name, entry in study.settings}
+    document["settings"] = {name: _setting(entry) for name, entry in stated(study).items()}
     if study.needs:
         document["needs"] = list(study.needs)
     for part in ("known", "grids", "controls", "computations", "trainings", "measures"):
         document[part] = plain(getattr(study, part))
-    document["claims"] = {name: _claim(claim) for name, claim in study.claims}
+    document["claims"] = {name: _claim(claim) for name, claim in study.claims.items()}
     document["figures"] = plain(study.figures)
     document = {name: entry for name, entry in document.items() if entry not in ([], {})}
     return yaml.dump(document, Dumper=Compact, sort_keys=False, allow_unicode=True, width=WIDTH)
@@ -494,24 +503,24 @@ WIDTH = 110
 class Compact(documents.Dumper):
     """YAML that writes whatever fits into a line on one line."""
 
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+    def represent_sequence(self, tag: str, sequence: Iterable[object], flow_style: bool | None = None) -> yaml.SequenceNode:
         return super().represent_sequence(tag, sequence, _fits(sequence))
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
         return super().represent_mapping(tag, mapping, _fits(mapping))
 
 
-def _fits(value: Any) -> bool:
+def _fits(value: object) -> bool:
     """Whether a value fits into a line."""
     return len(str(value)) < WIDTH - 20
 
 
-def _setting(entry: Setting) -> Any:
+def _setting(entry: Setting) -> object:
     value = documents.plain(entry.value)
     return {"value": value, "help": entry.help} if entry.help else value
 
 
-def _claim(claim: Claim) -> dict[str, Any]:
+def _claim(claim: Claim) -> dict[str, object]:
     kind = next(name for name, kind in KINDS.items() if isinstance(claim.contrast, kind))
     found = {"statement": claim.statement, "source": claim.source, "paper": claim.paper, kind: plain(claim.contrast)}
     found |= {"sign": claim.sign} if claim.sign != 1 else {}
@@ -537,7 +546,7 @@ def from_yaml(text: str, what: str = "the study") -> Study:
     return from_document(documents.parse(text, what), what)
 
 
-def from_document(values: Mapping[str, Any], what: str) -> Study:
+def from_document(values: Mapping[str, object], what: str) -> Study:
     """The study of a mapping, as `from_yaml`."""
     known = [entry.name for entry in dataclasses.fields(Study)]
     given: dict[str, Any] = {}
@@ -562,26 +571,28 @@ def from_document(values: Mapping[str, Any], what: str) -> Study:
     return Study(**given)
 
 
-def _mapping(node: Any, where: str) -> Mapping[str, Any]:
+def _mapping(node: object, where: str) -> Mapping[str, Any]:
     if not isinstance(node, dict):
         raise SinkjaxError(f"{where} must hold names and values, not {documents.describe(node)}")
     return node
 
 
-def _read_setting(node: Any) -> Setting:
+def _read_setting(node: object) -> Setting:
     if isinstance(node, dict) and set(node) <= {"value", "help"} and "value" in node:
         return setting(node["value"], node.get("help", ""))
     return setting(node)
 
 
-def _read_claim(node: Any, where: str) -> Claim:
+def _read_claim(node: object, where: str) -> Claim:
     given = dict(_mapping(node, where))
     kinds: dict[str, type[Word]] = {**KINDS, "given": Premise, "beside": Contrast}
     allowed = tuple(dict.fromkeys((*(entry.name for entry in dataclasses.fields(Claim)), *KINDS)))
     for key in given:
         if key not in allowed:
             raise SinkjaxError(f"{where}: {unknown('key', key, allowed)}")
-    found = {key: read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry for key, entry in given.items()}
+    found: dict[str, Any] = {}
+    for key, entry in given.items():
+        found[key] = read(entry, kinds[key], f"{where}.{key}") if key in kinds else entry
     judged = [name for name in KINDS if name in found]
     if len(judged) != 1:
         raise SinkjaxError(f"{where} takes one of {', '.join(KINDS)}, such as contrast: {{effect: {{measure: ..., where: ...}}}}")

@@ -23,6 +23,7 @@ from sinkjax.studies.specs import map_name
 from sinkjax.studies.words import F, Field
 
 if TYPE_CHECKING:
+    from sinkjax.analysis.intervals import Intervals
     from sinkjax.report.figures.layers import Line
 
 __all__ = ["activations", "along", "by_layer", "dots", "heatmap", "lines", "maps", "received", "scatter"]
@@ -30,7 +31,7 @@ FEWEST = 3  # points of a line
 LAYERS = "last edited layer (0-based)"
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
+def _tuple(value: object) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -43,7 +44,7 @@ def _series(points: Sequence[Point]) -> dict[str, list[int]]:
     return found
 
 
-def _interval(read: Readings, grid: str, values: NDArray) -> Any:
+def _interval(read: Readings, grid: str, values: NDArray) -> Intervals:
     return intervals.intervals(
         values, seed=read.scope.config.seed, clusters=read.results.clusters(values.shape[-1], read.store(grid))
     )
@@ -107,7 +108,7 @@ def lines(
     series = {name: found for name, found in series.items() if len(found) >= FEWEST}
     if x == "layers" and not series:
         raise Absent(f"{over} has no {FEWEST} sets of layers that make a line")
-    grid: list[list[Any]] = []
+    grid: list[list[picture.Panel]] = []
     for row in rows:
         panels = []
         log = bool(row[0].meaning.facts.get("log")) and not effect
@@ -118,7 +119,7 @@ def lines(
                 found = [_line(read, measure, over, [[number] for number in chosen], xs, effect) for measure in row]
                 panels.append(picture.Panel(title, label, found, log, signed=effect))
         else:
-            groups: dict[tuple[Any, Any], dict[Any, list[int]]] = {}
+            groups: dict[tuple[object, object], dict[Any, list[int]]] = {}
             for number, point in enumerate(points):
                 if point.place is not None:
                     bound = dict(point.bound)
@@ -147,7 +148,7 @@ def _short(label: str) -> str:
     return label.removeprefix("layers ").removeprefix("layer ").replace("the one in which", "where")
 
 
-def _place_label(read: Readings, points: Sequence[Point], place: Any) -> str:
+def _place_label(read: Readings, points: Sequence[Point], place: object) -> str:
     return next((point.where for point in points if point.place == place), str(place))
 
 
@@ -256,7 +257,7 @@ def by_layer(read: Readings, measures: Measure, conditions: At, unedited: bool =
 
 
 @FigureWord.define()
-def along(read: Readings, measure: Measure, argument: str, values: Any, conditions: At) -> Drawing:
+def along(read: Readings, measure: Measure, argument: str, values: object, conditions: At) -> Drawing:
     """A measure against one of its own arguments, such as a key or a threshold: a line for each choice of conditions.
 
     Args:
@@ -272,7 +273,7 @@ def along(read: Readings, measure: Measure, argument: str, values: Any, conditio
     grids = [read.scope.get(one)[0] for one in chosen]
     other, free = {name: entry for name, entry in measure.arguments if name != argument}, Field(argument)
 
-    def given(value: Any) -> Measure:
+    def given(value: object) -> Measure:
         return type(measure)(measure.word, tuple({**other, argument: value}.items()))
 
     found = []
@@ -310,7 +311,7 @@ def _largest(read: Readings, grid: str, row: int) -> NDArray:
 
 
 @FigureWord.define()
-def received(read: Readings, keys: Any, over: str) -> Drawing:
+def received(read: Readings, keys: object, over: str) -> Drawing:
     """Attention that keys receive in each layer (up), against the edited layers (across)."""
     from sinkjax.report.figures import layers as picture
 
@@ -377,7 +378,7 @@ def scatter(read: Readings, x: Measure, y: Measure, over: str) -> Drawing:
 
 
 @FigureWord.define()
-def maps(read: Readings, conditions: At, layers: Any = F.map_layers, tokens: int = TOKENS) -> list[Drawing]:
+def maps(read: Readings, conditions: At, layers: object = F.map_layers, tokens: int = TOKENS) -> list[Drawing]:
     """Attention maps of one prompt: no edit, and some conditions; the page has them to step through, with continuations.
 
     Args:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,21 +16,22 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.studies.scope import Cell, EditWord, Scope
 
 if TYPE_CHECKING:
-    from sinkjax.edits.term import Term
+    from sinkjax.edits.term import Range, Term
+    from sinkjax.model.config import Config
 
 
-def _lowered(constructor: str, scope: Scope, **arguments: Any) -> sinkjax.Edit:
+def _lowered(constructor: str, scope: Scope, **arguments: object) -> sinkjax.Edit:
     """One of sinkjax's own edits, its arguments read; None stands for the constructor's default."""
     found = {name: _listed(scope.get(value)) for name, value in arguments.items()}
     made: sinkjax.Edit = getattr(sinkjax, constructor)(**{name: value for name, value in found.items() if value is not None})
     return made
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _own(name: str, needed: str, optional: str = "") -> Any:
+def _own(name: str, needed: str, optional: str = "") -> Callable[..., EditWord]:
     """A constructor of sinkjax as a word; its arguments are named here, because importing it would import JAX."""
     keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(argument, keyword) for argument in needed.split()]
@@ -60,7 +61,7 @@ def compose(scope: Scope, edits: EditWord) -> sinkjax.Edit:
 
 
 @EditWord.define()
-def see_only(scope: Scope, position: Any, key: Any) -> sinkjax.Edit:
+def see_only(scope: Scope, position: object, key: object) -> sinkjax.Edit:
     """Let a query see only one earlier key, instead of itself alone as `attend_self` does."""
     place, seen = scope.get(position), scope.get(key)
     hidden = [number for number in range(place + 1) if number != seen]
@@ -68,7 +69,7 @@ def see_only(scope: Scope, position: Any, key: Any) -> sinkjax.Edit:
 
 
 @EditWord.define()
-def cut_links(scope: Scope, count: Any, site: Any = "logits", renormalise: Any = False) -> sinkjax.Edit:
+def cut_links(scope: Scope, count: object, site: str = "logits", renormalise: object = False) -> sinkjax.Edit:
     """Hide one random key from as many random later queries; the key is not at position `count`."""
     rng, number, length = scope.rng, scope.get(count), scope.config.length
     assert rng is not None, "random links are drawn for controls alone"
@@ -85,7 +86,7 @@ def cut_links(scope: Scope, count: Any, site: Any = "logits", renormalise: Any =
 
 
 @EditWord.define()
-def window(scope: Scope, size: Any, keep: Any = ()) -> sinkjax.Edit:
+def window(scope: Scope, size: object, keep: object = ()) -> sinkjax.Edit:
     """Hide all keys but some that every query keeps and each query's last ones (Xiao et al. 2024).
 
     Args:
@@ -107,7 +108,7 @@ def window(scope: Scope, size: Any, keep: Any = ()) -> sinkjax.Edit:
 
 
 @EditWord.define()
-def swap_indices(scope: Scope, i: Any, j: Any) -> sinkjax.Edit:
+def swap_indices(scope: Scope, i: object, j: object) -> sinkjax.Edit:
     """Exchange the rotary indices of two positions; tokens and what each query sees stay."""
     indices, one, other = np.arange(scope.config.length), scope.get(i), scope.get(j)
     if max(one, other) >= indices.size:
@@ -117,7 +118,7 @@ def swap_indices(scope: Scope, i: Any, j: Any) -> sinkjax.Edit:
 
 
 @EditWord.define()
-def hide(scope: Scope, way: Any, keys: Any = None, queries: Any = None) -> sinkjax.Edit:
+def hide(scope: Scope, way: object, keys: object = None, queries: object = None) -> sinkjax.Edit:
     """Hide keys from all other queries, or all other keys from queries, before or after the softmax (Kiya et al., footnote 8).
 
     Args:
@@ -131,7 +132,7 @@ def hide(scope: Scope, way: Any, keys: Any = None, queries: Any = None) -> sinkj
     return sinkjax.edit(site, "set", value, relation="others", renormalise=scope.get(way) == "renormalised", **chosen)
 
 
-def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sinkjax.Edit:
+def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Config) -> sinkjax.Edit:
     """An edit in some layers or heads only.
 
     Args:
@@ -154,7 +155,7 @@ def placed(edit: sinkjax.Edit, cells: Sequence[Cell], architecture: Any) -> sink
     return dataclasses.replace(edit, terms=tuple(_placed(term, cells, along, architecture) for term in edit.terms))
 
 
-def _placed(term: Term, cells: Sequence[Cell], layers: Any, architecture: Any) -> Term:
+def _placed(term: Term, cells: Sequence[Cell], layers: tuple[int, ...] | Range | None, architecture: Config) -> Term:
     if term.site in BEFORE_BLOCKS:
         return term
     if cells[0][1] is None:

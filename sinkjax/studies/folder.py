@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sinkjax.checkpoints.presets import named
 from sinkjax.config_files.places import Place
@@ -50,7 +50,7 @@ def open_store(path: Place, finished: bool = True) -> xarray.Dataset:
     return dataset.drop_vars(DONE, errors="ignore").assign_attrs({HARDWARE: hardware(path, dataset.attrs)})
 
 
-def provenance(dataset: xarray.Dataset) -> dict[str, Any]:
+def provenance(dataset: xarray.Dataset) -> dict[str, object]:
     """What a reader has to know of how a store was made, in words."""
     from sinkjax.sweeps.identity import devices_in_words
 
@@ -83,13 +83,13 @@ def over(stores: Iterable[xarray.Dataset]) -> str:
     return "documents" if alone else "passages, clustered by document"
 
 
-def _split(study: Mapping[str, Any]) -> str:
+def _split(study: Mapping[str, Sequence[str]]) -> str:
     """The split and how much of it was read, in words."""
     if not study.get("documents"):
         return ""
     documents, genres = len(set(study["documents"])), len(set(filter(None, study.get("genres", ()))))
     read = f"{documents} document{'s' * (documents != 1)}" + (f" in {genres} genre{'s' * (genres != 1)}" if genres else "")
-    return ", ".join(filter(None, (study.get("split"), read)))
+    return ", ".join(filter(None, (str(study.get("split") or ""), read)))
 
 
 def _damaged(path: Place, what: str) -> SinkjaxError:

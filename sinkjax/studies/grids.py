@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import sinkjax
 from sinkjax.analysis import intervals
@@ -21,10 +21,13 @@ from sinkjax.config_files import documents
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.edits import placed
 from sinkjax.studies.places import ALL
-from sinkjax.studies.scope import EditWord, Place, Placed, Scope
+from sinkjax.studies.scope import Cell, EditWord, Place, Placed, Scope
 from sinkjax.studies.specs import content, without_replacement
 from sinkjax.studies.study import CONTROL, NO_EDIT, Condition, Inputs
 from sinkjax.studies.words import F, Word, plain
+
+if TYPE_CHECKING:
+    from sinkjax.studies.config import Settings
 
 SERIES = {"each": "one layer", "prefixes": "layers 0 to l", "all": "all layers"}
 
@@ -41,6 +44,9 @@ class At(Word, noun="choice of conditions", supplied=1):
     """Some conditions of a grid."""
 
 
+Bound = tuple[tuple[str, object], ...]  # axis and value of each axis
+
+
 @dataclass(frozen=True)
 class Point(Condition):
     """A condition of a grid, or a control of one.
@@ -53,7 +59,7 @@ class Point(Condition):
     """
 
     place: Word | None = None
-    bound: tuple[tuple[str, Any], ...] = ()
+    bound: Bound = ()
     draw: int = -1
     where: str = ""
 
@@ -64,11 +70,11 @@ def grid(
     edit: EditWord | None = None,
     layers: Place = ALL,
     heads: Place | None = None,
-    over: Any = (),
-    bos: Any = F.bos,
-    inputs: Any = "text",
-    prompts: Any = F.prompts,
-    title: Any = "",
+    over: Mapping[str, object] | None = None,
+    bos: object = F.bos,
+    inputs: object = "text",
+    prompts: object = F.prompts,
+    title: object = "",
 ) -> list[Point]:
     """An edit in every place and with every value of every axis, after a condition without an edit.
 
@@ -84,7 +90,7 @@ def grid(
         prompts: How many prompts.
         title: Before the labels of its rows, where several grids have the same conditions.
     """
-    axes = dict(over) if over else {}
+    axes = over or {}
     values = [(name, scope.get(entry)) for name, entry in axes.items()]
     found = [Point(sinkjax.compose(label=NO_EDIT), NO_EDIT)]
     if edit is None:
@@ -106,26 +112,26 @@ def grid(
     return found
 
 
-def _series(origin: Place, place: Placed, bound: Sequence[tuple[str, Any]]) -> str:
+def _series(origin: Place, place: Placed, bound: Bound) -> str:
     """The conditions that one belongs with; `upto` several layers is a series, and `upto` one layer is not."""
     if origin.word == "upto" and place.place != origin and not bound:
         return SERIES["prefixes"]
     return SERIES.get(origin.word, place.label if not bound else str(origin))
 
 
-def _label(place: Placed, bound: Sequence[tuple[str, Any]], alone: bool) -> str:
+def _label(place: Placed, bound: Bound, alone: bool) -> str:
     axes = ", ".join(f"{name} {_shown(value)}" for name, value in bound)
     return place.label if not axes else axes if alone else f"{axes} in {place.label}"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value of an axis; texts other than words are quoted, because spaces and line breaks cannot be seen."""
     quoted = isinstance(value, str) and not all(re.fullmatch(r"[\w-]+", part) for part in value.split(" "))
     return f"{value:g}" if isinstance(value, float) else repr(value) if quoted else str(value)
 
 
 @Draws.define()
-def draws(scope: Scope, edit: EditWord, heads: Any = "same") -> EditWord:
+def draws(scope: Scope, edit: EditWord, heads: object = "same") -> EditWord:
     """Random edits of the same size as those of a grid, in the same places.
 
     Args:
@@ -137,7 +143,9 @@ def draws(scope: Scope, edit: EditWord, heads: Any = "same") -> EditWord:
 
 
 @At.define()
-def at(scope: Scope, grid: str, place: Place | None = None, fixed: Any = ()) -> tuple[str, Any, dict[str, Any]]:
+def at(
+    scope: Scope, grid: str, place: Place | None = None, fixed: Mapping[str, object] | None = None
+) -> tuple[str, Place | None, dict[str, object]]:
     """Conditions of a grid: in one place or in all, with some axes fixed; the others are averaged over.
 
     Args:
@@ -146,7 +154,7 @@ def at(scope: Scope, grid: str, place: Place | None = None, fixed: Any = ()) -> 
         place: A single place; None: every place.
         fixed: Axis -> its value.
     """
-    return grid, place, {name: scope.get(value) for name, value in (fixed or ())}
+    return grid, place, {name: scope.get(value) for name, value in (fixed or {}).items()}
 
 
 def settings_of(grid: Grid, scope: Scope) -> tuple[Inputs, int, str]:
@@ -157,7 +165,7 @@ def settings_of(grid: Grid, scope: Scope) -> tuple[Inputs, int, str]:
     return inputs, int(scope.get(given["prompts"])), str(scope.get(given["title"]))
 
 
-def own_bos(config: Any) -> int:
+def own_bos(config: Settings) -> int:
     """The token id that the config names as BOS, else the one that the model's files name; no weights are read.
 
     Raises:
@@ -225,10 +233,9 @@ def controls(
         inside = cells[point.place].cells
         here = dataclasses.replace(scope.at(dict(point.bound)), rng=rng)
 
-        def draw(here: Scope = here, inside: Any = inside) -> sinkjax.Edit:
+        def draw(here: Scope = here, inside: tuple[Cell, ...] = inside) -> sinkjax.Edit:
             if heads == "random":
-                chosen = rng.choice(L * H, len(inside), replace=False)
-                inside = tuple(sorted(divmod(int(number), H) for number in chosen))
+                inside = tuple(sorted(divmod(int(number), H) for number in rng.choice(L * H, len(inside), replace=False)))
             return placed(here.get(template), inside, scope.architecture)
 
         for number, edit in enumerate(without_replacement(scope.config.controls, draw, _same)):
@@ -236,7 +243,7 @@ def controls(
             yield Point(edit.named(label), CONTROL, point.x, point.label, place=point.place, bound=point.bound, draw=number)
 
 
-def _same(edit: sinkjax.Edit) -> Any:
+def _same(edit: sinkjax.Edit) -> Hashable:
     """What two equal draws have in common; placeholders of known arrays are alike, but not the labels that name their draw."""
     return edit.label, content(edit)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import sinkjax
@@ -47,7 +45,7 @@ def prompts(model: Model, chosen: Chosen, inputs: Inputs, count: int) -> Batch:
         source = {"random": "random tokens", "repeat": "one random token, repeated"}[inputs.kind] + f", seed {config.seed}"
         digest, origin = "", {}
     texts = [tokenizer.tokens(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
-    study: dict[str, Any] = {
+    study: dict[str, object] = {
         "experiment": chosen.experiment,
         "config": documents.plain(documents.fields(config)),
         "text": source,

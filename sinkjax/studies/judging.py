@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.judgement import Evidence, Judgement, identity, judge, untested
@@ -16,7 +15,7 @@ from sinkjax.studies.grids import At
 LISTED = 8  # rows of described numbers that a table of claims shows
 
 
-def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, Any]) -> Verdict:
+def verdict(name: str, claim: Claim, read: Readings, twin: Readings, settings: Mapping[str, object]) -> Verdict:
     """Judge a claim.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,15 +60,28 @@ def by_layer(scope: Scope, run: Unedited, measure: Measure) -> NDArray:
     return np.array([read_measure(one, scope, data)[0].mean() for one in each])
 
 
-@Known.define(blank=lambda scope, prompts: scope.architecture.layers - 1)
+def _last(scope: Scope, prompts: int) -> int:
+    return scope.architecture.layers - 1
+
+
+def zero(scope: Scope, prompts: int) -> int:
+    """The placeholder of the number of a layer or of a dim."""
+    return 0
+
+
+def _no_attention(scope: Scope, prompts: int) -> NDArray:
+    return np.zeros(scope.architecture.layers * scope.architecture.heads)
+
+
+@Known.define(blank=_last)
 def onset(scope: Scope, run: Unedited, measure: Measure) -> int:
     """The first layer in which a measure is above half of its largest value over all layers; the last one if it is 0 in all."""
     values = by_layer(scope, run, measure)
     return int(np.argmax(values > HALF * values.max())) if values.max() > 0 else len(values) - 1
 
 
-@Known.define(blank=lambda scope, prompts: 0)
-def steepest(scope: Scope, run: Unedited, statistic: str, position: Any, edit: EditWord | None = None) -> int:
+@Known.define(blank=zero)
+def steepest(scope: Scope, run: Unedited, statistic: str, position: object, edit: EditWord | None = None) -> int:
     """The layer in which a statistic of the residual stream grows most at a position, by its mean over the prompts that count.
 
     Args:
@@ -83,19 +96,19 @@ def steepest(scope: Scope, run: Unedited, statistic: str, position: Any, edit: E
     return int(np.diff(values.mean("prompt").values).argmax())
 
 
-@Known.define(blank=lambda scope, prompts: np.zeros(scope.architecture.layers * scope.architecture.heads))
-def attention_by_head(scope: Scope, run: Unedited, key: Any) -> NDArray:
+@Known.define(blank=_no_attention)
+def attention_by_head(scope: Scope, run: Unedited, key: object) -> NDArray:
     """Attention that a key receives from each head, mean over prompts: float[layer * head]."""
     data = run.data(sinkjax.Probe(attention_received=True))
     return np.asarray(data["attention_received"].isel(edit=0).sel(key=scope.get(key)).mean("prompt").values.ravel())
 
 
-def blank(known: Mapping[str, Known], scope: Scope, prompts: int) -> dict[str, Any]:
+def blank(known: Mapping[str, Known], scope: Scope, prompts: int) -> dict[str, object]:
     """A placeholder of each known number, of its shape."""
     return {name: word.meaning.facts["blank"](scope, prompts) for name, word in known.items()}
 
 
-def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Unedited | None = None) -> dict[str, Any]:
+def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Unedited | None = None) -> dict[str, object]:
     """Each known number, in the order in which they are declared; later ones may name earlier ones.
 
     Args:
@@ -108,7 +121,7 @@ def measured(known: Mapping[str, Known], scope: Scope, run: Unedited, edited: Un
     Returns:
         Name -> number or array.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, word in known.items():
         scope = Scope(scope.config, scope.architecture, {**scope.known, **found})
         own = edited is not None and word.meaning.facts.get("of_edited", False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import methodcaller
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -15,14 +16,21 @@ from sinkjax.studies.figures import Figure, activations
 from sinkjax.studies.measures import largest_activation, largest_elsewhere, loss, sink_rate
 from sinkjax.studies.study import Condition, Measure, Study
 
+if TYPE_CHECKING:
+    from sinkjax.model.config import Config
+    from sinkjax.studies.results import Results
+
 DRAWN = 9  # edits of a figure, so that its panels stay legible
 
-# statistic -> the measures that a summary takes from it, of a key and a threshold
-MEASURES: dict[str, Callable[[int, float], tuple[Measure, ...]]] = {
-    "attention_received": lambda key, eps: (sink_rate(key, eps),),
-    "resid_max": lambda key, eps: (largest_activation(key), largest_elsewhere(key)),
-    "nll": lambda key, eps: (loss(),),
-}
+# statistics that a summary has measures of
+MEASURES = ("attention_received", "resid_max", "nll")
+
+
+def measures_of(statistic: str, key: int, eps: float) -> tuple[Measure, ...]:
+    """The measures that a summary takes from a statistic, of a key and a threshold."""
+    if statistic == "attention_received":
+        return (sink_rate(key, eps),)
+    return (loss(),) if statistic == "nll" else (largest_activation(key), largest_elsewhere(key))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +43,7 @@ class Sweep(StudyConfig):
     """position whose sink and largest activation the summary reports"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink"""
-    edits: tyro.conf.Suppress[tuple[Mapping[str, Any], ...]] = ()
+    edits: tyro.conf.Suppress[tuple[Mapping[str, object], ...]] = ()
     """the edits, by constructor and arguments (`edits/edit_list.py`)"""
 
     def __post_init__(self) -> None:
@@ -46,19 +54,31 @@ class Sweep(StudyConfig):
         share(self, "eps")
 
 
-def conditions(config: Sweep, architecture: Any) -> Iterator[Condition]:
+def conditions(config: Sweep, architecture: Config) -> Iterator[Condition]:
     from sinkjax.edits.edit_list import read_edits
 
     return (Condition(edit, "listed") for edit in read_edits(config.edits))
 
 
 def measures(config: Sweep) -> tuple[Measure, ...]:
-    return tuple(measure for name, make in MEASURES.items() if name in config.probe for measure in make(config.key, config.eps))
+    return tuple(one for name in MEASURES if name in config.probe for one in measures_of(name, config.key, config.eps))
 
 
-def figures(config: Sweep, architecture: Any) -> Iterator[Figure]:
+def probe(config: Sweep) -> sinkjax.Probe:
+    return sinkjax.Probe.of(*config.probe)
+
+
+def shown(results: Results) -> dict[str, str]:
+    return {label: label for label in results.labels()[:DRAWN]}
+
+
+def notes(config: Sweep, results: Results) -> tuple[str]:
+    return ("There are no random controls but those that the list of edits holds.",)
+
+
+def figures(config: Sweep, architecture: Config) -> Iterator[Figure]:
     if "resid_max" in config.probe:
-        yield activations("largest-activation", lambda results: {label: label for label in results.labels()[:DRAWN]})
+        yield activations("largest-activation", shown)
 
 
 STUDY = Study(
@@ -66,10 +86,10 @@ STUDY = Study(
     config=Sweep,
     title="A sweep of edits",
     question="Effects are differences from the first edit listed.",
-    probe=lambda config: sinkjax.Probe.of(*config.probe),
+    probe=probe,
     conditions=conditions,
     measures=measures,
-    featured=lambda results: results.labels(),
+    featured=methodcaller("labels"),
     figures=figures,
-    notes=lambda config, results: ("There are no random controls but those that the list of edits holds.",),
+    notes=notes,
 )

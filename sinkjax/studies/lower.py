@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from sinkjax.studies.grids import At, Grid, Point, cells_of, controls, matching,
 from sinkjax.studies.judging import rows_of, verdict
 from sinkjax.studies.known import Unedited, blank, measured
 from sinkjax.studies.readouts import check_positions, label_of, probe_of, read_measure
-from sinkjax.studies.scope import Contrast, Measure, Scope
+from sinkjax.studies.scope import Contrast, FigureWord, Measure, Scope
 from sinkjax.studies.specs import NOOP
 from sinkjax.studies.study import Batch, Calculation, Condition, Shown, Sweep, Values
 from sinkjax.studies.words import Field, Word, words_in
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from sinkjax.checkpoints.model import Model
     from sinkjax.model.config import Config
+    from sinkjax.report.section import Drawing
+    from sinkjax.studies.config import Settings
     from sinkjax.studies.results import Results
 
 CONTROLS, TWIN = "-controls", "-twin"
@@ -52,41 +54,41 @@ def lower(study: Study) -> framework.Study:
     """
     if study.trainings:
         return _trains(study)
-    grids = {name: grid for name, grid in study.grids if name != NOOP}
-    identity = dict(study.grids).get(NOOP)
+    grids = {name: grid for name, grid in study.grids.items() if name != NOOP}
+    identity = study.grids.get(NOOP)
     shown = [word for word in study.figures if word.word == "maps"]
-    described = [claim for _, claim in study.claims if isinstance(claim.contrast, Described)]
-    judged = [claim for _, claim in study.claims if isinstance(claim.contrast, Contrast)]
+    described = [claim for claim in study.claims.values() if isinstance(claim.contrast, Described)]
+    judged = [claim for claim in study.claims.values() if isinstance(claim.contrast, Contrast)]
 
-    def more(config: Any, architecture: Any) -> Sequence[Sweep | Calculation]:
+    def more(config: Settings, architecture: Config) -> Sequence[Sweep | Calculation]:
         found: list[Sweep | Calculation] = []
         for name, grid in grids.items():
             found += _sweeps(study, name, grid, config, architecture)
         return (*found, *_calculations(study, config, architecture))
 
-    def noop(config: Any, architecture: Any, *known: Any) -> Mapping[str, sinkjax.Edit]:
+    def noop(config: Settings, architecture: Config, known: Mapping[str, object] | None = None) -> Mapping[str, sinkjax.Edit]:
         assert identity is not None
-        points = Scope(config, architecture, *known).get(identity)
+        points = Scope(config, architecture, known or {}).get(identity)
         return {point.edit.label: point.edit for point in points[1:]}
 
-    def noop_inputs(config: Any) -> framework.Inputs:
+    def noop_inputs(config: Settings) -> framework.Inputs:
         assert identity is not None
         return framework.Inputs(Scope(config, None).get(identity.given["inputs"]))
 
-    def check(config: Any, architecture: Config) -> None:
+    def check(config: Settings, architecture: Config) -> None:
         if shown:
             layers_below(config, "map_layers", architecture.layers)
-        for _, computation in study.computations:
+        for computation in study.computations.values():
             computation.meaning.facts.get("check", bool)(config)
-        scope = Scope(config, architecture, blank(dict(study.known), Scope(config, architecture), 1))
+        scope = Scope(config, architecture, blank(study.known, Scope(config, architecture), 1))
         for name, grid in grids.items():
             for point in scope.get(grid)[1:]:
                 for measure in _measures(study, name):
                     check_positions(measure, scope.at(dict(point.bound)))
 
-    def maps(config: Any, architecture: Config) -> Shown:
+    def maps(config: Settings, architecture: Config) -> Shown:
         chosen = [one for word in shown for one in words_in(word) if isinstance(one, At)]
-        scope = Scope(config, architecture, blank(dict(study.known), Scope(config, architecture), 1))
+        scope = Scope(config, architecture, blank(study.known, Scope(config, architecture), 1))
         names = tuple(dict.fromkeys(scope.get(one)[0] for one in chosen))
         labels = ["no edit"]
         last = 0
@@ -124,7 +126,7 @@ def _trains(study: Study) -> framework.Study:
     """What the framework runs for a study that trains its own models."""
 
     def featured(results: Results) -> list[str]:
-        return [trained.label(name, word) for name, word in study.trainings]
+        return [trained.label(name, word) for name, word in study.trainings.items()]
 
     def rows(results: Results) -> list[Row]:
         return [*trained.rows(study, readings(study, results)), *_rows_of(study, results)]
@@ -147,12 +149,12 @@ def _trains(study: Study) -> framework.Study:
     )
 
 
-def _figures(study: Study, config: Any, architecture: Any) -> list[Callable[[Results], Any]]:
+def _figures(study: Study, config: Settings, architecture: Config) -> list[Callable[[Results], Drawing | list[Drawing] | None]]:
     """What draws the figures of a study."""
     return [functools.partial(_drawn, study, word) for word in study.figures]
 
 
-def _notes(study: Study, config: Any, results: Results) -> list[str]:
+def _notes(study: Study, config: Settings, results: Results) -> list[str]:
     """The notes of a study, behind the definitions of what trained models are measured by; sweeps give their own."""
     return [*(_definitions(study) if study.trainings else ()), *(filled(note, vars(config)) for note in study.notes)]
 
@@ -168,57 +170,57 @@ def _definitions(study: Study) -> list[str]:
 
 def _known(study: Study) -> Values:
     """The known numbers of a study, as values that are measured once the model is loaded."""
-    known = dict(study.known)
+    known = study.known
 
-    def compute(config: Any, model: Model, batch: Batch, edited: Model | None = None) -> dict[str, Any]:
+    def compute(config: Settings, model: Model, batch: Batch, edited: Model | None = None) -> dict[str, object]:
         runs = [Unedited(one, batch, None, config.control_prompts) for one in (model, edited or model)]
         return measured(known, Scope(config, model.config), *runs)
 
     return Values(lambda config, architecture, prompts: blank(known, Scope(config, architecture), prompts), compute)
 
 
-def _sweeps(study: Study, name: str, grid: Grid, config: Any, architecture: Any) -> Iterator[Sweep]:
+def _sweeps(study: Study, name: str, grid: Grid, config: Settings, architecture: Config) -> Iterator[Sweep]:
     """A grid as a sweep with its controls, and the conditions of claims on the untrained twin."""
     scope = Scope(config, architecture)
     values = _known(study) if study.known else None
     measures = _measures(study, name)
-    known_ones = [word for _, entry in study.known for word in words_in(entry) if isinstance(word, Measure)]
+    known_ones = [word for word in words_in(study.known) if isinstance(word, Measure)]
     asked = probe_of([*measures, *known_ones], scope)
     title = settings_of_title(grid, scope)
 
     def build(make: Callable[[Scope], Sequence[Condition]]) -> Callable[..., Sequence[Condition]]:
-        def conditions(config: Any, architecture: Any, known: Mapping[str, Any] | None = None) -> Sequence[Condition]:
+        def conditions(config: Settings, architecture: Config, known: Mapping[str, object] | None = None) -> Sequence[Condition]:
             return make(Scope(config, architecture, known or {}))
 
         return conditions
 
     def conditions(scope: Scope) -> list[Point]:
         found: list[Point] = scope.get(grid)
-        with_controls = set(_rows(study, name, found, scope, controlled=True)) if name in study.controls.names() else set()
+        with_controls = set(_rows(study, name, found, scope, controlled=True)) if name in study.controls else set()
         return [_budgeted(point) if row in with_controls else point for row, point in enumerate(found)]
 
     def random(scope: Scope) -> list[Point]:
         points = conditions(scope)
         rows = _rows(study, name, points, scope, controlled=True)
-        drawn = dict(study.controls)[name]
+        drawn = study.controls[name]
         return list(controls(drawn, f"{study.name} {name}", points, rows, cells_of(grid, scope), scope))
 
     def claimed(scope: Scope) -> list[Point]:
         points = conditions(scope)
         return [points[row] for row in sorted({0, *_rows(study, name, points, scope)})]
 
-    def inputs(config: Any) -> Any:
+    def inputs(config: Settings) -> framework.Inputs:
         return settings_of(grid, Scope(config, architecture))[0]
 
-    def few(config: Any) -> int:
+    def few(config: Settings) -> int:
         return int(min(config.control_prompts, settings_of_prompts(grid, Scope(config, architecture))))
 
-    def prompts(config: Any) -> int:
+    def prompts(config: Settings) -> int:
         return settings_of_prompts(grid, Scope(config, architecture))
 
     drawn: tuple[Sweep, ...] = ()
     judged = _judged_on(study, name, scope)
-    if name in study.controls.names() and (judged or not _claims_on(study, name)):
+    if name in study.controls and (judged or not _claims_on(study, name)):
         drawn = (Sweep(f"{name}{CONTROLS}", build(random), probe=lambda config: asked, prompts=few, values=values),)
     made = [_as_measure(study, name, measure, config, architecture) for measure in study.measures if measure in measures]
     yield Sweep(
@@ -261,7 +263,7 @@ def _budgeted(point: Point) -> Point:
 
 def _claims_on(study: Study, name: str) -> list[Claim]:
     """The claims that read a grid or a computation."""
-    return [claim for _, claim in study.claims if name in _read_by(claim)]
+    return [claim for claim in study.claims.values() if name in _read_by(claim)]
 
 
 def _judged_on(study: Study, name: str, scope: Scope) -> bool:
@@ -283,7 +285,7 @@ def _rows(study: Study, name: str, points: Sequence[Point], scope: Scope, contro
     rows: dict[int, None] = {}
     if controlled and not _claims_on(study, name):
         return list(range(1, len(points)))
-    for title, claim in study.claims:
+    for title, claim in study.claims.items():
         for contrast in (claim.contrast, *claim.beside) if not controlled or _possible(claim, scope) else ():
             facts = contrast.meaning.facts if contrast.given.get("controls", True) else {}
             for argument, entry in contrast.given.items():
@@ -308,9 +310,8 @@ def _possible(claim: Claim, scope: Scope) -> bool:
 
 def _measures(study: Study, name: str) -> list[Measure]:
     """Every measure that a grid is read by: those of the summary whose axes it has, of claims and of figures."""
-    grid = dict(study.grids)[name]
-    axes = {axis for axis, _ in (grid.given["over"] or ())}
-    known = {*study.known.names(), *(entry.name for entry in dataclasses.fields(config_type(study)))}
+    axes = {*(study.grids[name].given["over"] or {})}
+    known = {*study.known, *(entry.name for entry in dataclasses.fields(config_type(study)))}
     found: dict[Measure, None] = {
         measure: None
         for measure in study.measures
@@ -330,32 +331,32 @@ def _measures(study: Study, name: str) -> list[Measure]:
     return list(found)
 
 
-def _as_measure(study: Study, name: str, measure: Measure, config: Any, architecture: Any) -> framework.Measure:
+def _as_measure(study: Study, name: str, measure: Measure, config: Settings, architecture: Config) -> framework.Measure:
     """A measure as the summary reads it: each condition at its own axes, compared with no edit there."""
     scope = Scope(config, architecture)
     named = {one.name for one in words_in(measure) if isinstance(one, Field)}
-    grid = dict(study.grids)[name]
-    axes = [axis for axis, _ in (grid.given["over"] or ()) if axis in named]
+    grid = study.grids[name]
+    axes = [axis for axis in grid.given["over"] or {} if axis in named]
 
     def here(data: xarray.Dataset) -> Scope:
-        wanted: Any = {key: word for key, word in study.known if key in named}
+        wanted = {key: word for key, word in study.known.items() if key in named}
         if not wanted:
             return scope
         return Scope(config, architecture, measured(wanted, scope, Unedited(None, None, data, config.control_prompts)))
 
     @functools.cache
-    def bounds() -> dict[str, dict[str, Any]]:
+    def bounds() -> dict[str, dict[str, object]]:
         """The axes of each condition and control, by its label."""
-        blanks = blank(dict(study.known), scope, 1)
-        points: list[Any] = []
+        blanks = blank(study.known, scope, 1)
+        points: list[Point] = []
         for sweep in _sweeps(study, name, grid, config, architecture):
             for part in (sweep, *sweep.controls):
-                points += part.conditions(config, architecture, blanks)
+                points += [point for point in part.conditions(config, architecture, blanks) if isinstance(point, Point)]
         return {point.label: dict(point.bound) for point in points}
 
     def rows(data: xarray.Dataset, edited: bool) -> NDArray:
         found, within = [], here(data)
-        read: dict[Any, NDArray] = {}
+        read: dict[object, NDArray] = {}
         for row, label in enumerate(data["edit"].values):
             at = {axis: bounds()[str(label)].get(axis, _first(grid, axis, scope)) for axis in axes}
             key = tuple(at.items())
@@ -365,22 +366,22 @@ def _as_measure(study: Study, name: str, measure: Measure, config: Any, architec
         return np.stack(found)
 
     facts = measure.meaning.facts
-    label = label_of(measure, Scope(config, architecture, blank(dict(study.known), scope, 1)))
+    label = label_of(measure, Scope(config, architecture, blank(study.known, scope, 1)))
     note = facts.get("note", "")
     if not axes:
         return framework.Measure(label, lambda data: read_measure(measure, here(data), data), None, facts.get("unit", ""), note)
     return framework.Measure(label, lambda data: rows(data, True), lambda data: rows(data, False), facts.get("unit", ""), note)
 
 
-def _first(grid: Grid, axis: str, scope: Scope) -> Any:
+def _first(grid: Grid, axis: str, scope: Scope) -> object:
     """The first value of an axis, at which the unedited condition is read."""
-    values = scope.get(dict(grid.given["over"])[axis])
+    values = scope.get(grid.given["over"][axis])
     return values[0] if isinstance(values, tuple) else values
 
 
-def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calculation]:
+def _calculations(study: Study, config: Settings, architecture: Config) -> Iterator[Calculation]:
     """The computations of a study."""
-    for name, word in study.computations:
+    for name, word in study.computations.items():
         facts = word.meaning.facts
         scope = Scope(config, architecture)
 
@@ -400,7 +401,7 @@ def _calculations(study: Study, config: Any, architecture: Any) -> Iterator[Calc
             yield Calculation(f"{name}{TWIN}", compute, variables, prompts, inputs, twin=True)
 
 
-def _has_twin(config: Any) -> bool:
+def _has_twin(config: Settings) -> bool:
     """Whether a study is also measured on the untrained twin of its model."""
     return bool(config.twin) and not str(config.model).startswith(UNTRAINED)
 
@@ -411,7 +412,7 @@ def _has_twin(config: Any) -> bool:
 def readings(study: Study, results: Results, twin: bool = False) -> Readings:
     """The stores of a study as its contrasts and figures read them."""
     scope = Scope(results.config, results.architecture)
-    return Readings(scope, results, dict(study.known), TWIN if twin else "", dict(study.trainings))
+    return Readings(scope, results, study.known, TWIN if twin else "", study.trainings)
 
 
 def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
@@ -425,30 +426,31 @@ def verdicts(study: Study, results: Results) -> tuple[Verdict, ...]:
         A verdict for each claim, in their order.
     """
     read, twin = readings(study, results), readings(study, results, twin=True)
-    return tuple(verdict(name, claim, read, twin, vars(results.config)) for name, claim in study.claims)
+    return tuple(verdict(name, claim, read, twin, vars(results.config)) for name, claim in study.claims.items())
 
 
 def _rows_of(study: Study, results: Results) -> list[Row]:
     """The summary rows of exact numbers."""
     read = readings(study, results)
-    return [row for _, claim in study.claims if isinstance(claim.contrast, Described) for row in rows_of(claim, read)]
+    return [row for claim in study.claims.values() if isinstance(claim.contrast, Described) for row in rows_of(claim, read)]
 
 
-def _drawn(study: Study, word: Any, results: Results) -> Any:
-    return word.meaning.of(readings(study, results), **word.given)
+def _drawn(study: Study, word: FigureWord, results: Results) -> Drawing | list[Drawing] | None:
+    found: Drawing | list[Drawing] | None = word.meaning.of(readings(study, results), **word.given)
+    return found
 
 
 def _featured(study: Study, results: Results) -> list[str]:
     """The conditions of the short table: no edit, and those that claims are about with at most one value of each axis."""
     labels: list[str] = []
-    for name, _ in study.grids:
+    for name in study.grids:
         if name not in results or name == NOOP:
             continue
-        points: Any = results.conditions(name)
+        points = readings(study, results).points(name)
         scope = Scope(results.config, results.architecture)
         sweep = results.sweeps[name]
         rows = [0, *_rows(study, name, points, scope)]
-        seen: set[Any] = set()
+        seen: set[object] = set()
         for row in rows:
             point = points[row]
             if point.place not in seen:

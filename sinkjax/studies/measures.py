@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ def sink_rate(key: int, eps: float) -> Measure:
     """
     return Measure(
         f"heads that sink on key {key} (%)",
-        lambda data: 100 * metrics.sink_rate(data, key, eps),
+        partial(_sink_rate, key=key, eps=eps),
         unit="percentage points",
         note=sink_note(eps),
     )
@@ -56,7 +57,7 @@ def largest_activation(position: int) -> Measure:
     Returns:
         The measure; the probe must ask for `resid_max`.
     """
-    return Measure(f"largest |h| at position {position}", lambda data: _largest(data)[..., position])
+    return Measure(f"largest |h| at position {position}", partial(_largest_at, position=position))
 
 
 def largest_elsewhere(position: int) -> Measure:
@@ -68,9 +69,7 @@ def largest_elsewhere(position: int) -> Measure:
     Returns:
         The measure; the probe must ask for `resid_max`.
     """
-    return Measure(
-        f"largest |h| elsewhere than {position}", lambda data: np.nanmax(np.delete(_largest(data), position, -1), axis=-1)
-    )
+    return Measure(f"largest |h| elsewhere than {position}", partial(_largest_but, position=position))
 
 
 def largest(data: xarray.Dataset) -> NDArray:
@@ -82,7 +81,7 @@ def largest(data: xarray.Dataset) -> NDArray:
     Returns:
         float[edit, prompt, position], NaN beyond a prompt.
     """
-    return _largest(data)
+    return np.asarray(data["resid_max"]).max(axis=-2)
 
 
 def loss() -> Measure:
@@ -94,6 +93,13 @@ def loss() -> Measure:
     return Measure("loss (nats per token)", metrics.mean_nll, unit="nats")
 
 
-def _largest(data: Any) -> NDArray:
-    """Largest |h| over depths: float[edit, prompt, position], NaN beyond a prompt."""
-    return np.asarray(data["resid_max"]).max(axis=-2)
+def _sink_rate(data: xarray.Dataset, key: int, eps: float) -> NDArray:
+    return 100 * metrics.sink_rate(data, key, eps)
+
+
+def _largest_at(data: xarray.Dataset, position: int) -> NDArray:
+    return np.asarray(largest(data)[..., position])
+
+
+def _largest_but(data: xarray.Dataset, position: int) -> NDArray:
+    return np.asarray(np.nanmax(np.delete(largest(data), position, -1), axis=-1))

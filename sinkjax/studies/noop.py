@@ -57,7 +57,7 @@ def noop_finding(data: xarray.Dataset, labels: Sequence[str]) -> str:
     several = len(labels) > 1
     subject = f"The identity edit{'s' * several} ({what}){f', {cells:,.0f} cells' * (cells > 0)}"
     change, prompts = f"change{'s' * (not several)} no number", f"on {data.sizes['prompt']} prompts"
-    worst = max(largest, key=lambda name: largest[name])
+    worst = max(largest, key=largest.__getitem__)
     if largest[worst] == 0:
         return f"{subject}, {change}: {', '.join(largest)} are bit for bit those without an edit, {prompts}."
     return f"{subject}, {change} by more than {largest[worst]:.1e} of its statistic's largest value ({worst}), {prompts}."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from sinkjax.studies.scope import Cell, Place, Placed, Scope
 from sinkjax.studies.words import Field
@@ -20,44 +19,47 @@ def _first(last: int) -> str:
     return "layer 0" if last == 0 else f"layers 0 to {last}"
 
 
+def _known(scope: Scope, number: object) -> str:
+    """The name of a known number; "" for any other one."""
+    return number.name if isinstance(number, Field) and number.name in scope.known else ""
+
+
 @Place.define()
-def layer(scope: Scope, number: Any) -> list[Placed]:
+def layer(scope: Scope, number: object) -> list[Placed]:
     """One layer, or each of several."""
     found = scope.get(number)
     if not isinstance(found, tuple):
-        known = isinstance(number, Field) and number.name in scope.known
-        name = f"the layer in which it {number.name}" if known else f"layer {found}"
+        known = _known(scope, number)
+        name = f"the layer in which it {known}" if known else f"layer {found}"
         return [Placed(layer(number), name, _whole(range(found, found + 1)), found)]
     return [Placed(layer(one), f"layer {one}", ((one, None),), one) for one in found if one < scope.architecture.layers]
 
 
 @Place.define()
-def upto(scope: Scope, last: Any) -> list[Placed]:
+def upto(scope: Scope, last: object) -> list[Placed]:
     """Layers 0 to `last`, that one included; of several numbers, one set for each that is not the last layer."""
     found, L = scope.get(last), scope.architecture.layers
     if isinstance(found, tuple):
         return [Placed(upto(end), _first(end), _whole(range(end + 1)), end) for end in found if end < L - 1]
-    name = (
-        f"layers 0 to the one in which it {last.name}" if isinstance(last, Field) and last.name in scope.known else _first(found)
-    )
+    name = f"layers 0 to the one in which it {known}" if (known := _known(scope, last)) else _first(found)
     return [Placed(upto(last), name, _whole(range(found + 1)), None if isinstance(last, Field) else found)]
 
 
 @Place.define()
-def between(scope: Scope, first: Any, last: Any) -> list[Placed]:
+def between(scope: Scope, first: object, last: object) -> list[Placed]:
     """Layers `first` to `last`, both included."""
     start, end = scope.get(first), scope.get(last)
-    known = isinstance(first, Field) and first.name in scope.known
-    name = f"the layers from the one in which it {first.name}" if known else f"layers {start} to {end}"
+    known = _known(scope, first)
+    name = f"the layers from the one in which it {known}" if known else f"layers {start} to {end}"
     return [Placed(between(first, last), name, _whole(range(start, end + 1)), end)]
 
 
 @Place.define()
-def after(scope: Scope, number: Any) -> list[Placed]:
+def after(scope: Scope, number: object) -> list[Placed]:
     """The layers after one; in a model that has none, its last layer."""
     L, first = scope.architecture.layers, scope.get(number) + 1
-    known = isinstance(number, Field) and number.name in scope.known
-    name = f"layers after the one in which it {number.name}" if known else f"layers from {first} on"
+    known = _known(scope, number)
+    name = f"layers after the one in which it {known}" if known else f"layers from {first} on"
     return [Placed(after(number), name, _whole(range(min(first, L - 1), L)), None if known else first)]
 
 
@@ -83,7 +85,7 @@ def all_(scope: Scope) -> list[Placed]:
 each, prefixes, ALL = each_(), prefixes_(), all_()
 
 
-def _sizes(scope: Scope, shares: Any) -> dict[int, float]:
+def _sizes(scope: Scope, shares: object) -> dict[int, float]:
     """How many heads the sets of some shares have (those of whole layers, not of none or all), and the first share of each."""
     L, H = scope.architecture.layers, scope.architecture.heads
     found: dict[int, float] = {}
@@ -94,7 +96,7 @@ def _sizes(scope: Scope, shares: Any) -> dict[int, float]:
 
 
 @Place.define()
-def top(scope: Scope, scores: Any, share: Any) -> list[Placed]:
+def top(scope: Scope, scores: Field, share: object) -> list[Placed]:
     """The heads with the largest scores.
 
     Args:
@@ -110,7 +112,7 @@ def top(scope: Scope, scores: Any, share: Any) -> list[Placed]:
 
 
 @Place.define()
-def first_heads(scope: Scope, share: Any) -> list[Placed]:
+def first_heads(scope: Scope, share: object) -> list[Placed]:
     """The heads of the first layers, as many as `top` has."""
     H = scope.architecture.heads
     return [
@@ -119,6 +121,6 @@ def first_heads(scope: Scope, share: Any) -> list[Placed]:
     ]
 
 
-def _heads(numbers: Any, heads: int) -> tuple[Cell, ...]:
+def _heads(numbers: NDArray, heads: int) -> tuple[Cell, ...]:
     """Heads by number, each layer * H + head, as cells."""
     return tuple((int(number) // heads, int(number) % heads) for number in numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -134,7 +134,7 @@ def show_training_plan(title: str, spec: TrainingSpec, config: Config) -> None:
     show(title, ("", ""), lines, "a training: a run that reaches its goal stops before its last step")
 
 
-def _first_sentence(compute: Any) -> str:
+def _first_sentence(compute: object) -> str:
     """What a function says that it does, up to the first full stop or colon."""
     while isinstance(compute, functools.partial):
         compute = compute.func

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from sinkjax.studies.contrasts import Readings
 from sinkjax.studies.declaration import Identity, Premise
 from sinkjax.studies.grids import At
 from sinkjax.studies.scope import Measure
+
+if TYPE_CHECKING:
+    from sinkjax.model.config import Config
 
 __all__ = [
     "MASSIVE_SIZE",
@@ -34,7 +37,7 @@ POSITIONS = {
 }  # the others are added to scores
 
 
-def kind_of_positions(architecture: Any) -> str:
+def kind_of_positions(architecture: Config) -> str:
     """How a model knows positions: "rotary", "added" (to the embedding), "scores" (added to these) or "none".
 
     Args:
@@ -49,13 +52,13 @@ def kind_of_positions(architecture: Any) -> str:
 
 
 @Premise.define()
-def reaches(read: Readings, measure: Measure, grid: str, least: Any) -> tuple[bool, str]:
+def reaches(read: Readings, measure: Measure, grid: str, least: object) -> tuple[bool, str]:
     """The mean of a measure over documents, without an edit, is at least a cut-off that a paper states."""
     return _unedited(read, measure, grid, read.scope.get(least), 1)
 
 
 @Premise.define()
-def below(read: Readings, measure: Measure, grid: str, most: Any) -> tuple[bool, str]:
+def below(read: Readings, measure: Measure, grid: str, most: object) -> tuple[bool, str]:
     """The mean of a measure over documents, without an edit, is below a cut-off that a paper states."""
     return _unedited(read, measure, grid, read.scope.get(most), -1)
 
@@ -81,12 +84,12 @@ def without_bos(read: Readings, grid: str) -> tuple[bool, str]:
     return bos == "none", f"every prompt must begin with a token of its own, but bos is {bos}"
 
 
-def _of_kinds(architecture: Any, kinds: tuple[str, ...]) -> bool:
+def _of_kinds(architecture: Config, kinds: tuple[str, ...]) -> bool:
     return kind_of_positions(architecture) in kinds
 
 
 @Premise.define(architecture=_of_kinds)
-def positions_are(read: Readings, kinds: Any) -> tuple[bool, str]:
+def positions_are(read: Readings, kinds: tuple[str, ...]) -> tuple[bool, str]:
     """Positions are of some kinds: "rotary", "added" (to the embedding), "scores" (added to these) or "none"."""
     found = kind_of_positions(read.scope.architecture)
     return _of_kinds(read.scope.architecture, kinds), f"positions are {found}, and must be {' or '.join(kinds)}"
@@ -101,7 +104,7 @@ def all_of(read: Readings, premises: Premise) -> tuple[bool, str]:
 
 
 @Identity.define()
-def same(read: Readings, measure: Measure, one: At, other: At, within: Any) -> tuple[bool, str]:
+def same(read: Readings, measure: Measure, one: At, other: At, within: object) -> tuple[bool, str]:
     """A measure is the same under two choices of conditions, up to rounding.
 
     Args:
@@ -116,7 +119,7 @@ def same(read: Readings, measure: Measure, one: At, other: At, within: Any) -> t
 
 
 @Identity.define()
-def unchanged(read: Readings, measure: Measure, where: At, within: Any) -> tuple[bool, str]:
+def unchanged(read: Readings, measure: Measure, where: At, within: object) -> tuple[bool, str]:
     """An edit leaves a measure as it is, up to rounding.
 
     Args:

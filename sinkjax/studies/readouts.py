@@ -33,13 +33,13 @@ AXIS = re.compile(r"(?:key|position) \[(\w+)\]")  # "key [position]" of an axis 
 HALF = 0.5  # of its largest value: where a quantity along depth counts as formed
 
 
-def sinking_statistic(eps: float, shares: bool = False, **others: Any) -> sinkjax.Probe:
+def sinking_statistic(eps: float, shares: bool = False, **others: object) -> sinkjax.Probe:
     from sinkjax.probes.statistics import sinking_heads
 
     return sinkjax.Probe(extra=(sinking_heads(eps, shares=shares),))
 
 
-def mean_statistic(**others: Any) -> sinkjax.Probe:
+def mean_statistic(**others: object) -> sinkjax.Probe:
     return sinkjax.Probe(extra=(mean_attention(),))
 
 
@@ -105,7 +105,7 @@ def strongest_other_sink(data: xarray.Dataset, key: int, eps: float = F.eps) -> 
     seen=("key",),
     note="The paper's readout: attention averaged over the heads of one layer, and over the queries that see the key.",
 )
-def attention_to(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDArray:
+def attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention to a key in one layer, mean over heads, in per cent (Kiya et al. 2026, Figs. 2, 4 to 9)."""
     return np.asarray(100 * data["attention_received"].values[..., layer, :, key].mean(axis=-1))
 
@@ -116,7 +116,7 @@ def attention_to(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDA
     range=PERCENT,
     asks=("attention_received",),
 )
-def strongest_other_attention(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDArray:
+def strongest_other_attention(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention in one layer, mean over heads, to whichever other key receives most, among keys that enough queries see."""
     received = data["attention_received"].values[..., layer, :, : data.sizes["key"] - MIN_QUERIES + 1].mean(axis=-2)
     return np.asarray(100 * np.delete(received, key, axis=-1).max(axis=-1))
@@ -131,7 +131,7 @@ def strongest_other_attention(data: xarray.Dataset, key: int, layer: Any = HALF_
     note="""The paper's readout: attention averaged over the heads of one layer, and over the queries after the key. The query at
         the key itself, whose attention the edit decides, is left out.""",
 )
-def later_attention_to(data: xarray.Dataset, key: int, layer: Any = HALF_DEPTH) -> NDArray:
+def later_attention_to(data: xarray.Dataset, key: int, layer: int = HALF_DEPTH) -> NDArray:
     """Attention of later queries to a key in one layer, mean over heads, in per cent."""
     return np.asarray(100 * data["mean_attention"].values[..., layer, key])
 
@@ -194,7 +194,7 @@ def loss(data: xarray.Dataset, start: int = 0) -> NDArray:
 # Reading a measure.
 
 
-def arguments(measure: Measure, scope: Scope) -> dict[str, Any]:
+def arguments(measure: Measure, scope: Scope) -> dict[str, object]:
     """The arguments of a measure with their values; a place as a list of layers."""
     kinds, found = measure.meaning.kinds, {}
     for name, value in measure.given.items():
@@ -232,7 +232,7 @@ def label_of(measure: Measure, scope: Scope) -> str:
 
     An argument that is an axis of a grid, and so differs between conditions, is named instead.
     """
-    shown: dict[str, Any] = {}
+    shown: dict[str, object] = {}
     place = ""
     for name, value in measure.given.items():
         if measure.meaning.kinds.get(name) is Place:

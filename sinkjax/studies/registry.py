@@ -14,7 +14,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, user_place
@@ -22,6 +22,9 @@ from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.resources import config_path, configs
 from sinkjax.studies.study import Study
+
+if TYPE_CHECKING:
+    from sinkjax.studies.declaration import Study as Value
 
 STORE_SUFFIX = ".zarr"
 
@@ -57,7 +60,7 @@ class Chosen:
         return self.experiment in SUITES
 
 
-def config_type(study: Any) -> type:
+def config_type(study: object) -> type:
     """The dataclass of a study's config. Errors: an unknown study."""
     if isinstance(study, str) and study in SUITES:
         return cast(type, getattr(importlib.import_module("sinkjax.studies.config"), SUITES[study]))
@@ -87,7 +90,7 @@ def studies() -> list[str]:
 _registered: dict[str, Study] = {}
 
 
-def register(study: Any) -> None:
+def register(study: Study | Value) -> None:
     """Make a study known by its name in this process, such as one that a notebook defines.
 
     Args:
@@ -100,7 +103,7 @@ def register(study: Any) -> None:
     _registered[study.name] = study if isinstance(study, Study) else _lowered(study)
 
 
-def find(name: Any) -> Study:
+def find(name: object) -> Study:
     """The study of a name, or the one in a Python file.
 
     Args:
@@ -121,7 +124,7 @@ def find(name: Any) -> Study:
     raise unknown("study", name, studies())
 
 
-def as_value(name: str) -> Any:
+def as_value(name: str) -> Study | Value:
     """The study of a name or a file as it is declared: a value with its prose, or a declaration of functions.
 
     Args:
@@ -148,7 +151,7 @@ def as_value(name: str) -> Any:
 
 
 @functools.cache
-def _with_prose(name: str, study: Any) -> Any:
+def _with_prose(name: str, study: Study | Value) -> Study | Value:
     """A shipped study with the prose of its config file."""
     from sinkjax.studies.declaration import with_prose
 
@@ -158,14 +161,14 @@ def _with_prose(name: str, study: Any) -> Any:
     return with_prose(study, documents.parse(text, what).get(PROSE, {}), what)
 
 
-def _lowered(study: Any) -> Study:
+def _lowered(study: Value) -> Study:
     from sinkjax.studies.lower import lower
 
     return lower(study)
 
 
 @functools.cache
-def _document(path: Path) -> Any:
+def _document(path: Path) -> Value:
     """The study in a YAML file."""
     from sinkjax.studies.declaration import from_yaml
 
@@ -176,7 +179,7 @@ def _document(path: Path) -> Any:
 
 
 @functools.cache
-def _shipped(name: str) -> Any:
+def _shipped(name: str) -> Value:
     """The study in a shipped document."""
     from sinkjax.studies.declaration import from_yaml
 
@@ -192,7 +195,7 @@ def _define_words() -> None:
 
 
 @functools.cache
-def _own(path: Path) -> Any:
+def _own(path: Path) -> Study | Value:
     """The study in a user's file."""
     name = f"sinkjax_study_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -204,10 +207,10 @@ def _own(path: Path) -> Any:
         spec.loader.exec_module(module)
     except (ImportError, SyntaxError) as error:
         raise SinkjaxError(f"{path} cannot be imported: {error}") from None
-    from sinkjax.studies.declaration import Study as Value
+    from sinkjax.studies.declaration import Study as Declared
 
     found = getattr(module, "STUDY", None)
-    if not isinstance(found, Study | Value):
+    if not isinstance(found, Study | Declared):
         raise SinkjaxError(f"{path} defines no STUDY (sinkjax.studies.vocabulary.Study)")
     _refuse_shipped_name(found.name, str(path))
     return found
@@ -295,7 +298,7 @@ def read(text: str, what: str, folder: Place | None = None) -> Chosen:
         cls = config_type(experiment)
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
-    config: Any = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
+    config: object = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
     return Chosen(experiment, config, folder)
 
 

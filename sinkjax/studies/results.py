@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,15 +15,16 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import lost, only_finite, quietly
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
-from sinkjax.errors import SinkjaxError, one_of, unknown
+from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.report.figures.layers import Line, Panel
-from sinkjax.report.figures.points import Point
 from sinkjax.studies import folder
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
 from sinkjax.studies.study import DOCUMENTS, Condition, Measure, Study, Sweep
 
 if TYPE_CHECKING:
     import xarray
+
+    from sinkjax.studies.config import Settings
 
 
 class Results:
@@ -36,15 +36,14 @@ class Results:
     row.
     """
 
-    def __init__(self, study: Study, config: Any, stores: Mapping[str, xarray.Dataset]):
+    def __init__(self, study: Study, config: Settings, stores: Mapping[str, xarray.Dataset]):
         self.absent = {name: str(store.attrs[ABSENT]) for name, store in stores.items() if ABSENT in store.attrs}
         self.study, self.config = study, config
         self.stores = stores = {name: store for name, store in stores.items() if name not in self.absent}
         self._loaded: dict[str, xarray.Dataset] = {}
         self._values: dict[tuple[str, str], NDArray] = {}
-        self._columns: dict[tuple[str, str], list[Row]] = {}
         trains = study.trainings is not None
-        self.architecture: Any = SimpleNamespace() if trains else architecture_of(next(iter(stores.values())))
+        self.architecture = architecture_of(None if trains else next(iter(stores.values())))
         parts = () if trains else tuple(declared(study, config, self.architecture))
         sweeps = [part for part in parts if isinstance(part, Sweep)]
         self.sweeps = {sweep.name: sweep for main in sweeps for sweep in (main, *main.controls) if sweep.name in stores}
@@ -65,19 +64,6 @@ class Results:
         if name not in self._loaded:
             self._loaded[name] = self.stores[name].load()
         return self._loaded[name]
-
-    @property
-    def data(self) -> xarray.Dataset:
-        """The store of the main sweep."""
-        return self[SWEEP]
-
-    @property
-    def bos(self) -> str | int:
-        """What stood before each prompt: "model" for the model's BOS, "none", or a token id."""
-        stated: str | int = self.config.bos
-        if stated == "tokenizer":  # the store has what that came to
-            stated = next(iter(self.stores.values())).attrs["study"]["bos"]
-        return stated
 
     def size(self, axis: str, store: str = SWEEP) -> int:
         """How many prompts, layers, ... a store has."""
@@ -100,10 +86,6 @@ class Results:
             odd = next((pair for pair in zip(stored, wanted, strict=False) if pair[0] != pair[1]), (len(stored), len(wanted)))
             raise SinkjaxError(f"the store and its config disagree about the edits: {odd[0]!r} and {odd[1]!r}")
         return found
-
-    def series(self, *names: str, store: str = SWEEP) -> list[Condition]:
-        """The conditions of some series, in the order of the store."""
-        return [condition for condition in self.conditions(store) if condition.series in names]
 
     def values(self, measure: Measure, store: str = SWEEP) -> NDArray:
         """A measure of every condition: float[condition, prompt], NaN in prompts that overflowed.
@@ -141,11 +123,6 @@ class Results:
             if measure.baseline is None
             else only_finite(measure.baseline(self[store]), self[store])
         )
-
-    def per_prompt(self, measure: Measure, label: str, store: str = "") -> NDArray:
-        """A measure of one condition, by its label in a store or, of any sweep, by that of its rows: float[prompt]."""
-        store, number = (store, self.labels(store).index(label)) if store else self.place(label)
-        return self.values(measure, store)[number]
 
     def place(self, label: str) -> tuple[str, int]:
         """The first sweep that has rows of a label, and which of its conditions they are about.
@@ -215,65 +192,19 @@ class Results:
         columns = [self._column(sweep, measure) for measure in measures]
         return {(row.condition, row.measure): row for rows in zip(*columns, strict=True) for row in rows}
 
-    def row(self, measure: Measure, label: str) -> Row:
-        """One measure of one condition; a measure that the summary lacks is computed.
-
-        Args:
-            measure: The measure.
-            label: Of the row in the summary: that of the condition, after its sweep's prefix if it has one.
-
-        Returns:
-            The row, of the first sweep that has one with this label.
-
-        Raises:
-            Absent: There is no such row, and some sweep did not run.
-            SinkjaxError: There is no such row; the measure needs a statistic for which the probe did not ask.
-        """
-        return self.table.get((label, measure.name)) or self._beside(measure, label)
-
     @functools.cached_property
     def own(self) -> Table:
         """The rows that a study makes itself, by (label, name of the measure)."""
         return {(row.condition, row.measure): row for row in (self.study.rows(self) if self.study.rows else ())}
 
-    def line(
-        self,
-        name: str,
-        measure: Measure,
-        labels: Sequence[str],
-        effect: bool = False,
-        baseline: str = "",
-        x: Sequence[float] | None = None,
-    ) -> Line:
-        """A measure along some conditions, for a figure: its values or effects over their x.
-
-        Args:
-            name: In the legend.
-            measure: The measure.
-            labels: Of the conditions, as for `row`, at least one.
-            effect: Whether effects are drawn instead of values.
-            baseline: The label of the condition whose value is drawn as a dashed line, "" for none.
-            x: Where the labels stand; None: at the x of their conditions.
-
-        Returns:
-            The line.
-
-        Raises:
-            Absent: As `row`.
-            SinkjaxError: As `row`; without `x`, a label is that of no condition of the sweeps that ran.
-        """
-        rows = [self.row(measure, label) for label in labels]  # first, as it knows the runs that did not take place
-        if x is None:
-            sweeps = self.sweeps.items()
-            places = {sweep.row_label(condition): condition.x for store, sweep in sweeps for condition in self.conditions(store)}
-            for label in labels:
-                one_of("condition of a figure", label, places)
-            x = [places[label] for label in labels]
-        reference = self._baseline_row(measure, labels[0], baseline).value.mean if baseline else None
-        return Line(name, x, [row.effect if effect else row.value for row in rows], reference, baseline)
-
     def panel(
-        self, title: str, ylabel: str, curves: Mapping[str, NDArray | Line], x: Sequence[float] | None = None, **options: Any
+        self,
+        title: str,
+        ylabel: str,
+        curves: Mapping[str, NDArray | Line],
+        x: Sequence[float] | None = None,
+        log: bool = False,
+        signed: bool = False,
     ) -> Panel:
         """Axes of lines that are computed or ready.
 
@@ -282,7 +213,8 @@ class Results:
             ylabel: Of the y axis, which the panels of a row share.
             curves: Name in the legend -> float[prompt, x], drawn with intervals over prompts, or a line.
             x: Where the numbers of an array stand; None: at 0, 1, ...
-            **options: Further fields of `report.figures.layers.Panel`.
+            log: Whether y is logarithmic.
+            signed: Whether a line marks zero.
 
         Returns:
             The panel.
@@ -291,29 +223,7 @@ class Results:
             curve if isinstance(curve, Line) else self.curve(name, range(curve.shape[-1]) if x is None else x, curve)
             for name, curve in curves.items()
         ]
-        return Panel(title, ylabel, lines, **options)
-
-    def point(self, name: str, measure: Measure, label: str, kind: str) -> Point:
-        """The value of a condition as a point of a figure.
-
-        Args:
-            name: Of its line.
-            measure: The measure.
-            label: Of the condition, as for `row`.
-            kind: Its entry in the legend.
-
-        Returns:
-            The point.
-
-        Raises:
-            Absent, SinkjaxError: As `row`.
-        """
-        return Point(name, self.row(measure, label).value, kind)
-
-    def _baseline_row(self, measure: Measure, label: str, baseline: str) -> Row:
-        """The baseline's row in the sweep of a condition, which may have other prompts than the first sweep."""
-        home, _ = self.place(label)
-        return self.table_of(home).get((baseline, measure.name)) or self.row(measure, baseline)
+        return Panel(title, ylabel, lines, log, signed=signed)
 
     def curve(self, name: str, x: Sequence[float], values: NDArray, store: str = "") -> Line:
         """Numbers over x as a line with their intervals over prompts.
@@ -329,13 +239,6 @@ class Results:
         """
         clusters = self.clusters(len(values), store)
         return Line(name, x, [*intervals.intervals(values, axis=0, seed=self.config.seed, clusters=clusters)])
-
-    def _beside(self, measure: Measure, label: str) -> Row:
-        """A row that the summary lacks, of the first sweep with such a label."""
-        store, number = self.place(label)
-        if (measure.name, store) not in self._columns:
-            self._columns[measure.name, store] = self._column(self.sweeps[store], measure)
-        return self._columns[measure.name, store][number]
 
     def _column(self, sweep: Sweep, measure: Measure) -> list[Row]:
         conditions = self.conditions(sweep.name)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax.sharding import Mesh
 
@@ -22,6 +22,7 @@ from sinkjax.config_files.places import Place, place, reached
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.model.params import check_dtype
+from sinkjax.progress import silent
 from sinkjax.report.section import Section
 from sinkjax.studies import folder as results
 from sinkjax.studies.assemble import assemble
@@ -39,8 +40,11 @@ from sinkjax.sweeps.run import finished
 if TYPE_CHECKING:
     import xarray
 
+    from sinkjax.studies.config import Settings
+    from sinkjax.studies.listed import Sweep
 
-def run(study: str, out: str | Path, **fields: Any) -> Section:
+
+def run(study: str, out: str | Path, **fields: object) -> Section:
     """Run a shipped study from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
 
     Args:
@@ -59,7 +63,7 @@ def run(study: str, out: str | Path, **fields: Any) -> Section:
     if shipped.suite:
         raise SinkjaxError(f"{study} is a suite of studies; run one of them, or all with: sinkjax run {study}")
     values = {**documents.fields(shipped.config), **fields}
-    config: Any = documents.build(config_type(shipped.experiment), values, study)
+    config: Settings = documents.build(config_type(shipped.experiment), values, study)
     where = place(out)
     with reached(where):
         return carry_out(Chosen(shipped.experiment, config), where)
@@ -91,7 +95,7 @@ def carry_out(
     chosen: Chosen,
     out: Place,
     machine: Machine = HERE,
-    log: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = silent,
     load: Callable[..., Model] | None = None,
 ) -> Section:
     """Run a study into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
@@ -102,13 +106,13 @@ def carry_out(
     # Every edit is checked against the model before anything is loaded or written.
     for _ in plans(chosen, machine.hardware(), weights=True):
         pass
-    processes.by_first(lambda: claim(out, chosen))
+    processes.by_first(functools.partial(claim, out, chosen))
     if trainings := find(chosen.experiment).trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
         _sweep(chosen, out, machine, log, load or sinkjax.load)
     log("summary, figures and page")
-    return processes.by_first(lambda: build(chosen, out)) or section_of(chosen, out)
+    return processes.by_first(functools.partial(build, chosen, out)) or section_of(chosen, out)
 
 
 def require_extras(trains: bool) -> None:
@@ -120,12 +124,14 @@ def require_extras(trains: bool) -> None:
 
 def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], None], load: Callable[..., Model]) -> None:
     """Carry out the specs of a study on one model."""
-    config: Any = chosen.config
+    config: Settings = chosen.config
     log(f"loading {config.model}")
-    options = {"dtype": config.dtype, "revision": config.revision, "ignore_keys": config.ignore_keys, "mesh": machine.mesh}
-    model, twin = load(config.model, **options), functools.cache(lambda: load(f"{UNTRAINED}{config.model}", **options))
+    ready = functools.partial(
+        load, dtype=config.dtype, revision=config.revision, ignore_keys=config.ignore_keys, mesh=machine.mesh
+    )
+    model, twin = ready(config.model), functools.cache(functools.partial(ready, f"{UNTRAINED}{config.model}"))
     batches = functools.lru_cache(functools.partial(prompts, model, chosen))
-    announced = ""
+    announced: object = ""
     for spec in specs(find(chosen.experiment), config, model.config):
         batch, store = batches(spec.inputs, spec.prompts), results.store_path(out, spec.name)
         if batch.study["text"] != announced:
@@ -133,6 +139,9 @@ def _sweep(chosen: Chosen, out: Place, machine: Machine, log: Callable[[str], No
         edits = "" if isinstance(spec, Calculation) else f"{counted(len(spec.edits), 'edit')} x "
         log(f"{spec.name}: {edits}{counted(spec.prompts, 'prompt')} of up to {batch.tokens.shape[1]} tokens")
         store_spec(spec, model, batch, store, machine, twin if spec.twin else None)
+
+
+Work = tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]  # a part of a study, its model, and its plan
 
 
 def counted(number: int, what: str) -> str:
@@ -150,9 +159,7 @@ def plans(chosen: Chosen, hardware: Hardware | None = None, weights: bool = Fals
             yield spec, architecture, planned
 
 
-def work(
-    chosen: Chosen, hardware: Hardware | None = None, weights: bool = False
-) -> Iterator[tuple[SweepSpec | Calculation | TrainingSpec, Config, Plan | None]]:
+def work(chosen: Chosen, hardware: Hardware | None = None, weights: bool = False) -> Iterator[Work]:
     """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
     config = chosen.config
     check_dtype(config.dtype)
@@ -175,7 +182,7 @@ def work(
         )
 
 
-def check_inputs(config: Any, architecture: Config) -> None:
+def check_inputs(config: Settings, architecture: Config) -> None:
     """Raise for prompts that no text makes fit the model: longer than its context, or with a BOS outside of its vocabulary.
 
     config: of a study, or of a suite, in which a field that is None leaves each study its own.
@@ -248,7 +255,7 @@ def section_of(chosen: Chosen, folder: Place) -> Section:
 DECISIVE = ("model", "revision", "ignore_keys", "dtype", "text", "split", "prompts", "length", "bos", "seed")
 
 
-def check_settings(config: Any, store: xarray.Dataset, path: Place) -> None:
+def check_settings(config: Settings, store: xarray.Dataset, path: Place) -> None:
     """Raise for a store that was made with other settings than `config` states, as after an edit of config.yaml."""
     made = store.attrs.get("study", {}).get("config", {})
     now = documents.plain(documents.fields(config))
@@ -260,7 +267,7 @@ def check_settings(config: Any, store: xarray.Dataset, path: Place) -> None:
             )
 
 
-def _config_of(data: xarray.Dataset) -> Any:
+def _config_of(data: xarray.Dataset) -> Sweep:
     """The config of a sweep from Python, as far as a section needs it: its edits by their labels, and what was measured."""
     from sinkjax.studies.listed import MEASURES, Sweep
 

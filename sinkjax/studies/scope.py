@@ -13,6 +13,7 @@ from sinkjax.studies.words import F, Field, Number, Table, Word
 if TYPE_CHECKING:
     import numpy as np
 
+
 Cell = tuple[int, int | None]  # a layer, and one of its heads or None for all of them
 
 
@@ -34,11 +35,11 @@ class Scope:
     bound: Mapping[str, Any] = field(default_factory=dict)
     rng: np.random.Generator | None = None
 
-    def at(self, bound: Mapping[str, Any]) -> Scope:
+    def at(self, bound: Mapping[str, object]) -> Scope:
         """The same scope at one condition of a grid."""
         return dataclasses.replace(self, bound={**self.bound, **bound})
 
-    def get(self, value: Any) -> Any:
+    def get(self, value: object) -> Any:
         """The value of a word or a field, of a tuple each entry's, and anything else as it is.
 
         Raises:
@@ -49,7 +50,7 @@ class Scope:
         if isinstance(value, Word):
             return value.meaning.of(self, **value.given)
         if isinstance(value, Table):
-            return {name: self.get(entry) for name, entry in value}
+            return {name: self.get(entry) for name, entry in value.items()}
         return tuple(map(self.get, value)) if isinstance(value, tuple) else value
 
     def _field(self, field: Field) -> Any:
@@ -59,11 +60,11 @@ class Scope:
                 return found + field.plus if field.plus else found
         raise unknown("field", field.name, [*self.bound, *self.known, *vars(self.config)])
 
-    def knows(self, value: Any) -> bool:
+    def knows(self, value: object) -> bool:
         """Whether a field can be read here."""
         return not isinstance(value, Field) or any(value.name in names for names in (self.bound, self.known, vars(self.config)))
 
-    def layers(self, place: Any) -> list[int]:
+    def layers(self, place: object) -> list[int]:
         """The layers of a place, or of the first of several.
 
         Raises:
@@ -74,7 +75,7 @@ class Scope:
             raise SinkjaxError(f"{place} has no layers in a model of {self.architecture.layers}")
         return sorted({layer for layer, _ in found[0].cells})
 
-    def places(self, place: Any) -> list[Placed]:
+    def places(self, place: object) -> list[Placed]:
         """Every set of cells that a place, or each of several, stands for."""
         several = place if isinstance(place, tuple) else (place,)
         return [found for one in several for found in self.get(one)]
@@ -155,13 +156,13 @@ def first_half(scope: Scope) -> tuple[int, ...]:
 
 
 @Number.define()
-def percent(scope: Scope, share: Any) -> float:
+def percent(scope: Scope, share: object) -> float:
     """A share in per cent."""
     return float(100 * scope.get(share))
 
 
 @Number.define()
-def random_position(scope: Scope, but: Any = (), below: Any = F.length, least: Any = 0) -> int:
+def random_position(scope: Scope, but: object = (), below: object = F.length, least: object = 0) -> int:
     """A random position that some later one sees.
 
     Args:
@@ -184,7 +185,7 @@ def random_position(scope: Scope, but: Any = (), below: Any = F.length, least: A
 
 
 @Number.define()
-def random_positions(scope: Scope, count: Any, least: Any = 0, below: Any = F.length) -> tuple[int, ...]:
+def random_positions(scope: Scope, count: object, least: object = 0, below: object = F.length) -> tuple[int, ...]:
     """Different random positions, in ascending order.
 
     Args:

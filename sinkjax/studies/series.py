@@ -20,6 +20,8 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
+from sinkjax.model.config import Config
+from sinkjax.progress import silent
 from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
@@ -47,7 +49,7 @@ def study_on(config: Series, member: Member) -> Chosen:
         raise SinkjaxError(f"{config.study} is not a study of a given model, so it has no series")
     stated = {"model": member.source, "revision": member.revision, "dtype": config.dtype}
     values = {**documents.fields(shipped.config), **config.settings, **stated}
-    built: Any = documents.build(config_type(shipped.experiment), values, config.study)
+    built: object = documents.build(config_type(shipped.experiment), values, config.study)
     return Chosen(shipped.experiment, built)
 
 
@@ -56,9 +58,7 @@ def place(member: Member, out: Place) -> Place:
     return out / member.label.replace("/", "-").strip(".")
 
 
-def carry_out(
-    chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
-) -> Report:
+def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = silent) -> Report:
     """Run the study on every checkpoint, and write one page and one table of them all. What is finished is not run again.
 
     As parameters are arguments of what is compiled, checkpoints of one architecture share their programs. One that the study
@@ -89,11 +89,11 @@ def carry_out(
     return _write(config, out, sections, refused)
 
 
-def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, Any]]:
+def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, list[run.Work] | str]]:
     """(study and checkpoint, its `run.work`, or the sentence with which it is refused), once for all of one architecture."""
     config = chosen.config
     names = {entry.hub: name for name, entry in architectures().items()}  # which can be planned without a hub
-    alike: dict[Any, list[Member]] = {}
+    alike: dict[Config, list[Member]] = {}
     ignored = tuple(config.settings.get("ignore_keys", ()))
     for member in members(config):
         if member.revision is None:

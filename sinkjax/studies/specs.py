@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from sinkjax.studies.study import (
     Study,
     Sweep,
     SweepSpec,
+    all_prompts,
     no_edit,
 )
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sinkjax.checkpoints.model import Model
     from sinkjax.edits.edit import Edit
     from sinkjax.model.config import Config
+    from sinkjax.studies.config import Settings
 
 SWEEP, CONTROLS, MAPS, TEXTS, NOOP = "sweep", "controls", "maps", "continuations", "identity"
 NOOP_SERIES, NOOP_PROMPTS = "identity edit", 8
@@ -40,7 +42,7 @@ Drawn = TypeVar("Drawn")
 ABSENT = "absent"  # attribute of the store of a sweep that did not run: why
 
 
-def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
+def specs(study: Study, config: Settings, architecture: Config) -> tuple[SweepSpec | Calculation, ...]:
     """Everything that a study runs on a model, in order.
 
     Raises:
@@ -61,7 +63,7 @@ def specs(study: Study, config: Any, architecture: Config) -> tuple[SweepSpec | 
     return tuple(parts)
 
 
-def declared(study: Study, config: Any, architecture: Any) -> Iterator[Sweep | Calculation]:
+def declared(study: Study, config: Settings, architecture: Config) -> Iterator[Sweep | Calculation]:
     """The sweeps and calculations of a study, the main sweep first."""
     if study.conditions is not None:
         yield main_sweep(study)
@@ -79,12 +81,20 @@ def main_sweep(study: Study) -> Sweep:
     )
 
 
+def _few(config: Settings) -> int:
+    return min(NOOP_PROMPTS, all_prompts(config))
+
+
+def _unedited(config: Settings, architecture: Config) -> list[Condition]:
+    return [no_edit()]
+
+
 def noop_sweep(study: Study) -> Sweep:
     """No edit, and edits of the study's kind that must change nothing, on the first prompts."""
     edits = study.noop
     assert edits is not None
 
-    def conditions(*arguments: Any) -> Iterator[Condition]:
+    def conditions(*arguments: object) -> Iterator[Condition]:
         yield no_edit()
         for what, edit in edits(*arguments).items():
             yield Condition(edit.named(f"identity ({what})"), NOOP_SERIES)
@@ -93,14 +103,14 @@ def noop_sweep(study: Study) -> Sweep:
         NOOP,
         conditions,
         probe=study.probe,
-        prompts=lambda config: min(NOOP_PROMPTS, config.prompts),
+        prompts=_few,
         inputs=study.noop_inputs,
         values=study.noop_values,
         optional=True,
     )
 
 
-def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> SweepSpec:
+def spec(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> SweepSpec:
     """One sweep on one architecture."""
     probe = sweep.probe or study.probe
     assert probe is not None, f"{study.name}: {sweep.name} has no probe"
@@ -117,7 +127,7 @@ def spec(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Sweep
     return SweepSpec(sweep.name, stand_ins, probe(config), count, inputs, prepare, sweep.twin)
 
 
-def _with_controls(study: Study, sweep: Sweep, config: Any, architecture: Config) -> Iterator[SweepSpec | Calculation]:
+def _with_controls(study: Study, sweep: Sweep, config: Settings, architecture: Config) -> Iterator[SweepSpec | Calculation]:
     """A sweep and its controls, which run on the same inputs; if there are none, stores that say why."""
     for part in (sweep, *sweep.controls):
         try:
@@ -137,7 +147,7 @@ def _reason(name: str, why: str) -> Calculation:
     return Calculation(name, compute, (), 1, Inputs(bos="none"))
 
 
-def conditions_of(sweep: Sweep, config: Any, architecture: Config, values: Any = None) -> tuple[Condition, ...]:
+def conditions_of(sweep: Sweep, config: Settings, architecture: Config, values: object = None) -> tuple[Condition, ...]:
     """The conditions of a sweep; values: those that its edits hold, if they hold any."""
     found = sweep.conditions(config, architecture) if sweep.values is None else sweep.conditions(config, architecture, values)
     if not isinstance(found, Iterable):
@@ -149,13 +159,13 @@ def conditions_of(sweep: Sweep, config: Any, architecture: Config, values: Any =
     return conditions
 
 
-def stand_ins(sweep: Sweep, config: Any, architecture: Any, prompts: int = 1) -> tuple[Condition, ...]:
+def stand_ins(sweep: Sweep, config: Settings, architecture: Config, prompts: int = 1) -> tuple[Condition, ...]:
     """The conditions with blank values: their labels, series, coordinates and budgets are those of the sweep that ran."""
     blank = sweep.values.blank(config, architecture, prompts) if sweep.values else None
     return conditions_of(sweep, config, architecture, blank)
 
 
-def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[str, bool]]:
+def store_names(study: Study, config: Settings, architecture: Config) -> Iterator[tuple[str, bool]]:
     """The stores of a finished run, in order, and whether a section can do without each of them."""
     for part in declared(study, config, architecture):
         if isinstance(part, Calculation):
@@ -165,20 +175,20 @@ def store_names(study: Study, config: Any, architecture: Any) -> Iterator[tuple[
     yield from ((name, True) for name in (*map_stores(study, config, architecture), TEXTS, NOOP))
 
 
-def map_stores(study: Study, config: Any, architecture: Any) -> tuple[str, ...]:
+def map_stores(study: Study, config: Settings, architecture: Config) -> tuple[str, ...]:
     """The stores of attention maps: one for each sweep that is shown."""
     shown = study.shown(config, architecture) if study.shown else None
     return (MAPS, *(map_name(name, number) for number, name in enumerate(shown.sweeps if shown else ()) if number))
 
 
-def map_name(sweep: Any, number: int) -> str:
+def map_name(sweep: object, number: int) -> str:
     """The name of the store with the maps of the sweep that is shown as number `number`."""
     return f"{MAPS}-{sweep}" if number else MAPS
 
 
-def architecture_of(data: xarray.Dataset) -> Any:
-    """The plain fields of the architecture that a store was made with: `layers`, `heads`, `width`, ..."""
-    return SimpleNamespace(**data.attrs["sweep"]["config"])
+def architecture_of(data: xarray.Dataset | None) -> Config:
+    """The plain fields of the architecture that a store was made with: `layers`, `heads`, `width`, ...; None: no fields."""
+    return cast("Config", SimpleNamespace(**(data.attrs["sweep"]["config"] if data is not None else {})))
 
 
 def content(edit: Edit) -> Hashable:
@@ -186,9 +196,12 @@ def content(edit: Edit) -> Hashable:
     return tuple((dataclasses.replace(term, value=None), np.asarray(term.value).tobytes()) for term in edit.terms)
 
 
-def without_replacement(
-    count: int, draw: Callable[[], Drawn], same: Callable[[Drawn], Hashable] = lambda drawn: drawn
-) -> list[Drawn]:
+def itself(drawn: Hashable) -> Hashable:
+    """What is drawn, which can be hashed."""
+    return drawn
+
+
+def without_replacement(count: int, draw: Callable[[], Drawn], same: Callable[[Drawn], Hashable] = itself) -> list[Drawn]:
     """Different draws of a control: `count` of them, or all that there are.
 
     Args:
@@ -209,7 +222,7 @@ def without_replacement(
     return list(found.values())
 
 
-def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
+def _shown(study: Study, config: Settings, architecture: Config, shown: Shown) -> list[SweepSpec | Calculation]:
     """The sweeps of the attention maps, and the continuations of the last that has inputs."""
     from sinkjax.studies.continuations import continuations
     from sinkjax.studies.views import maps_probe
@@ -229,18 +242,18 @@ def _shown(study: Study, config: Any, architecture: Config, shown: Shown) -> lis
     return [*parts, *texts]
 
 
-def _shown_sweeps(study: Study, config: Any, architecture: Config, shown: Shown) -> list[Sweep]:
+def _shown_sweeps(study: Study, config: Settings, architecture: Config, shown: Shown) -> list[Sweep]:
     """The sweeps whose conditions are shown: those that are named, or the main one, or the unedited model."""
     if shown.sweeps:
         named = {part.name: part for part in declared(study, config, architecture) if isinstance(part, Sweep)}
         return [entry if isinstance(entry, Sweep) else named[entry] for entry in shown.sweeps]
     if study.conditions is not None:
         return [main_sweep(study)]
-    return [Sweep(SWEEP, lambda config, architecture: [no_edit()])]
+    return [Sweep(SWEEP, _unedited)]
 
 
 def _chosen(
-    sweep: Sweep, config: Any, architecture: Config, prompts: int, labels: Iterable[str]
+    sweep: Sweep, config: Settings, architecture: Config, prompts: int, labels: Iterable[str]
 ) -> tuple[tuple[Condition, ...], Callable[[Model, Batch], tuple[Condition, ...]] | None]:
     """Some conditions of a sweep on a few prompts, and what prepares them where their edits hold values of the model."""
     values = sweep.values

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import xarray
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sinkjax.model.config import Config
     from sinkjax.probes.probe import Probe
     from sinkjax.report.section import Drawing
+    from sinkjax.studies.config import Settings
+    from sinkjax.studies.results import Results
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
@@ -34,8 +36,6 @@ KINDS_OF_PROMPTS = {
     "random": "random tokens",
     "repeat": "one token repeated",
 }
-Drawn = Any  # a `Drawing`, several, or None
-Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Condition:
 
     edit: Edit
     series: str
-    x: Any = None
+    x: float | None = None
     budget: Hashable = None
 
     @property
@@ -106,7 +106,7 @@ class Batch:
 
     tokens: NDArray
     lengths: NDArray
-    study: Mapping[str, Any]
+    study: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class Values:
         compute: (config, model, batch) -> the values.
     """
 
-    blank: Callable[[Any, Config, int], Any]
-    compute: Callable[[Any, Model, Batch], Any]
+    blank: Callable[..., object]
+    compute: Callable[..., dict[str, object]]
 
 
 def nothing(*arguments: object) -> tuple[()]:
@@ -147,7 +147,7 @@ def nothing(*arguments: object) -> tuple[()]:
     return ()
 
 
-def all_prompts(config: Any) -> int:
+def all_prompts(config: Settings) -> int:
     """As many prompts as the study has."""
     return int(config.prompts)
 
@@ -175,10 +175,10 @@ class Sweep:
 
     name: str
     conditions: Callable[..., Iterable[Condition]]
-    measures: Callable[[Any], Sequence[Measure]] = nothing
-    probe: Callable[[Any], Probe] | None = None
-    prompts: Callable[[Any], int] = all_prompts
-    inputs: Callable[[Any], Inputs] | None = None
+    measures: Callable[..., Sequence[Measure]] = nothing
+    probe: Callable[..., Probe] | None = None
+    prompts: Callable[..., int] = all_prompts
+    inputs: Callable[..., Inputs] | None = None
     controls: tuple[Sweep, ...] = ()
     values: Values | None = None
     optional: bool = False
@@ -306,21 +306,21 @@ class Study:
     title: str
     question: str
     needs: tuple[str, ...] = ()
-    probe: Callable[[Any], Probe] | None = None
+    probe: Callable[..., Probe] | None = None
     conditions: Callable[..., Iterable[Condition]] | None = None
-    measures: Callable[[Any], Sequence[Measure]] = nothing
-    trainings: Callable[[Any], Sequence[TrainingSpec]] | None = None
-    more: Callable[[Any, Config], Sequence[Sweep | Calculation]] = nothing
+    measures: Callable[..., Sequence[Measure]] = nothing
+    trainings: Callable[..., Sequence[TrainingSpec]] | None = None
+    more: Callable[..., Sequence[Sweep | Calculation]] = nothing
     featured: Callable[[Results], Sequence[str]] | None = None
-    figures: Callable[[Any, Config], Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
+    figures: Callable[..., Iterable[Callable[[Results], Drawing | list[Drawing] | None]]] = nothing
     noop: Callable[..., Mapping[str, Edit]] | None = None
     noop_values: Values | None = None
-    noop_inputs: Callable[[Any], Inputs] | None = None
-    shown: Callable[[Any, Config], Shown] | None = None
-    notes: Callable[[Any, Results], Sequence[str]] = nothing
+    noop_inputs: Callable[..., Inputs] | None = None
+    shown: Callable[..., Shown] | None = None
+    notes: Callable[..., Sequence[str]] = nothing
     rows: Callable[[Results], Iterable[Row]] | None = None
-    check: Callable[[Any, Config], object] = nothing
-    provenance: Callable[[Results], Mapping[str, Any]] | None = None
+    check: Callable[..., object] = nothing
+    provenance: Callable[[Results], Mapping[str, object]] | None = None
     status: Callable[[Results], Iterable[str]] = nothing
     over: str = DOCUMENTS
     subject: str = "edit"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import sinkjax
 from sinkjax import processes
@@ -13,6 +12,7 @@ from sinkjax.config_files import documents
 from sinkjax.config_files.files import ends_all, read_text, write
 from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.progress import silent
 from sinkjax.report.section import Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
@@ -44,7 +44,7 @@ def member(config: All | AllTrained, name: str, layers: int = 0) -> Chosen:
     values = {**documents.fields(choose(name).config), **({"revision": None} if isinstance(config, All) else {}), **stated}
     if values.get("map_layers"):
         values["map_layers"] = [layer for layer in values["map_layers"] if layer < layers]
-    built: Any = documents.build(config_type(name), values, name)
+    built: object = documents.build(config_type(name), values, name)
     return Chosen(name, built)
 
 
@@ -53,9 +53,7 @@ def place(config: All | AllTrained, name: str, out: Place) -> Place:
     return out / (name.removeprefix(f"{config.family}/") if config.family else name)
 
 
-def carry_out(
-    chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = lambda line: None
-) -> Report:
+def carry_out(chosen: Chosen, out: Place, machine: run.Machine = run.HERE, log: Callable[[str], None] = silent) -> Report:
     """Run every study of a suite, each into a folder of its own below `out`, and write one page of them all.
 
     A study that refuses the model (a gate, a BOS, a second layer that is not there) is listed with its sentence, and the
@@ -64,7 +62,7 @@ def carry_out(
     config = chosen.config
     run.require_extras(trains=isinstance(config, AllTrained))
     layers = _layers(config, weights=True)
-    processes.by_first(lambda: claim(out, chosen))
+    processes.by_first(functools.partial(claim, out, chosen))
     load = functools.cache(sinkjax.load)
     refused: dict[str, str] = {}
     sections = []
@@ -77,7 +75,7 @@ def carry_out(
                 raise
             refused[name] = str(error)
             log(f"{name} does not run: {error}")
-    processes.by_first(lambda: write(out / REFUSED, documents.dump(refused)))
+    processes.by_first(functools.partial(write, out / REFUSED, documents.dump(refused)))
     return _write(config, out, sections, refused)
 
 
@@ -111,7 +109,7 @@ def title(config: All | AllTrained) -> str:
     return f"{config.family or 'All papers'} on {config.model}"
 
 
-def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, Any]]:
+def plans(chosen: Chosen, hardware: Hardware | None = None) -> Iterator[tuple[str, list[run.Work] | str]]:
     """(study, its `run.work`, or the sentence with which it refuses the model), for each one of a suite."""
     config = chosen.config
     layers = _layers(config, weights=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from sinkjax.train.config import ALL_STEPS, DIVERGED
 if TYPE_CHECKING:
     import xarray
 
+    from sinkjax.studies.config import Settings
     from sinkjax.studies.results import Results
 
 __all__ = ["attains", "versus"]
@@ -70,7 +71,7 @@ def of_runs(read: Readings, measure: Measure, training: str) -> dict[int, float]
 
 
 @Contrast.define(trainings=("training", "minus", "whole"))
-def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, whole: str = "") -> Parts:
+def versus(read: Readings, measure: Measure, training: str, minus: object = 0.0, whole: str = "") -> Parts:
     """A measure of the models of one training minus the same of another, paired by seed, or minus a number.
 
     Args:
@@ -102,7 +103,7 @@ def versus(read: Readings, measure: Measure, training: str, minus: Any = 0.0, wh
 
 
 @Premise.define(trainings=("training",))
-def attains(read: Readings, measure: Measure, training: str, least: Any = None, most: Any = None) -> tuple[bool, str]:
+def attains(read: Readings, measure: Measure, training: str, least: object = None, most: object = None) -> tuple[bool, str]:
     """The mean of a measure over the runs of a training is at least, or at most, a cut-off that a paper states."""
     mean = float(np.mean([*of_runs(read, measure, training).values()]))
     said = f"{label_of(measure, read.scope)} of {training} is {mean:.3g}"
@@ -111,20 +112,20 @@ def attains(read: Readings, measure: Measure, training: str, least: Any = None, 
     return bool(low <= mean <= high), f"{said}, and must be {wanted}"
 
 
-def specs(study: Study, config: Any) -> tuple[TrainingSpec, ...]:
+def specs(study: Study, config: Settings) -> tuple[TrainingSpec, ...]:
     """The trainings of a study. Errors: `only` names another; fields that do not fit."""
     for name in config.only:
-        if name not in study.trainings.names():
-            raise unknown("training", name, study.trainings.names())
+        if name not in study.trainings:
+            raise unknown("training", name, study.trainings)
     scope = Scope(config, None)
-    found = [word.meaning.of(scope, name, **word.given) for name, word in study.trainings]
-    wanted = [not config.only or name in config.only for name in study.trainings.names()]
+    found = [word.meaning.of(scope, name, **word.given) for name, word in study.trainings.items()]
+    wanted = [not config.only or name in config.only for name in study.trainings]
     return tuple(dataclasses.replace(spec, wanted=one) for spec, one in zip(found, wanted, strict=True) if spec is not None)
 
 
 def stated(word: Word, measure: Measure) -> float | str | None:
     """The paper's number or words for a measure of a training, or None."""
-    found: float | str | None = dict(word.given.get("paper") or ()).get(measure.word)
+    found: float | str | None = (word.given.get("paper") or {}).get(measure.word)
     return found
 
 
@@ -143,8 +144,8 @@ def rows(study: Study, read: Readings) -> list[Row]:
     results = read.results
     table: list[Row] = []
     runs: list[Row] = []
-    first = study.trainings.names()[0]
-    for name, word in study.trainings:
+    first = next(iter(study.trainings))
+    for name, word in study.trainings.items():
         title = label(name, word)
         if study.measures:
             table.append(Row(title, MODELS, SEEDS, alone(_finished(results, name))))
@@ -159,7 +160,7 @@ def rows(study: Study, read: Readings) -> list[Row]:
                 if name != first and first in results and word.meaning.facts.get("compared"):
                     effect = difference(results[first], data, read_measure(measure, read.scope, results[first]), values, read)
             table.append(Row(title, MODELS, said, shown, effect))
-            if any(stated(other, measure) is not None for _, other in study.trainings):
+            if any(stated(other, measure) is not None for other in study.trainings.values()):
                 paper = "-" if stated(word, measure) is None else stated(word, measure)
                 table.append(Row(title, MODELS, f"{said}, {PAPER}", alone(str(paper))))
     return table + runs
@@ -182,7 +183,7 @@ def run_rows(data: xarray.Dataset, title: str, measure: str, values: NDArray) ->
     ]
 
 
-def difference(first: xarray.Dataset, second: xarray.Dataset, base: NDArray, values: NDArray, read: Readings) -> Any:
+def difference(first: xarray.Dataset, second: xarray.Dataset, base: NDArray, values: NDArray, read: Readings) -> Interval:
     """The mean difference of a measure from the first training, over the seeds that both have."""
     before = dict(zip(first["run"].values.tolist(), base, strict=True))
     pairs = [value - before[seed] for seed, value in zip(second["run"].values.tolist(), values, strict=True) if seed in before]
@@ -191,10 +192,10 @@ def difference(first: xarray.Dataset, second: xarray.Dataset, base: NDArray, val
 
 def status(study: Study, results: Results) -> Iterator[str]:
     """Sentences on trainings that were not run, and on runs that did not come to their end."""
-    missing = [label(name, word) for name, word in study.trainings if name not in results]
+    missing = [label(name, word) for name, word in study.trainings.items() if name not in results]
     if missing:
         yield f"{len(missing)} of {len(study.trainings)} trainings were not run: {'; '.join(missing)}."
-    for name, word in study.trainings:
+    for name, word in study.trainings.items():
         if name not in results or not {"outcome", "steps"} <= set(results[name]):
             continue
         data = results[name]
@@ -209,7 +210,7 @@ def status(study: Study, results: Results) -> Iterator[str]:
             yield f"{label(name, word)}: {'; '.join(listed[:LISTED])}{more}."
 
 
-def provenance(results: Results) -> Mapping[str, Any]:
+def provenance(results: Results) -> Mapping[str, object]:
     """How the numbers of trainings were made."""
     from sinkjax.sweeps.identity import HARDWARE, IDENTITY, devices_in_words
 

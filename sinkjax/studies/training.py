@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def train_one(spec: TrainingSpec, chosen: Chosen, out: Place, log: Callable[[str
     processes.by_first(lambda: write_whole(spec.measure(found), store, identity, study))
 
 
-def description(spec: TrainingSpec) -> dict[str, Any]:
+def description(spec: TrainingSpec) -> dict[str, object]:
     """Training and versions behind some numbers, as JSON."""
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "optax")}
     return {

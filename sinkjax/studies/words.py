@@ -18,11 +18,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sinkjax.errors import SinkjaxError, unknown
 
 Kind = TypeVar("Kind", bound="Word")
+Entry = TypeVar("Entry")
 FIELD = re.compile(r"\$(\w+)(?: ([+-]) (\d+))?")
 
 
@@ -54,7 +55,7 @@ class Field:
 class Fields:
     """`F.key` is the field `key`."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # it stands for a value of any type
         if name.startswith("_"):
             raise AttributeError(name)
         return Field(name)
@@ -63,12 +64,14 @@ class Fields:
 F = Fields()
 
 
-class Table(tuple[tuple[str, Any], ...]):
-    """A mapping of names to values that can be hashed, in its order."""
+class Table(dict[str, Entry]):
+    """A mapping that can be hashed; nothing changes it once it is made, and its order counts."""
 
-    def names(self) -> list[str]:
-        """The names, in their order."""
-        return [name for name, _ in self]
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and [*self.items()] == [*other.items()]
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Word:
     """
 
     word: str
-    arguments: tuple[tuple[str, Any], ...] = ()
+    arguments: tuple[tuple[str, object], ...] = ()
     noun: ClassVar[str] = "word"
     supplied: ClassVar[int] = 0  # leading arguments of a function that the reader supplies
     vocabulary: ClassVar[dict[str, Meaning]] = {}
@@ -131,8 +134,8 @@ class Word:
 
     @classmethod
     def define(
-        cls, name: str = "", signature: inspect.Signature | None = None, **facts: Any
-    ) -> Callable[..., Callable[..., Self]]:
+        cls, name: str = "", signature: inspect.Signature | None = None, **facts: object
+    ) -> Callable[..., Callable[..., Any]]:
         """A decorator that makes a word of a function.
 
         Args:
@@ -144,13 +147,13 @@ class Word:
             The decorator. It returns a function of the same arguments that makes the word.
         """
 
-        def decorate(function: Callable[..., Any]) -> Callable[..., Self]:
+        def decorate(function: Callable[..., object]) -> Callable[..., Any]:
             word = name or function.__name__.rstrip("_")
             taken = signature or _without_first(inspect.signature(function), cls.supplied)
             kinds = _Kinds(function)
             cls.vocabulary[word] = Meaning(function, taken, kinds, facts)
 
-            def make(*given: Any, **named: Any) -> Any:
+            def make(*given: object, **named: object) -> Word:
                 try:
                     bound = taken.bind(*given, **named)
                 except TypeError as error:
@@ -173,7 +176,7 @@ class Number(Word, noun="number", supplied=1):
 class _Kinds(Mapping[str, type[Word]]):
     """Argument -> the kind of word that its annotation names, looked up when all kinds are defined."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., object]):
         self.function = function
 
     @functools.cached_property
@@ -202,29 +205,29 @@ def _without_first(signature: inspect.Signature, count: int) -> inspect.Signatur
     return signature.replace(parameters=list(signature.parameters.values())[count:])
 
 
-def _flat(bound: inspect.BoundArguments) -> dict[str, Any]:
+def _flat(bound: inspect.BoundArguments) -> dict[str, object]:
     """The arguments of a call by name, positional and named ones together."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
     return found
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: object) -> Any:
     """A value that can be hashed: lists as tuples, mappings as tables, all the way down."""
     if isinstance(value, Mapping):
-        return Table((name, frozen(entry)) for name, entry in value.items())
+        return Table({name: frozen(entry) for name, entry in value.items()})
     if isinstance(value, list | range) or type(value) is tuple:
         return tuple(map(frozen, value))
     return value
 
 
-def _refuse_misplaced(where: str, value: Any, kind: type[Word] | None) -> None:
+def _refuse_misplaced(where: str, value: object, kind: type[Word] | None) -> None:
     """Raise if a value, or one inside it, is no word of the kind that belongs there; a field may stand anywhere."""
-    if isinstance(value, tuple):
-        for entry in value:
-            _refuse_misplaced(where, entry[1] if isinstance(value, Table) else entry, kind)
+    if isinstance(value, tuple | Table):
+        for entry in value.values() if isinstance(value, Table) else value:
+            _refuse_misplaced(where, entry, kind)
     elif isinstance(value, Word):
         if not isinstance(value, kind or Number):
             found = value if kind else f"the {value.noun} {value}"
@@ -237,7 +240,7 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def words_in(value: Any) -> Iterable[Word | Field]:
+def words_in(value: object) -> Iterable[Word | Field]:
     """Every word and field inside a value, the value itself first."""
     if isinstance(value, Word):
         yield value
@@ -248,20 +251,15 @@ def words_in(value: Any) -> Iterable[Word | Field]:
             yield from words_in(entry)
     elif isinstance(value, Field):
         yield value
-    elif isinstance(value, Mapping):
-        yield from words_in(tuple(value.values()))
-    elif isinstance(value, Table):
-        for _, entry in value:
-            yield from words_in(entry)
-    elif isinstance(value, tuple):
-        for entry in value:
+    elif isinstance(value, Mapping | tuple):
+        for entry in value.values() if isinstance(value, Mapping) else value:
             yield from words_in(entry)
 
 
 # YAML: `$key + 1` is a field; a word without arguments is its name; one with its first argument alone is {word: argument}.
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A value as YAML can hold it.
 
     Args:
@@ -277,13 +275,12 @@ def plain(value: Any) -> Any:
         if list(named) == [value.meaning.first] and not isinstance(named[value.meaning.first], dict):
             return {value.word: named[value.meaning.first]}
         return {value.word: named} if named or isinstance(value, Number) else value.word
-    if isinstance(value, Table | Mapping):
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return {name: plain(entry) for name, entry in pairs}
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in value.items()}
     return [plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
-def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
+def read(node: object, kind: type[Kind] | None, where: str) -> Any:
     """The value that a node of YAML stands for.
 
     Args:
@@ -308,7 +305,7 @@ def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
             return node
         if len(node) == 1 and next(iter(node)) in Number.vocabulary:
             return read(node, Number, where)
-        return Table((name, read(entry, None, f"{where}.{name}")) for name, entry in node.items())
+        return Table({name: read(entry, None, f"{where}.{name}") for name, entry in node.items()})
     if isinstance(node, str):
         return _word(kind, node, {}, where)
     if not isinstance(node, dict) or len(node) != 1:
@@ -324,12 +321,12 @@ def read(node: Any, kind: type[Kind] | None, where: str) -> Any:
     return _word(kind, name, given, where)
 
 
-def _may_be_word(node: Mapping[str, Any], kind: type[Word] | None) -> bool:
+def _may_be_word(node: Mapping[str, object], kind: type[Word] | None) -> bool:
     """Whether a mapping reads as a word of a kind, or as a number that is found later."""
     return len(node) == 1 and (kind is not None or next(iter(node)) in Number.vocabulary)
 
 
-def _word(kind: type[Kind], name: str, given: Mapping[str, Any], where: str) -> Kind:
+def _word(kind: type[Kind], name: str, given: Mapping[str, object], where: str) -> Kind:
     """A word of a kind with arguments as YAML holds them."""
     if name not in kind.vocabulary:
         raise SinkjaxError(f"{where}: {unknown(kind.noun, name, kind.vocabulary)}")

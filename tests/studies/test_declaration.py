@@ -95,7 +95,7 @@ def _without(part: str) -> dict[str, Any]:
 
 def test_a_table_keeps_its_order():
     value = study(grids={"b": grid(), "a": grid(), "masks": MASKS})
-    assert from_yaml(to_yaml(value)).grids.names() == ["b", "a", "masks"]
+    assert [*from_yaml(to_yaml(value)).grids] == ["b", "a", "masks"]
 
 
 def test_a_list_of_one_may_be_written_without_brackets():
@@ -225,7 +225,7 @@ def test_settings_stand_in_texts(text, found):
 def test_the_texts_of_a_study_name_its_own_settings(name):
     value = as_value(name)
     known = vars(config_type(value)())
-    texts = [value.title, value.question, *value.notes, *(claim.statement for _, claim in value.claims)]
+    texts = [value.title, value.question, *value.notes, *(claim.statement for claim in value.claims.values())]
     assert "{" not in filled(" ".join(texts), known)
 
 

@@ -60,7 +60,7 @@ def test_a_shipped_config_reads_and_says_what_it_claims(name):
         value = as_value(chosen.experiment)
         assert value.title
         assert value.question
-        assert all(claim.statement for _, claim in value.claims)
+        assert all(claim.statement for claim in value.claims.values())
         return
     assert {"# Claim", "# Command"} <= {line[:9].strip() for line in text.splitlines()}
     assert f"sinkjax {'sweep' if chosen.experiment == 'sweep' else 'run'} {name}" in text

@@ -11,7 +11,6 @@ import xarray
 
 from sinkjax.analysis.summary import Rank, Row, summary_csv
 from sinkjax.errors import SinkjaxError
-from sinkjax.studies.figures import Panel, lines
 from sinkjax.studies.measures import largest_activation
 from sinkjax.studies.study import Measure
 from tests.studies.planted import synthetic
@@ -102,9 +101,3 @@ def test_an_unknown_label_and_a_statistic_that_is_not_there_are_named():
         results.place("layr 0")
     with pytest.raises(SinkjaxError, match="which the study's probe did not measure; the store 'sweep' holds size"):
         results.values(largest_activation(0))
-
-
-def test_panels_of_a_row_share_one_label_of_their_axis():
-    rows = [[Panel("one", {}), Panel("other", {})]]
-    with pytest.raises(SinkjaxError, match="panels of one row share their y axis"):
-        lines("name", "x", rows, "caption")

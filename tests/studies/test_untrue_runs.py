@@ -82,7 +82,7 @@ def test_a_series_on_no_model_at_all_ends_with_another_code(tmp_path, files, cap
 
 def test_equal_claims_are_refused() -> None:
     study = as_value("kiya/mask")
-    name, claim = next(iter(study.claims))
+    name, claim = next(iter(study.claims.items()))
     with pytest.raises(SinkjaxError, match=f"the claims '{name}' and 'again' judge the same numbers"):
         dataclasses.replace(study, name="mine", claims={**dict(study.claims), "again": claim})
 

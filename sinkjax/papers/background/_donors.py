@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ def values_under(scope: Scope, run: Unedited, edit: EditWord) -> Donor:
 
 
 @EditWord.define()
-def put(scope: Scope, site: Any, place: Any = F.key + 1, donor: Any = F.donor, source: str = "same") -> sinkjax.Edit:
+def put(scope: Scope, site: object, place: object = F.key + 1, donor: object = F.donor, source: str = "same") -> sinkjax.Edit:
     """Put the values of another run at one site of a position.
 
     Args:

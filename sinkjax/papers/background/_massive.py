@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,27 +12,28 @@ from sinkjax.analysis import activations, intervals, metrics
 from sinkjax.config_files.checks import refuse
 from sinkjax.report.section import Drawing
 from sinkjax.studies.contrasts import Parts, Readings
-from sinkjax.studies.known import Unedited
-from sinkjax.studies.vocabulary import Contrast, EditWord, FigureWord, Known, Measure, Premise, at
+from sinkjax.studies.known import Unedited, zero
+from sinkjax.studies.vocabulary import Contrast, EditWord, F, FigureWord, Known, Measure, Premise, at
 
 if TYPE_CHECKING:
     import jax
     import xarray
 
+    from sinkjax.probes.statistics import View
     from sinkjax.studies.scope import Scope
 
 SHOWN = ("largest", "second", "third")  # activations of a hidden state that are drawn, as in the paper's Fig. 4
 SPARED = 10  # largest dims that no control sets
 
 
-def real(x: jax.Array, view: Any, fill: float = 0) -> jax.Array:
+def real(x: jax.Array, view: View, fill: float = 0) -> jax.Array:
     """x [B, T, d] with `fill` beyond each prompt's length."""
     import jax.numpy as jnp
 
     return jnp.where(jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None], x, fill)
 
 
-def largest(x: jax.Array, view: Any) -> jax.Array:
+def largest(x: jax.Array, view: View) -> jax.Array:
     """The largest |h| of a prompt's whole hidden state, in descending order: [B, 3] from [B, T, d]."""
     import jax
     import jax.numpy as jnp
@@ -40,14 +41,14 @@ def largest(x: jax.Array, view: Any) -> jax.Array:
     return jax.lax.top_k(jnp.abs(real(x, view)).reshape(x.shape[0], -1), len(SHOWN))[0]
 
 
-def median(x: jax.Array, view: Any) -> jax.Array:
+def median(x: jax.Array, view: View) -> jax.Array:
     """The median |h| of a prompt's whole hidden state: [B] from [B, T, d]."""
     import jax.numpy as jnp
 
     return jnp.nanmedian(jnp.abs(real(x, view, jnp.nan)).reshape(x.shape[0], -1), axis=-1)
 
 
-def states(**others: Any) -> sinkjax.Probe:
+def states(**others: object) -> sinkjax.Probe:
     """Ask for the sizes of hidden states, all positions together, and of each position."""
     made = sinkjax.Statistic("state_largest", sinkjax.Site.RESID, largest, ("prompt", "depth", "rank"))
     middle = sinkjax.Statistic(activations.STATE_MEDIAN, sinkjax.Site.RESID, median, ("prompt", "depth"))
@@ -74,7 +75,7 @@ def median_activation(data: xarray.Dataset) -> NDArray:
 
 
 @Premise.define()
-def massive(read: Readings, grid: str, position: Any) -> tuple[bool, str]:
+def massive(read: Readings, grid: str, position: object) -> tuple[bool, str]:
     """The first token's largest |h| is massive by the definition of Sun et al., in means over documents after some layer."""
     data, place = read.results[read.store(grid)].isel(edit=0), read.scope.get(position)
     sizes = data["resid_max"].values[:, 1:, place].mean(axis=0)
@@ -120,7 +121,7 @@ def steady(read: Readings, late: Measure, early: Measure, typical: Measure, grid
 # Which dims are edited.
 
 
-@Known.define(blank=lambda scope, prompts: 0)
+@Known.define(blank=zero)
 def first_massive(scope: Scope, run: Unedited) -> int:
     """The first layer after which most prompts have a massive activation, or, if none has, the one after which |h| is largest."""
     data = run.data(states()).isel(edit=0)
@@ -129,15 +130,19 @@ def first_massive(scope: Scope, run: Unedited) -> int:
     return int(found.argmax() if found.any() else sizes[:, 1:].mean(axis=0).argmax())
 
 
-@Known.define(blank=lambda scope, prompts: np.zeros((1, scope.architecture.layers, scope.architecture.width)))
-def stream_at(scope: Scope, run: Unedited, position: Any) -> NDArray:
+def _blank_stream(scope: Scope, prompts: int) -> NDArray:
+    return np.zeros((1, scope.architecture.layers, scope.architecture.width))
+
+
+@Known.define(blank=_blank_stream)
+def stream_at(scope: Scope, run: Unedited, position: object) -> NDArray:
     """The residual stream after each layer at a position: float[prompt, layer, dim]."""
     capture = sinkjax.Capture(sinkjax.Site.RESID, positions=(scope.get(position),), name="stream")
     return np.asarray(run.data(sinkjax.Probe(capture=(capture,)))["stream"].values[0, :, :, 0])
 
 
 @EditWord.define()
-def set_dims(scope: Scope, to: Any, which: str = "largest", as_after: Any = None) -> sinkjax.Edit:
+def set_dims(scope: Scope, to: object, which: str = "largest", as_after: object = None) -> sinkjax.Edit:
     """Set some dims of a position to zero or to their mean over prompts.
 
     Args:
@@ -149,7 +154,7 @@ def set_dims(scope: Scope, to: Any, which: str = "largest", as_after: Any = None
     Raises:
         SinkjaxError: The model has too few dims.
     """
-    stream, count = scope.known["stream"], scope.config.dims
+    stream, count = scope.get(F.stream), scope.config.dims
     L, width = stream.shape[1:]
     refuse(count + SPARED > width, f"dims {count} and {SPARED} more for the controls are more than the model's {width}")
     order = np.argsort(-np.abs(stream).mean(axis=0), axis=-1)
@@ -169,7 +174,7 @@ def set_dims(scope: Scope, to: Any, which: str = "largest", as_after: Any = None
 
 
 @FigureWord.define()
-def sizes_by_depth(read: Readings, grid: str, position: Any) -> Drawing:
+def sizes_by_depth(read: Readings, grid: str, position: object) -> Drawing:
     """The largest activations of the hidden states by depth, their median, and the ratio of the two (Sun et al., Figs. 1, 4)."""
     from sinkjax.report.figures.layers import Line, Panel, lines
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from sinkjax.studies.vocabulary import At, Computation, Contrast, F, FigureWord,
 if TYPE_CHECKING:
     import xarray
 
+    from sinkjax.analysis.intervals import Interval
     from sinkjax.checkpoints.model import Model
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
@@ -110,7 +111,7 @@ def loss_by_position(read: Readings, conditions: At, computation: str) -> Drawin
     return read.drawing("loss-by-position", figure, caption, grid, computation)
 
 
-def _binned(lost: NDArray, seed: int) -> tuple[list[float], list[Any]]:
+def _binned(lost: NDArray, seed: int) -> tuple[list[float], list[Interval]]:
     """Middle and mean of each bin whose positions are all defined, with an interval."""
     bins = lost.shape[-1] // BIN
     means = lost[:, : bins * BIN].reshape(len(lost), bins, BIN).mean(axis=-1)

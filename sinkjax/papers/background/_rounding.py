@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +18,18 @@ if TYPE_CHECKING:
     import jax
     import xarray
 
+    from sinkjax.probes.statistics import View
+
 STEPS = 127  # of a signed 8-bit number, on either side of zero
 STREAM, ROWS, NEURONS = "stream_error", "stream_row_error", "neuron_error"
 SCALES = {STREAM: (1, 2), ROWS: (2,), NEURONS: (1, 2)}  # the axes of [prompt, position, dim] that share a scale
 
 
 @functools.cache
-def rounding_error(axes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
+def rounding_error(axes: tuple[int, ...]) -> Callable[[jax.Array, View], jax.Array]:
     """||round(x / s) s - x|| / ||x|| of each position, s = max |x| / 127 over `axes`: [B, T] from [B, T, D]; 0 for zeros."""
 
-    def error(x: jax.Array, view: Any) -> jax.Array:
+    def error(x: jax.Array, view: View) -> jax.Array:
         import jax.numpy as jnp
 
         real = jnp.arange(x.shape[1])[None, :, None] < view.lengths[:, None, None]
@@ -42,7 +45,7 @@ def rounding_error(axes: tuple[int, ...]) -> Callable[[Any, Any], Any]:
 def asked(of: str) -> Callable[..., sinkjax.Probe]:
     """A probe that asks for the error at one site."""
 
-    def probe(**others: Any) -> sinkjax.Probe:
+    def probe(**others: object) -> sinkjax.Probe:
         site, layers = (sinkjax.Site.NEURON, "layer") if of == NEURONS else (sinkjax.Site.RESID, "depth")
         return sinkjax.Probe(extra=(sinkjax.Statistic(of, site, rounding_error(SCALES[of]), ("prompt", layers, "position")),))
 
@@ -58,22 +61,22 @@ def mean_error(data: xarray.Dataset, of: str, position: int, layers: list[int]) 
 
 NOTE = f"""Error: norm of the rounding error with {2 * STEPS + 1} even steps, over the norm of the token's vector, mean over the
     other tokens. A tensor holds one prompt."""
-FACTS: dict[str, Any] = {"unit": "percentage points", "range": (0.0, 100.0), "note": NOTE}
+IN_PERCENT = partial(Measure.define, unit="percentage points", range=(0.0, 100.0), note=NOTE)
 
 
-@Measure.define(label="stream, one scale a tensor (%)", asks=asked(STREAM), **FACTS)
+@IN_PERCENT(label="stream, one scale a tensor (%)", asks=asked(STREAM))
 def tensor_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Error of the residual stream with one scale for all tokens of a prompt."""
     return mean_error(data, STREAM, position, layers)
 
 
-@Measure.define(label="stream, one scale a token (%)", asks=asked(ROWS), **FACTS)
+@IN_PERCENT(label="stream, one scale a token (%)", asks=asked(ROWS))
 def token_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Error of the residual stream with a scale for each token."""
     return mean_error(data, ROWS, position, layers)
 
 
-@Measure.define(label="MLP hidden units, one scale a tensor (%)", asks=asked(NEURONS), **FACTS)
+@IN_PERCENT(label="MLP hidden units, one scale a tensor (%)", asks=asked(NEURONS))
 def neuron_error(data: xarray.Dataset, position: int, layers: Layers = ALL) -> NDArray:
     """Error of the MLP's hidden units with one scale for all tokens of a prompt."""
     return mean_error(data, NEURONS, position, layers)

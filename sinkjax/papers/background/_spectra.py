@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     import jax
     import xarray
 
+    from sinkjax.probes.statistics import View
+
 EARLY, LATE = 0.2, 0.85  # shares of the depth between which states are compressed (Queipo-de-Llano et al., section 5)
 SLACK = 1e-4  # of the whole, by which p_1 may fall short of its bound, for rounding in float32
 
 
-def _scaled(x: jax.Array, view: Any) -> jax.Array:
+def _scaled(x: jax.Array, view: View) -> jax.Array:
     """x [B, T, d] over its largest |x|, so that squares stay in range; zeros beyond each prompt's length."""
     import jax.numpy as jnp
 
@@ -33,7 +35,7 @@ def _scaled(x: jax.Array, view: Any) -> jax.Array:
     return x / jnp.abs(x).max(axis=(1, 2), keepdims=True)
 
 
-def spectrum(x: jax.Array, view: Any) -> jax.Array:
+def spectrum(x: jax.Array, view: View) -> jax.Array:
     """Shares p_j = sigma_j^2 / ||X||_F^2 of the squared singular values, in descending order: [B, T] from [B, T, d]."""
     import jax.numpy as jnp
 
@@ -43,14 +45,14 @@ def spectrum(x: jax.Array, view: Any) -> jax.Array:
 
 
 @functools.cache
-def bound_by(position: int) -> Callable[[Any, Any], Any]:
+def bound_by(position: int) -> Callable[[jax.Array, View], jax.Array]:
     """The lower bound on p_1 from a position's norm and its alignment with the others (Theorem 1, corollary): [B].
 
     M = ||x_k||^2, R = sum of ||x_i||^2 over the others, alpha R = sum of ||x_i||^2 cos^2(x_i, x_k):
     p_1 >= (M + alpha R) / (M + R).
     """
 
-    def bound(x: jax.Array, view: Any) -> jax.Array:
+    def bound(x: jax.Array, view: View) -> jax.Array:
         import jax.numpy as jnp
 
         x = _scaled(x, view)
@@ -62,7 +64,7 @@ def bound_by(position: int) -> Callable[[Any, Any], Any]:
     return bound
 
 
-def spectra(position: int = 0, **others: Any) -> sinkjax.Probe:
+def spectra(position: int = 0, **others: object) -> sinkjax.Probe:
     """Ask for the spectrum at each depth, the bound on its largest share, and norms."""
     shares = sinkjax.Statistic("spectrum", sinkjax.Site.RESID, spectrum, ("prompt", "depth", "rank"))
     bound = sinkjax.Statistic("bound", sinkjax.Site.RESID, bound_by(position), ("prompt", "depth"))

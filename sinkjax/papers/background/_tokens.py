@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import sinkjax
 from sinkjax.analysis import intervals
@@ -17,7 +19,7 @@ from sinkjax.studies.contrasts import Parts, Readings
 from sinkjax.studies.known import Unedited
 from sinkjax.studies.scope import Layers, Scope
 from sinkjax.studies.specs import without_replacement
-from sinkjax.studies.vocabulary import ALL, Contrast, Described, EditWord, FigureWord, Known, Measure
+from sinkjax.studies.vocabulary import ALL, Contrast, Described, EditWord, F, FigureWord, Known, Measure
 
 if TYPE_CHECKING:
     import xarray
@@ -70,7 +72,7 @@ def occurrences(text: xarray.Dataset, token: str) -> NDArray[np.bool_]:
 
 
 @Contrast.define()
-def at_first_of(read: Readings, tokens: Any, of: str, grid: str) -> Parts:
+def at_first_of(read: Readings, tokens: object, of: str, grid: str) -> Parts:
     """What the first of some tokens in each text has above a typical position; the whole is the same of position 0.
 
     Args:
@@ -92,7 +94,7 @@ def at_first_of(read: Readings, tokens: Any, of: str, grid: str) -> Parts:
 
 
 @Described.define()
-def tokens_in_text(read: Readings, tokens: Any, grid: str) -> list[Row]:
+def tokens_in_text(read: Readings, tokens: object, grid: str) -> list[Row]:
     """Activation and sink where the text has each token, ranked among as many random other positions of the same prompts."""
     text = read.results[grid].isel(edit=0)
     values = {SINKS: sinks(text, read.scope.config.eps), SIZE: ratios(text)}
@@ -103,7 +105,7 @@ def _rows(read: Readings, text: xarray.Dataset, grid: str, token: str, values: d
     where, usable, seed = occurrences(text, token), candidates(text), read.scope.config.seed
     rng = intervals.generator(seed, f"background/elsewhere in the text {token}")
     count = read.scope.config.controls
-    drawn = without_replacement(count, lambda: random_places(where, usable, rng), lambda chosen: chosen.tobytes())
+    drawn = without_replacement(count, partial(random_places, where, usable, rng), methodcaller("tobytes"))
     present = where.any(axis=-1)
     for name, found in values.items():
         here, *random = (_mean_at(found, chosen) for chosen in (where, *drawn))
@@ -126,7 +128,7 @@ def _mean_at(values: NDArray, where: NDArray[np.bool_]) -> NDArray:
 
 
 @FigureWord.define()
-def by_token(read: Readings, tokens: Any, grid: str) -> Drawing:
+def by_token(read: Readings, tokens: object, grid: str) -> Drawing:
     """Activation and sink where the text has each token."""
     from sinkjax.report.figures.points import Point, points
 
@@ -139,8 +141,16 @@ def by_token(read: Readings, tokens: Any, grid: str) -> Drawing:
 # Tokens that are put at a position.
 
 
-@Known.define(blank=lambda scope, prompts: np.zeros((len(scope.config.tokens), scope.architecture.width)), of_edited=True)
-def embeddings_of(scope: Scope, run: Unedited, tokens: Any) -> NDArray:
+def _blank_tokens(scope: Scope, prompts: int) -> NDArray:
+    return np.zeros((len(scope.config.tokens), scope.architecture.width))
+
+
+def _blank_controls(scope: Scope, prompts: int) -> NDArray:
+    return np.zeros((scope.config.controls, scope.architecture.width))
+
+
+@Known.define(blank=_blank_tokens, of_edited=True)
+def embeddings_of(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     """The embeddings of some tokens: float[token, width].
 
     Raises:
@@ -150,8 +160,8 @@ def embeddings_of(scope: Scope, run: Unedited, tokens: Any) -> NDArray:
     return _rows_of(run.model, ids_of(run.model, scope.get(tokens)))
 
 
-@Known.define(blank=lambda scope, prompts: np.zeros((scope.config.controls, scope.architecture.width)), of_edited=True)
-def random_embeddings(scope: Scope, run: Unedited, tokens: Any) -> NDArray:
+@Known.define(blank=_blank_controls, of_edited=True)
+def random_embeddings(scope: Scope, run: Unedited, tokens: object) -> NDArray:
     """The embeddings of as many random tokens as there are controls, neither special nor under study: float[control, width]."""
     model, count = run.model, scope.config.controls
     assert model is not None
@@ -173,18 +183,19 @@ def ids_of(model: Model, tokens: tuple[str, ...]) -> list[int]:
     return found
 
 
-def _rows_of(model: Model, ids: Any) -> NDArray:
+def _rows_of(model: Model, ids: ArrayLike) -> NDArray:
     return np.asarray(model.params["embed"][np.asarray(ids)], np.float32)
 
 
 @EditWord.define()
-def put_token(scope: Scope, token: Any = None) -> sinkjax.Edit:
+def put_token(scope: Scope, token: object = None) -> sinkjax.Edit:
     """Put the embedding of one of the study's tokens, or of a random one (None), at the study's place."""
     name = scope.get(token)
     if name is None:
         assert scope.rng is not None, "random tokens are drawn for controls alone"
-        number = int(scope.rng.integers(len(scope.known["others"])))
-        row, label = scope.known["others"][number], f"random token {number}"
+        others = scope.get(F.others)
+        number = int(scope.rng.integers(len(others)))
+        row, label = others[number], f"random token {number}"
     else:
-        row, label = scope.known["rows"][scope.config.tokens.index(name)], repr(name)
+        row, label = scope.get(F.rows)[scope.config.tokens.index(name)], repr(name)
     return sinkjax.edit("embed", "set", row, queries=scope.config.place, label=label)

@@ -3,8 +3,6 @@
 The edits follow the first layer after which the definition holds. Controls set as many random dims of the same position.
 """
 
-from typing import Any
-
 from sinkjax.papers.background._massive import (
     first_massive,
     massive,
@@ -23,7 +21,7 @@ FORMS, MASSIVE = layer(F.forms), massive("set", F.position)
 TO = {"to": ("zero", "mean")}
 
 
-def of(number: Any) -> Measure:
+def of(number: object) -> Measure:
     """The size of the activation after one layer."""
     return largest_activation(F.position, layer(number))
 

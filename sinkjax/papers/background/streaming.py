@@ -4,15 +4,13 @@ The window is compared with one that is recomputed for each token, which has los
 Controls keep as many random early tokens in place of the first ones.
 """
 
-from typing import Any
-
 from sinkjax.papers.background._recomputed import above_recomputed, loss_by_position, recomputed_window, undone
 from sinkjax.studies.vocabulary import *
 
 LOSS = loss(F.cache)
 
 
-def keeping(first: Any) -> At:
+def keeping(first: object) -> At:
     """The window of the claims with so many first tokens."""
     return at("windows", fixed={"size": F.cache, "first": first})
 

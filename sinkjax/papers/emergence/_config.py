@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
@@ -34,7 +34,7 @@ class Causal(Trains):
     """tokens of each that are measured, from its first one on"""
     eps: float = 0.3
     """attention that a key must receive on average to be a head's sink (Gu et al. 2025)"""
-    changes: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    changes: tyro.conf.Suppress[Mapping[str, object]] = field(default_factory=dict)
     """fields of the training, over those of the size"""
 
     def __post_init__(self) -> None:

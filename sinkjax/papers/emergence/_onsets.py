@@ -81,20 +81,31 @@ def first_step(results: Results, reached: Callable[[Results], NDArray]) -> NDArr
     return np.where(there.any(axis=1), np.array(steps(results))[there.argmax(axis=1)], np.nan)
 
 
+def _above(results: Results, name: str, least: float) -> NDArray:
+    """Whether a variable is above a number without an edit: bool[run, step]."""
+    return of(results, name) > least
+
+
+def _raised(results: Results, name: str, edit: str, least: float) -> NDArray:
+    """Whether an edit adds more than a number to a variable: bool[run, step]."""
+    return of(results, name, edit) - of(results, name) > least
+
+
+def _halved(results: Results) -> NDArray:
+    """Whether dropping the MLP halves the heads that sink on key 0: bool[run, step]."""
+    return _above(results, "sink_0", FORMED) & (of(results, "sink_0", DROPPED) < of(results, "sink_0") / 2)
+
+
 ONSETS: dict[str, Callable[[Results], NDArray]] = {
-    f"more than {FORMED:g} % of heads sink on key 0": lambda results: of(results, "sink_0") > FORMED,
-    f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": lambda results: of(results, "ratio") > MASSIVE,
-    f"masking key 0 costs more than {COST:g} nats per token": lambda results: (
-        of(results, "loss", MASKED) - of(results, "loss") > COST
+    f"more than {FORMED:g} % of heads sink on key 0": partial(_above, name="sink_0", least=FORMED),
+    f"the largest |h| of token 0 is more than {MASSIVE:g} times its median": partial(_above, name="ratio", least=MASSIVE),
+    f"masking key 0 costs more than {COST:g} nats per token": partial(_raised, name="loss", edit=MASKED, least=COST),
+    f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": partial(
+        _raised, name="sink_1", edit=MASKED, least=FORMED
     ),
-    f"masking key 0 makes more than {FORMED:g} % of heads sink on key 1": lambda results: (
-        of(results, "sink_1", MASKED) - of(results, "sink_1") > FORMED
-    ),
-    f"dropping the MLP of block 0 at token 0 halves the heads that sink on key 0, of more than {FORMED:g} %": lambda results: (
-        (of(results, "sink_0") > FORMED) & (of(results, "sink_0", DROPPED) < of(results, "sink_0") / 2)
-    ),
-    f"dropping the MLP of block 0 at token 0 costs more than {COST:g} nats per token": lambda results: (
-        of(results, "loss", DROPPED) - of(results, "loss") > COST
+    f"dropping the MLP of block 0 at token 0 halves the heads that sink on key 0, of more than {FORMED:g} %": _halved,
+    f"dropping the MLP of block 0 at token 0 costs more than {COST:g} nats per token": partial(
+        _raised, name="loss", edit=DROPPED, least=COST
     ),
 }
 

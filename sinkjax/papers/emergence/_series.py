@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from sinkjax.checkpoints.series import in_folder
 from sinkjax.config_files import documents
 from sinkjax.papers.emergence._config import DROPPED, MASKED, Causal
 from sinkjax.papers.pretrain._sizes import SIZES
+from sinkjax.progress import silent
 from sinkjax.studies.study import NO_EDIT
 from sinkjax.tasks.language_model.config import Pretrain
 from sinkjax.tasks.language_model.task import PretrainTask
@@ -58,11 +59,11 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     import xarray
 
     task = PretrainTask(training(config))
-    source = task.open(lambda line: None)
+    source = task.open(silent)
     tokens = np.asarray(source.held_out()["tokens"])[: config.prompts, : config.length]
-    about = {"text": dict(source.card)}
-    options: dict[str, Any] = {"out": folder / SWEEPS, "dtype": config.dtype, "attributes": about}
-    swept = sinkjax.sweep_models(folder, tokens, EDITS, PROBE, **options)
+    swept = sinkjax.sweep_models(
+        folder, tokens, EDITS, PROBE, out=folder / SWEEPS, dtype=config.dtype, attributes={"text": dict(source.card)}
+    )
     seeds = [run.seed for run in table(task.config, task)]
     steps = sorted({member.step for member in in_folder(folder) if member.step is not None})
     found = {name: np.full((len(seeds), len(steps), len(EDITS)), np.nan) for name in MEASURED}
@@ -75,22 +76,32 @@ def of_folder(folder: Path, config: Causal) -> xarray.Dataset:
     return xarray.Dataset({name: ((*axes,), values) for name, values in found.items()}, axes)
 
 
-def sink(key: int, data: Any, config: Causal) -> NDArray:
+def sink(key: int, data: xarray.Dataset, config: Causal) -> NDArray:
     """Per cent of heads that sink on a key: float[edit, prompt]."""
     return np.asarray(100 * metrics.sink_rate(data, key, config.eps))
 
 
-def value_ratio(data: Any, config: Causal) -> NDArray:
+def size_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
+    """float[edit, prompt]."""
+    return np.asarray(metrics.top1_over_median(data, 0)).max(axis=-1)
+
+
+def loss(data: xarray.Dataset, config: Causal) -> NDArray:
+    """float[edit, prompt]."""
+    return np.asarray(metrics.mean_nll(data))
+
+
+def value_ratio(data: xarray.Dataset, config: Causal) -> NDArray:
     """float[edit, prompt]."""
     norms = data["value_norm"].transpose("edit", "prompt", "layer", "kv_head", "position").values
     return np.asarray((norms[..., 0] / norms[..., 1:].mean(axis=-1)).mean(axis=-1).min(axis=-1))
 
 
 # name of a variable -> float[edit, prompt] of one checkpoint's sweep
-MEASURED: dict[str, Callable[[Any, Causal], NDArray]] = {
+MEASURED: dict[str, Callable[[xarray.Dataset, Causal], NDArray]] = {
     "sink_0": partial(sink, 0),
     "sink_1": partial(sink, 1),
-    "ratio": lambda data, config: np.asarray(metrics.top1_over_median(data, 0)).max(axis=-1),
+    "ratio": size_ratio,
     "value_ratio": value_ratio,
-    "loss": lambda data, config: np.asarray(metrics.mean_nll(data)),
+    "loss": loss,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.report.figures.layers import Panel
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
@@ -47,7 +48,7 @@ def _by_head(data: xarray.Dataset, statistic: str, layers: list[int]) -> NDArray
     return np.asarray(data[statistic].values[:, :, layers].astype(np.float64).mean(axis=(2, 3)))
 
 
-def gap_statistic(part: str = "", **others: Any) -> sinkjax.Probe:
+def gap_statistic(part: str = "", **others: object) -> sinkjax.Probe:
     """Ask for one part of a key's score gap."""
     from sinkjax.papers.gu import _geometry as geometry
 
@@ -67,7 +68,7 @@ def score_gap(data: xarray.Dataset, part: str, layers: Layers = ALL) -> NDArray:
 
 @Computation.define(variables=("shared", "singular"), prompts=F.prompts)
 def keys_across_prompts(
-    scope: Scope, model: Model, batch: Batch, rank: int, positions: Any, inputs: str = "text"
+    scope: Scope, model: Model, batch: Batch, rank: int, positions: tuple[int, ...], inputs: str = "text"
 ) -> xarray.Dataset:
     """Singular values of the keys of single positions across prompts, and the energy that one half shares with the other.
 
@@ -119,13 +120,13 @@ def shared_energy(read: Readings, computation: str) -> Parts:
 
 
 @FigureWord.define()
-def key_directions(read: Readings, computations: Any) -> Drawing:
+def key_directions(read: Readings, computations: tuple[str, ...]) -> Drawing:
     """Shared energy and effective rank of the keys of single positions across prompts, in each layer."""
     from sinkjax.analysis.estimates import constant
     from sinkjax.papers.gu._geometry import effective_rank
     from sinkjax.report.figures.layers import Line, Panel, lines
 
-    rows: list[list[Any]] = [[], []]
+    rows: list[list[Panel]] = [[], []]
     for name in computations:
         data = read.results[name]
         shared = 100 * data["shared"].mean(("kv_head", "prompt")).values

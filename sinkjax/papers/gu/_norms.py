@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STATISTICS = {"hidden states": "resid_norm", "queries": "query_norm", "keys": "key_norm", "values": "value_norm"}
 
 
-def asked(of: str = "hidden states", **others: Any) -> sinkjax.Probe:
+def asked(of: str = "hidden states", **others: object) -> sinkjax.Probe:
     """Ask for the norms of one kind of vector."""
     return sinkjax.Probe.of(STATISTICS[of])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +26,19 @@ def _blank(scope: Scope, prompts: int) -> NDArray[np.float32]:
 @Known.define(blank=_blank)
 def position_vectors(scope: Scope, run: Unedited) -> NDArray[np.float32]:
     """The vectors that a model adds to the embedding: float[position, width]; none where it adds none."""
+    from sinkjax.model.positions import AddedPosition  # imports JAX
+
     blank = _blank(scope, 1)
     if not blank.size:
         return blank
     assert run.model is not None
-    position: Any = run.model.config.position
-    return np.asarray(position.vectors(*blank.shape, run.model.params), np.float32)
+    position = run.model.config.position
+    assert isinstance(position, AddedPosition)
+    return np.asarray(position.vectors(blank.shape[0], blank.shape[1], run.model.params), np.float32)
 
 
 @EditWord.define()
-def take_position(scope: Scope, i: Any, j: Any, vectors: Any) -> sinkjax.Edit:
+def take_position(scope: Scope, i: object, j: object, vectors: object) -> sinkjax.Edit:
     """Give the token at position i the position of the one at j; which keys a query sees stays.
 
     Args:
@@ -48,7 +51,7 @@ def take_position(scope: Scope, i: Any, j: Any, vectors: Any) -> sinkjax.Edit:
 
 
 @EditWord.define()
-def swap_positions(scope: Scope, i: Any, j: Any, vectors: Any) -> sinkjax.Edit:
+def swap_positions(scope: Scope, i: object, j: object, vectors: object) -> sinkjax.Edit:
     """Exchange the positions of two tokens; the arguments are as in `take_position`."""
     one, other = scope.get(i), scope.get(j)
     return _moved(scope, {one: other, other: one}, scope.get(vectors))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,9 @@ def _block(model: Model, prompts: NDArray, tokens: NDArray) -> dict[str, NDArray
 
 
 @Identity.define()
-def at_most(read: Readings, computation: str, most: Any, positions: Any, falling: bool = False) -> tuple[bool, str]:
+def at_most(
+    read: Readings, computation: str, most: object, positions: tuple[str, ...], falling: bool = False
+) -> tuple[bool, str]:
     """The largest entries of some variables are at most what rounding explains.
 
     Args:

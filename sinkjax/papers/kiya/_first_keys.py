@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,7 @@ def scores_of_bos(read: Readings, computation: str) -> list[Row]:
     return [*found, Row(BOS, "key", "pairs of indices in which BOS scores above the mean key (%)", constant(100 * above))]
 
 
-def _pairs(data: Any) -> NDArray:
+def _pairs(data: xarray.Dataset) -> NDArray:
     """Scores averaged over heads, of the pairs key <= query: float[vector, pair]."""
     found: NDArray = data["score"].mean("head").values[:, np.tri(data.sizes["key"], dtype=bool)]
     return found

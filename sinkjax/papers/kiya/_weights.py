@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ def per_query(sums: jax.Array, lengths: jax.Array) -> jax.Array:
     return sums / lengths
 
 
-def row_sum(**others: Any) -> sinkjax.Probe:
+def row_sum(**others: object) -> sinkjax.Probe:
     """Ask for the sum of a row's weights."""
     return sinkjax.Probe(extra=(sinkjax.Statistic("row_sum", sinkjax.Site.WEIGHTS, row_sums, ("prompt", "layer"), per_query),))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,7 +71,7 @@ def distances(scope: Scope, run: Unedited) -> NDArray:
 
 
 @EditWord.define()
-def amplified(scope: Scope, mean: Any, position: Any, factor: Any, means: Any = F.means) -> sinkjax.Edit:
+def amplified(scope: Scope, mean: object, position: object, factor: object, means: object = F.means) -> sinkjax.Edit:
     """Replace a token's head outputs o by mu + factor (o - mu), or by factor o (Li et al. 2026, interventions 2 and 3).
 
     Args:
@@ -93,7 +91,7 @@ def amplified(scope: Scope, mean: Any, position: Any, factor: Any, means: Any = 
 
 
 @EditWord.define()
-def random_direction(scope: Scope, position: Any, factor: Any, sizes: Any = F.sizes) -> sinkjax.Edit:
+def random_direction(scope: Scope, position: object, factor: object, sizes: object = F.sizes) -> sinkjax.Edit:
     """Add a change of the size that `amplified` makes, in a random direction for each layer, prompt and head.
 
     Args:

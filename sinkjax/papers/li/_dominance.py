@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ ROW = "|cos| of k_0 and its dominant dim's row of W_K"
 
 
 @Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs())
-def dominance_and_lock_in(scope: Scope, model: Model, batch: Batch, controls: Any = F.controls) -> xarray.Dataset:
+def dominance_and_lock_in(scope: Scope, model: Model, batch: Batch, controls: int = F.controls) -> xarray.Dataset:
     """Dominance ratios by depth and position, and the alignment of queries and of rows of W_K with keys."""
     from sinkjax.papers.li._lock_in import measure
 

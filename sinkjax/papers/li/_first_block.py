@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.model.config import Config
+    from sinkjax.model.params import Params
     from sinkjax.studies.study import Batch
 
 MODEL, EVEN = "the model's attention", "even attention"  # names of the two in the store
 BLOCK = 32  # prompts of one forward
 
 
-def _squares(weights: jax.Array, view: Any) -> jax.Array:
+def _squares(weights: jax.Array, view: object) -> jax.Array:
     return (weights * weights).sum(axis=-1)
 
 
@@ -73,7 +75,7 @@ def _measure(model: Model, batch: Batch, edits: tuple) -> dict[str, tuple[tuple[
     }
 
 
-def first_block(model: Model) -> tuple[dict[str, Any], Any]:
+def first_block(model: Model) -> tuple[Params, Config]:
     """The parameters and the architecture of a model cut after its first block."""
     config = model.config
     position, scale, windows = config.position, config.score_scale, config.windows

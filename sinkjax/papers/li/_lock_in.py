@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ BLOCK = 4  # prompts of one forward: their hidden states exist at one time
 HEADS, KV_HEADS = ("prompt", "layer", "head"), ("prompt", "layer", "kv_head")
 
 
-def _queries(view: PairView, dtype: Any) -> jax.Array:
+def _queries(view: PairView, dtype: jnp.dtype) -> jax.Array:
     """Rotated queries of real positions but the first, zeros elsewhere: [B, H, Q, D]."""
     later = view.real_rows & (view.rows > 0)[None, None, :, None]
     return jnp.where(later, view.query.astype(dtype), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.model.config import Config
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
@@ -41,13 +42,13 @@ COLUMNS = {
 
 
 @Number.define()
-def ranks(scope: Scope, count: Any) -> tuple[int, ...]:
+def ranks(scope: Scope, count: object) -> tuple[int, ...]:
     """1 to a number."""
     return tuple(range(1, scope.get(count) + 1))
 
 
 @Number.define()
-def doublings(scope: Scope, count: Any) -> tuple[int, ...]:
+def doublings(scope: Scope, count: object) -> tuple[int, ...]:
     """2, 4, 8, ... up to a number, and the number itself."""
     most = scope.get(count)
     return tuple(sorted({*(2**power for power in range(1, most.bit_length())), most}))
@@ -61,7 +62,7 @@ def _blank(scope: Scope, prompts: int) -> tuple[Neuron, ...]:
 
 
 @Known.define(blank=_blank, of_edited=True)
-def largest_neurons(scope: Scope, run: Unedited, count: Any) -> tuple[Neuron, ...]:
+def largest_neurons(scope: Scope, run: Unedited, count: object) -> tuple[Neuron, ...]:
     """The neurons of largest size: the product of the norms of gate and up vector, each over the median of its layer."""
     assert run.model is not None
     return _largest(run.model, scope.get(count))
@@ -75,9 +76,9 @@ def _largest(model: Model, count: int) -> tuple[Neuron, ...]:
     return tuple((int(number) // gate.shape[1], int(number) % gate.shape[1]) for number in order)
 
 
-def _without(chosen: Sequence[Neuron], architecture: Any, positions: Any, label: str) -> sinkjax.Edit:
+def _without(chosen: Sequence[Neuron], architecture: Config, positions: int | slice | None, label: str) -> sinkjax.Edit:
     """Neurons set to 0, as one term whatever their layers: the outputs of these layers times 0 and 1. No neuron: all times 1."""
-    factors = np.ones((architecture.layers, 1, architecture.mlp_width), np.float32)
+    factors = np.ones((architecture.layers, 1, architecture.mlp_width or 0), np.float32)
     for layer, number in chosen:
         factors[layer, 0, number] = 0
     layers = sorted({layer for layer, _ in chosen}) or None
@@ -86,7 +87,7 @@ def _without(chosen: Sequence[Neuron], architecture: Any, positions: Any, label:
 
 @EditWord.define()
 def without_neurons(
-    scope: Scope, neurons: Any, first: Any = 1, last: Any = F.neurons, where: Any = "all positions"
+    scope: Scope, neurons: object, first: object = 1, last: object = F.neurons, where: object = "all positions"
 ) -> sinkjax.Edit:
     """Set neurons to 0.
 
@@ -102,7 +103,7 @@ def without_neurons(
 
 
 @EditWord.define()
-def without_others(scope: Scope, neurons: Any, last: Any) -> sinkjax.Edit:
+def without_others(scope: Scope, neurons: object, last: object) -> sinkjax.Edit:
     """Set as many random other neurons of the same layers to 0."""
     rng, chosen = scope.rng, scope.get(neurons)
     assert rng is not None, "random neurons are drawn for controls alone"
@@ -121,7 +122,7 @@ def _others(rng: np.random.Generator, neurons: Sequence[Neuron], count: int, wid
 
 
 @Computation.define(variables=VARIABLES, prompts=F.prompts, inputs=Inputs())
-def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: Any, controls: Any = F.controls) -> xarray.Dataset:
+def neurons_at_work(scope: Scope, model: Model, batch: Batch, count: int, controls: int = F.controls) -> xarray.Dataset:
     """What drives the largest neurons and what they feed, beside as many random other neurons of the same layers."""
     from sinkjax.papers.li._neurons import survey
 
@@ -164,7 +165,7 @@ def feeds_massive_dim(read: Readings, computation: str) -> list[Row]:
 
 
 @Described.define()
-def neuron_numbers(read: Readings, computation: str, columns: Any) -> list[Row]:
+def neuron_numbers(read: Readings, computation: str, columns: tuple[str, ...]) -> list[Row]:
     """Numbers of each of the largest neurons: "size", "first", "others", "concentration" or "fed"."""
     data = read.results[computation]
     arrays = {

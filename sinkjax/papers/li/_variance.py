@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import xarray
 
     from sinkjax.checkpoints.model import Model
+    from sinkjax.studies.config import Settings
     from sinkjax.studies.scope import Scope
     from sinkjax.studies.study import Batch
 
@@ -27,7 +28,7 @@ VARIABLES = ("after", "by_dim", "deviation", "row_norm", "squared_weights")
 EXPONENT, TAU = "exponent of the decay with i + 1", "Kendall tau of a dim's deviation and its row of W_O"
 
 
-def _enough(config: Any) -> None:
+def _enough(config: Settings) -> None:
     if config.prompts < 3:
         raise SinkjaxError(f"a variance over prompts needs at least 3, not {config.prompts}")
 
@@ -79,7 +80,7 @@ def decay(read: Readings, computation: str, attention: int = 0) -> Parts:
 
 
 @Contrast.define()
-def output_structure(read: Readings, computation: str, permutations: Any = F.permutations) -> Parts:
+def output_structure(read: Readings, computation: str, permutations: object = F.permutations) -> Parts:
     """Kendall's tau of a dim's standard deviation and the norm of its row of W_O: in each sequence, mean over heads.
 
     Controls pair the dims with rows at random.
@@ -94,7 +95,7 @@ def output_structure(read: Readings, computation: str, permutations: Any = F.per
     return Parts(found, drawn, None, (-1.0, 1.0), "", f"{TAU}, mean over heads")
 
 
-def _rows_of_o(read: Readings, data: xarray.Dataset, permutations: Any) -> tuple[NDArray, NDArray]:
+def _rows_of_o(read: Readings, data: xarray.Dataset, permutations: object) -> tuple[NDArray, NDArray]:
     """Norms of the rows of W_O, float[head, dim], and the same with dims paired at random, float[permutation, head, dim].
 
     Heads that share a key-value head take one permutation: the same value dims make their outputs, and their rows are alike.
@@ -120,7 +121,7 @@ def taus(std: NDArray, rows: NDArray) -> NDArray:
 
 
 @Described.define()
-def variances(read: Readings, computation: str, permutations: Any = F.permutations) -> list[Row]:
+def variances(read: Readings, computation: str, permutations: object = F.permutations) -> list[Row]:
     """Variances at some positions, the exponent, and Kendall's tau of all sequences together, for both attentions."""
     data, series = read.results[computation], "attention of the first block"
     heads, after = relative(data, "deviation"), relative(data, "after")

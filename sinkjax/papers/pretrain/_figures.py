@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from sinkjax.report.section import Drawing
 from sinkjax.studies.readouts import label_of, read_measure
 from sinkjax.studies.trained import alone, difference, label, stated
 from sinkjax.studies.vocabulary import FigureWord, Measure, Readings
+
+if TYPE_CHECKING:
+    import xarray
 
 TOGETHER = 5  # rows of a table in one row of panels, so that their colours can be distinguished
 HERE, PAPER = "here", "paper"
@@ -29,7 +32,7 @@ def learning_curves(read: Readings) -> Drawing | None:
         return None
     first, *others = there
     groups = [[first, *group] for group in np.array_split(np.array(others, object), max(1, math.ceil(len(others) / TOGETHER)))]
-    shown: list[Callable[[Any], NDArray]] = [_losses_of, _sinks_of, _norms_of]
+    shown: list[Callable[[xarray.Dataset], NDArray]] = [_losses_of, _sinks_of, _norms_of]
     grid = [
         [[_band(label(name, read.trainings[name]), read.results[name], of) for name in group] for of in shown] for group in groups
     ]
@@ -48,15 +51,15 @@ def learning_curves(read: Readings) -> Drawing | None:
     return Drawing("learning", bands(columns, grid, "step"), caption)
 
 
-def _losses_of(data: Any) -> NDArray:
+def _losses_of(data: xarray.Dataset) -> NDArray:
     return np.asarray(data["loss"].values)
 
 
-def _sinks_of(data: Any) -> NDArray:
+def _sinks_of(data: xarray.Dataset) -> NDArray:
     return sinks(data)[..., 0]
 
 
-def _norms_of(data: Any) -> NDArray:
+def _norms_of(data: xarray.Dataset) -> NDArray:
     return np.asarray(data["norm_ratio"].values.max(axis=-1))
 
 
@@ -103,7 +106,7 @@ def losses_beside(read: Readings, measure: Measure) -> Drawing | None:
     return Drawing("losses", points({f"against {first}": found}, "difference in valid loss (nats)"), caption)
 
 
-def _band(name: str, data: Any, of: Callable[[Any], Any]) -> Band:
+def _band(name: str, data: xarray.Dataset, of: Callable[[xarray.Dataset], NDArray]) -> Band:
     """Mean, lowest and highest over the runs that are still running at each evaluation."""
     values = np.asarray(of(data), float)
     there = np.isfinite(values).any(axis=0)

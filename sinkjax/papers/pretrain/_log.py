@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def of_log(folder: Path) -> xarray.Dataset:
     runs = [[line for line in lines if line["run"] == run["run"]] for run in first["runs"]]
     points = max(map(len, runs))
     names = [name for name in lines[0] if name not in ABOUT]
-    data: dict[str, Any] = {}
+    data: dict[str, object] = {}
     for name in names:
         shape = np.shape(lines[0][name])
         values = np.full((len(runs), points, *shape), np.nan)
@@ -80,7 +81,7 @@ def of_log(folder: Path) -> xarray.Dataset:
     )
 
 
-def _outcome(end: dict[str, Any], steps: int) -> str:
+def _outcome(end: Mapping[str, object], steps: int) -> str:
     if end["status"] == DIVERGED:
         return DIVERGED
     return ALL_STEPS if end["step"] == steps else GOING

@@ -6,7 +6,7 @@ Sink_k counts tokens from 1, as the papers do; in arrays and files they count fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,7 +204,7 @@ def steps_to(data: xarray.Dataset, base: xarray.Dataset) -> NDArray:
     for seed, steps, losses, ended in zip(
         data["run"].values, data["step"].values, data["loss"].values, at_end(data, "loss"), strict=True
     ):
-        goal: Any = goals.get(seed, np.nan)
+        goal = float(goals.get(seed, np.nan))
         both = np.isfinite(goal) and np.isfinite(ended)
         found.append(_reached(goal, steps, losses) if both else np.nan)
     return np.array(found)

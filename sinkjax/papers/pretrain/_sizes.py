@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 SizeName = Literal["mini", "340k", "60m", "1b", "152m", "backcopy", "backcopy-mini"]
 
@@ -17,7 +17,7 @@ class Size:
     """task: its name for `sinkjax train`. fields: of its config. about: where they come from."""
 
     task: str
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     about: str
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from sinkjax.config_files import documents
 from sinkjax.config_files.checks import at_least
@@ -44,7 +44,13 @@ class Pretraining(Trains):
 
 @Training.define(config=Pretraining, compared=True)
 def row(
-    scope: Scope, name: str, label: str = "", changes: Any = (), times: Any = (), paper: Any = (), sizes: Any = ()
+    scope: Scope,
+    name: str,
+    label: str = "",
+    changes: object = (),
+    times: object = (),
+    paper: object = (),
+    sizes: tuple[SizeName, ...] = (),
 ) -> TrainingSpec | None:
     """A row of a table: a language model of the study's size, with a few fields changed.
 
@@ -80,12 +86,12 @@ def row(
     return TrainingSpec(name, stated, cast(ModelTask, task).model(variant), measure, so_far)
 
 
-def training(config: Pretraining, name: str, changes: Mapping[str, Any], times: Mapping[str, float]) -> Trained:
+def training(config: Pretraining, name: str, changes: Mapping[str, object], times: Mapping[str, float]) -> Trained:
     """The fields of the size, of the study and of the row. Errors: fields that do not fit."""
     from sinkjax.tasks import registry
 
     what, size = f"row {name}", SIZES[config.size]
-    stated: dict[str, Any] = {"seed": config.seed, "seeds": config.seeds, "dtype": config.dtype}
+    stated: dict[str, object] = {"seed": config.seed, "seeds": config.seeds, "dtype": config.dtype}
     stated |= {field: value for field in OVERRIDES if (value := getattr(config, field)) is not None}
     values = {**size.fields, **stated, **changes}
     cls = registry.config_type(size.task)
@@ -97,11 +103,11 @@ def training(config: Pretraining, name: str, changes: Mapping[str, Any], times: 
     return found
 
 
-def _times(base: Any, name: str, factor: float, what: str) -> Any:
+def _times(base: Trained, name: str, factor: float, what: str) -> float | tuple[float, ...]:
     """A field of the size times a factor, rounded and at least 1 if it is an integer; for a window not stated, the context."""
     value = getattr(base, name, None)
     if name == "window" and value is None:
-        value = base.context
+        value = vars(base)["context"]
     if isinstance(value, tuple):
         return tuple(factor * entry for entry in value)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def free(config: Trials, caps: Sequence[float], shifts: Sequence[float], trained
     import xarray
 
     plain = _each(config, trained, shifted, [(0.0,)] * len(trained.runs))
-    variables: dict[str, Any] = {name: (("run",), array[:, 0]) for name, array in plain.items()}
+    variables: dict[str, object] = {name: (("run",), array[:, 0]) for name, array in plain.items()}
     for axis, edit, values in (("held", held, caps), ("shifted", shifted, shifts)):
         found = _each(config, trained, edit, [values] * len(trained.runs))
         variables |= {f"{axis}_{name}": (("run", axis), array) for name, array in found.items()}

@@ -84,7 +84,7 @@ def check_cap(cap: float) -> None:
         raise SinkjaxError(f"a BOS mass must be from 0 to 1, not {cap}")
 
 
-# Any weights, any value map, BOS mass capped in the mean
+# Arbitrary weights, any value map, BOS mass capped in the mean
 
 
 @cache
@@ -153,7 +153,7 @@ def _smallest(shape: Shape) -> float:
     return min(NOISE * h.mean(), np.linalg.eigvalsh(target @ target.T / len(h))[0])
 
 
-# Any weights, any value map, BOS mass of the first row capped everywhere
+# Arbitrary weights, any value map, BOS mass of the first row capped everywhere
 
 
 def first_row(cap: float, shape: Shape) -> float:

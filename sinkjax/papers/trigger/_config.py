@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sinkjax.config_files.checks import above, at_least, each_once, share
 from sinkjax.errors import SinkjaxError
 from sinkjax.studies.config import Trains
 from sinkjax.tasks.trigger.config import TriggerTraining
 
-Changes = dict[str, Any]  # fields of a training that differ
+Changes = dict[str, object]  # fields of a training that differ
 SMALLEST = 4  # coordinates of a token: two flags, noise and the bias channel
 
 

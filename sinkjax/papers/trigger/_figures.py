@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +44,9 @@ def _held_out(read: Readings) -> str:
 
 
 @FigureWord.define()
-def map_statistics(read: Readings, shown: Any) -> Drawing:
+def map_statistics(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Mean and standard deviation of attention of models of one head, a column a model, on one scale: the paper's Fig. 3."""
-    labels, kinds = dict(shown), {"mean": "map_mean", "standard deviation": "map_std"}
+    labels, kinds = shown, {"mean": "map_mean", "standard deviation": "map_std"}
     maps = np.array([[read.results[name][kind].mean("run").values[0, 0] for name in labels] for kind in kinds.values()])
     caption = (
         f"Attention weights over {_held_out(read)} (arrow): mean and standard deviation over sequences, averaged over"
@@ -58,9 +57,9 @@ def map_statistics(read: Readings, shown: Any) -> Drawing:
 
 
 @FigureWord.define()
-def map_gallery(read: Readings, shown: Any) -> Drawing:
+def map_gallery(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Mean attention of models of one head, a panel a model."""
-    labels = dict(shown)
+    labels = shown
     maps = np.stack([read.results[name]["map_mean"].mean("run").values[0, 0] for name in labels])
     place = read.scope.config.trigger_position
     figure = gallery(maps, [*labels.values()], "attention weight", marked=place, limits=(0, 1))
@@ -89,7 +88,7 @@ def by_model(
     read: Readings,
     name: str,
     measures: Measure | tuple[Measure, ...],
-    groups: Any,
+    groups: Mapping[str, Mapping[str, str]],
     xlabel: str,
     caption: str,
     least: float | None = None,
@@ -109,8 +108,8 @@ def by_model(
     for measure in measures if isinstance(measures, tuple) else (measures,):
         columns[label_of(measure, read.scope).replace(" in ", "\nin ", 1)] = [
             Point(line, _interval(read, read_measure(measure, read.scope, read.results[training])), group)
-            for group, labels in groups
-            for training, line in labels
+            for group, labels in groups.items()
+            for training, line in labels.items()
         ]
     end = f"Means over {read.scope.config.seeds} runs; bars: 95% intervals."
     return Drawing(name, points(columns, xlabel, least=least), f"{caption} {end}")
@@ -122,10 +121,10 @@ def _interval(read: Readings, values: NDArray) -> Interval:
 
 
 @FigureWord.define()
-def learning(read: Readings, shown: Any) -> Drawing:
+def learning(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """Loss and BOS mass against steps, and against each other, while models learn; a line for each run."""
     loss, mass, path = [], [], []
-    for name, label in shown:
+    for name, label in shown.items():
         steps, bos, losses = (read.results[name][f"curve_{what}"].values for what in ("step", "bos", "loss"))
         losses = np.maximum(losses, SMALLEST_LOSS)
         loss.append(Bundle(label, steps, losses, _medians(steps, losses)))
@@ -154,11 +153,13 @@ def _medians(steps: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
 
 
 @FigureWord.define()
-def losses_by_edit(read: Readings, shown: Any) -> Drawing:
+def losses_by_edit(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """The loss of trained models under each edit, in the trigger's row and in the others; controls are averaged."""
     columns = {
         title: [
-            Point(edit, value, label) for name, label in shown for edit, value in losses_under_edits(read, name, rows).items()
+            Point(edit, value, label)
+            for name, label in shown.items()
+            for edit, value in losses_under_edits(read, name, rows).items()
         ]
         for rows, title in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
     }
@@ -182,20 +183,20 @@ def losses_under_edits(read: Readings, name: str, rows: str, factor: float = 1.0
 
 
 @Described.define()
-def edited_losses(read: Readings, shown: Any) -> list[Row]:
+def edited_losses(read: Readings, shown: Mapping[str, str]) -> list[Row]:
     """The loss of trained models under each edit of BOS and its controls, in millionths."""
     return [
         Row(f"{label}, {edit}", "edits", f"loss, {where} (millionths)", loss)
-        for name, label in shown
+        for name, label in shown.items()
         for kind, where in ((TRIGGER, "trigger row"), (OTHERS, "other rows"))
         for edit, loss in losses_under_edits(read, name, kind, MILLION).items()
     ]
 
 
 @Identity.define()
-def neutral_edit(read: Readings, shown: Any) -> tuple[bool, str]:
+def neutral_edit(read: Readings, shown: Mapping[str, str]) -> tuple[bool, str]:
     """Adding 0 to BOS's logit changes no loss by more than float32 rounds, in any run and rows."""
-    losses = [read.results[name]["edited_loss"] for name, _ in shown]
+    losses = [read.results[name]["edited_loss"] for name in shown]
     largest = max(np.abs(loss.sel(edit=IDENTITY) - loss.sel(edit=NO_EDIT)).max().item() for loss in losses)
     size = max(float(loss.sel(edit=NO_EDIT).max()) for loss in losses)
     limit = float(np.finfo(np.float32).eps) * size
@@ -203,10 +204,10 @@ def neutral_edit(read: Readings, shown: Any) -> tuple[bool, str]:
 
 
 @FigureWord.define()
-def counted_heads(read: Readings, sizes: Mapping[str, Any]) -> Drawing:
+def counted_heads(read: Readings, sizes: Mapping[str, tuple[str, str]]) -> Drawing:
     """How many heads sink, against the mass from which on one counts. sizes: of models -> (softmax, ReLU), their trainings."""
     config, panels = read.scope.config, []
-    for size, (soft, relu) in dict(sizes).items():
+    for size, (soft, relu) in sizes.items():
         lines = []
         for name, training, kind in (
             ("softmax", soft, "share"),
@@ -229,9 +230,9 @@ def counted_heads(read: Readings, sizes: Mapping[str, Any]) -> Drawing:
 
 
 @FigureWord.define()
-def bos_by_head(read: Readings, shown: Any) -> Drawing:
+def bos_by_head(read: Readings, shown: Mapping[str, str]) -> Drawing:
     """The mass on BOS in each layer and head, for each seed."""
-    labels = dict(shown)
+    labels = shown
     masses = {kind: [by_head(read.results[name], kind) for name in labels] for kind in KINDS}
     names = [[f"{layer}.{head}" for layer, head in np.ndindex(*mass.shape[1:])] for mass in masses["share"]]
     columns = [Column(label, name, "layer.head") for label, name in zip(labels.values(), names, strict=True)]

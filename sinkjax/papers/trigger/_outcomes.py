@@ -5,7 +5,7 @@ A mass is a mean over held-out sequences and over the rows of one kind: the trig
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +149,7 @@ def spread_of_weights(data: xarray.Dataset) -> NDArray:
 
 
 @Measure.define(label="weight on {what} in the trigger's row")
-def trigger_row(data: xarray.Dataset, place: Any, what: str = "BOS") -> NDArray:
+def trigger_row(data: xarray.Dataset, place: int, what: str = "BOS") -> NDArray:
     """Mean weight of head 0 of layer 0 on BOS, or on each of the tokens after it, in the row of a trigger at `place`."""
     row = data["map_mean"].values[:, 0, 0, place, : place + 1]
     return np.asarray(row[:, 0] if what == "BOS" else row[:, 1:].mean(axis=1))

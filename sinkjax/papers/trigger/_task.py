@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from sinkjax.errors import SinkjaxError
 from sinkjax.papers.trigger._config import Changes, Trials, training
@@ -19,7 +18,7 @@ NORMALISERS: dict[str, Changes] = {SOFTMAX: {"normalisers": ("softmax",)}, RELU:
 
 
 @Training.define(config=Trials)
-def trigger(scope: Scope, name: str, label: str, changes: Any = (), edited: bool = False) -> TrainingSpec:
+def trigger(scope: Scope, name: str, label: str, changes: object = (), edited: bool = False) -> TrainingSpec:
     """Models of the trigger task, and what is measured on them.
 
     Args:
@@ -38,7 +37,9 @@ def trigger(scope: Scope, name: str, label: str, changes: Any = (), edited: bool
 
 
 @Training.define(config=Trials)
-def with_bounds(scope: Scope, name: str, label: str, caps: Any, shifts: Any, runs: Any = None, steps: Any = None) -> TrainingSpec:
+def with_bounds(
+    scope: Scope, name: str, label: str, caps: object, shifts: object, runs: object = None, steps: object = None
+) -> TrainingSpec:
     """Layers that are free to sink, or (with `runs`) layers whose BOS mass is held while they learn.
 
     Args:

@@ -62,4 +62,4 @@ def test_scores_are_means_of_the_attention_maps(model):
 def test_yaml_keeps_it():
     value = as_value("li/isolate")
     assert from_yaml(to_yaml(value)) == value
-    assert all(claim.statement for _, claim in value.claims)
+    assert all(claim.statement for claim in value.claims.values())
