@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sinkjax
 from sinkjax.config_files.checks import MIN_QUERIES, refuse
-from sinkjax.studies.known import Unedited
+from sinkjax.studies.known import Unedited, zero
 from sinkjax.studies.readouts import PERCENT, POINTS
 from sinkjax.studies.scope import Layers, Placed
 from sinkjax.studies.vocabulary import ALL, EditWord, Known, Measure, Place
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import jax
     import xarray
 
+    from sinkjax.probes.statistics import PairView, View
     from sinkjax.studies.scope import Scope
 
 BEFORE, BEYOND = 0, 1  # entries of the axis "reach"
@@ -44,7 +45,7 @@ def windowed(scope: Scope) -> list[Placed]:
     return [Placed(windowed(), "layers with a window", cells)]
 
 
-def reach(beyond: int, **others: Any) -> sinkjax.Probe:
+def reach(beyond: int, **others: object) -> sinkjax.Probe:
     """Ask for the attention to each key before and beyond the window, and for the size of activations."""
     return sinkjax.Probe(resid_max=True, extra=(reaching(beyond),))
 
@@ -65,7 +66,7 @@ def reaching(beyond: int) -> sinkjax.Statistic:
         after = jnp.maximum(lengths - beyond, 0)
         return jnp.stack([jnp.minimum(after, beyond), after], axis=1)  # [B, 2]
 
-    def sums(weights: jax.Array, view: Any) -> jax.Array:
+    def sums(weights: jax.Array, view: PairView) -> jax.Array:
         rows, before = view.rows[None, :], counts(view.lengths)[:, :1]
         chosen = jnp.stack(
             [(rows < beyond) & (rows >= beyond - before), (rows >= beyond) & (rows < view.lengths[:, None])], axis=1
@@ -90,7 +91,7 @@ def first_beyond(data: xarray.Dataset, beyond: int, layers: Layers = ALL) -> NDA
     return np.asarray(100 * data["reaching"].values[..., layers, BEYOND, 0].mean(axis=-1))
 
 
-def later_keys(data: xarray.Dataset, layers: Any) -> NDArray:
+def later_keys(data: xarray.Dataset, layers: Layers) -> NDArray:
     """Attention of the queries beyond to each key from 1 on, mean over some layers: float[edit, prompt, key]."""
     return np.asarray(data["reaching"].values[..., layers, BEYOND, 1:].mean(axis=-2))
 
@@ -119,21 +120,25 @@ def ordinary() -> sinkjax.Statistic:
     """Median of each dim over the positions of a prompt but the first: prompt, depth, dim."""
     import jax.numpy as jnp
 
-    def median(x: jax.Array, view: Any) -> jax.Array:
+    def median(x: jax.Array, view: View) -> jax.Array:
         places = jnp.arange(x.shape[1])[None, :, None]
         return jnp.nanmedian(jnp.where((places > 0) & (places < view.lengths[:, None, None]), x, jnp.nan), axis=1)
 
     return sinkjax.Statistic("ordinary", sinkjax.Site.RESID, median, ("prompt", "depth", "dim"))
 
 
-@Known.define(blank=lambda scope, prompts: np.zeros((scope.architecture.layers, scope.architecture.width)), of_edited=True)
+def _blank_stream(scope: Scope, prompts: int) -> NDArray:
+    return np.zeros((scope.architecture.layers, scope.architecture.width))
+
+
+@Known.define(blank=_blank_stream, of_edited=True)
 def typical_stream(scope: Scope, run: Unedited) -> NDArray:
     """Each dim after each layer at an ordinary token, the median over later positions, mean over prompts: float[layer, width]."""
     found = run.data(sinkjax.Probe(extra=(ordinary(),)))["ordinary"].isel(edit=0)
     return np.asarray(found.mean("prompt").values[1:])
 
 
-@Known.define(blank=lambda scope, prompts: 0, of_edited=True)
+@Known.define(blank=zero, of_edited=True)
 def largest_dim(scope: Scope, run: Unedited) -> int:
     """The dim in which the first token has its largest |h| after any layer, in the mean over prompts."""
     capture = sinkjax.Capture(sinkjax.Site.RESID, positions=(0,), name="stream")
@@ -142,7 +147,7 @@ def largest_dim(scope: Scope, run: Unedited) -> int:
 
 
 @EditWord.define()
-def made_ordinary(scope: Scope, tokens: Any, random: bool = False) -> sinkjax.Edit:
+def made_ordinary(scope: Scope, tokens: object, random: bool = False) -> sinkjax.Edit:
     """Set one dim after every layer to its value at an ordinary token.
 
     Args:

@@ -4,8 +4,6 @@ The question is Xiao et al.'s (2024), asked of a model that was trained with win
 activation to its value at an ordinary token; controls set random dims likewise.
 """
 
-from typing import Any
-
 from sinkjax.papers.background._windows import (
     activation_of_strongest,
     first_before,
@@ -24,7 +22,7 @@ SIZE, LOSS = activation_of_strongest(F.beyond, LAYERS), loss(F.beyond)
 MASSIVE = reaches(largest_activation(0), "edited", MASSIVE_SIZE)
 
 
-def of(tokens: Any) -> At:
+def of(tokens: object) -> At:
     """The edit at the first token, at all later ones, or at both."""
     return at("edited", fixed={"tokens": tokens})
 
