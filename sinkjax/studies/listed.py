@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING
@@ -11,9 +11,11 @@ import tyro
 
 import sinkjax
 from sinkjax.config_files.checks import at_least, below, each_once, share
+from sinkjax.report.section import Drawing
 from sinkjax.studies.config import StudyConfig
-from sinkjax.studies.figures import Figure, activations
+from sinkjax.studies.figures import POSITIONS, source
 from sinkjax.studies.measures import largest_activation, largest_elsewhere, loss, sink_rate
+from sinkjax.studies.specs import SWEEP
 from sinkjax.studies.study import Condition, Measure, Study
 
 if TYPE_CHECKING:
@@ -68,17 +70,27 @@ def probe(config: Sweep) -> sinkjax.Probe:
     return sinkjax.Probe.of(*config.probe)
 
 
-def shown(results: Results) -> dict[str, str]:
-    return {label: label for label in results.labels()[:DRAWN]}
+def activations(results: Results) -> Drawing:
+    """The largest |h| at each depth and position under the first edits."""
+    from sinkjax.report.figures import layers
+
+    data = results[SWEEP]
+    sizes = data["resid_max"].isel(edit=slice(DRAWN), position=slice(POSITIONS)).mean("prompt").values
+    caption = (
+        f"Largest absolute value of the residual stream by depth and position (first {POSITIONS} positions at most), mean over"
+        " prompts, one logarithmic colour scale."
+    )
+    figure = layers.activations(sizes, results.labels()[:DRAWN])
+    return Drawing("largest-activation", figure, f"{caption} {source(data, bands=False)}")
 
 
 def notes(config: Sweep, results: Results) -> tuple[str]:
     return ("There are no random controls but those that the list of edits holds.",)
 
 
-def figures(config: Sweep, architecture: Config) -> Iterator[Figure]:
+def figures(config: Sweep, architecture: Config) -> Iterator[Callable[[Results], Drawing]]:
     if "resid_max" in config.probe:
-        yield activations("largest-activation", shown)
+        yield activations
 
 
 STUDY = Study(

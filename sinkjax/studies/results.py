@@ -15,7 +15,7 @@ from sinkjax.analysis.estimates import Absent
 from sinkjax.analysis.finite import lost, only_finite, quietly
 from sinkjax.analysis.intervals import Interval
 from sinkjax.analysis.summary import Column, Row, Table, column_rows, ranks_among
-from sinkjax.errors import SinkjaxError, unknown
+from sinkjax.errors import SinkjaxError
 from sinkjax.report.figures.layers import Line, Panel
 from sinkjax.studies import folder
 from sinkjax.studies.specs import ABSENT, SWEEP, architecture_of, declared, stand_ins
@@ -123,24 +123,6 @@ class Results:
             if measure.baseline is None
             else only_finite(measure.baseline(self[store]), self[store])
         )
-
-    def place(self, label: str) -> tuple[str, int]:
-        """The first sweep that has rows of a label, and which of its conditions they are about.
-
-        Raises:
-            Absent: there are none, and some sweep did not run.
-        """
-        for sweep in self.mains:
-            for number, condition in enumerate(self.conditions(sweep.name)):
-                if sweep.row_label(condition) == label:
-                    return sweep.name, number
-        raise self._unknown(label)
-
-    def _unknown(self, what: str) -> Exception:
-        if self.absent:
-            return Absent(next(iter(self.absent.values())))
-        rows = [sweep.row_label(condition) for sweep in self.mains for condition in self.conditions(sweep.name)]
-        return unknown("condition", what, dict.fromkeys(rows))
 
     def labels(self, store: str = SWEEP) -> list[str]:
         """The labels of the conditions."""
