@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import xarray
@@ -53,7 +53,7 @@ class Condition:
 
     edit: Edit
     series: str
-    x: float | None = None
+    x: Any = None
     budget: Hashable = None
 
     @property
