@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from sinkjax.probes.probe import Probe
     from sinkjax.report.section import Drawing
     from sinkjax.studies.config import Settings
-    from sinkjax.studies.results import Results
     from sinkjax.train.config import Training
     from sinkjax.train.trained import Trained
 
 NO_EDIT, CONTROL = "no edit", "control"
 DOCUMENTS = "documents"
+Results = Any  # `sinkjax.studies.results.Results`, which is made from a study
 KINDS_OF_PROMPTS = {
     "text": "natural text",
     "joined": "joined documents",
