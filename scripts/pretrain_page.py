@@ -226,7 +226,7 @@ def tables(data: Mapping[str, xarray.Dataset]) -> list[str]:
     found = []
     for study in studies():
         value = as_value(f"pretrain/{study}")
-        words = {f"{study}/{name}": word.given for name, word in value.trainings if f"{study}/{name}" in rows()}
+        words = {f"{study}/{name}": word.given for name, word in value.trainings.items() if f"{study}/{name}" in rows()}
         lines = [line(row, given, data) for row, given in words.items() if row in data]
         missing = [str(given.get("label") or row) for row, given in words.items() if row not in data]
         if all(is_baseline(row) for row in words if row in data):
