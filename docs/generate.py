@@ -225,7 +225,7 @@ def _study(name: str, shown: set[type]) -> list[str]:
     command = f"`sinkjax run {name}`" if name in shipped() else f"`{name}` is the study behind the configs below."
     parts = [f"### {name}", command, question]
     if isinstance(value, Value):
-        named = [(f"`{setting}`", f"`{entry.value!r}`", entry.help) for setting, entry in value.settings if entry.help]
+        named = [(f"`{setting}`", f"`{entry.value!r}`", entry.help) for setting, entry in value.settings.items() if entry.help]
         return [*parts, _table(("setting", "default", "meaning"), named)] if named else parts
     own = [cls for cls in study.config.__mro__ if dataclasses.is_dataclass(cls) and cls.__module__ != shared.__name__]
     if not any(own) or study.config in shown:
