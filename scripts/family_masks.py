@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     parser.add_argument("--logs", type=Path, default=LOGS, help="where the numbers are kept")
     options = parser.parse_args()
-    rows = {name: label(name, word) for name, word in as_value("pretrain/families").trainings}
+    rows = {name: label(name, word) for name, word in as_value("pretrain/families").trainings.items()}
     for name in rows:
         if options.folder is not None and (found := options.folder / name / TABLE).is_file():
             keep(found, options.logs / name / KEPT)

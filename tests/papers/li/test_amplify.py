@@ -103,7 +103,7 @@ def test_donors_are_those_of_the_model_that_is_edited(model, batch):
 def test_conditions_are_every_mean_position_and_factor():
     scope = Scope(CONFIG, SimpleNamespace(layers=3, heads=4, head_dim=8))
     scope = dataclasses.replace(scope, known=blank(dict(amplify.STUDY.known), scope, 1))
-    counts = {name: len(scope.get(entry)) - 1 for name, entry in amplify.STUDY.grids}
+    counts = {name: len(scope.get(entry)) - 1 for name, entry in amplify.STUDY.grids.items()}
     assert counts == {"factors": 5 * 2 * 5, "windows": 5 * 2 * 3, "layers": 2 * 3, "identity": 5}
 
 

@@ -109,7 +109,7 @@ def test_the_conditions_are_each_neuron_and_the_largest_together():
 
 def test_placeholders_give_the_same_labels():
     empty = dataclasses.replace(SCOPE, known=blank(dict(super_neurons.STUDY.known), SCOPE, 2))
-    for _, grid in super_neurons.STUDY.grids:
+    for _, grid in super_neurons.STUDY.grids.items():
         assert [point.label for point in empty.get(grid)] == [point.label for point in SCOPE.get(grid)]
 
 

@@ -33,7 +33,7 @@ def tiny(name: str) -> list[tuple[str, Any]]:
     """The trainings of a study of models that have nothing to learn, on a text that is there; a row's own changes come last."""
     more = {} if SIZES[config(name).size].task == "backcopy" else {"vocabulary": 260}
     found = []
-    for row, word in as_value(name).trainings:
+    for row, word in as_value(name).trainings.items():
         given = {part: dict(word.given[part]) for part in ("changes", "times")}
         found.append((row, training(config(name, steps=2), row, {**TINY, **more, **given["changes"]}, given["times"])))
     return found
@@ -51,7 +51,7 @@ def test_every_row_is_a_training_at_every_size_that_it_is_for(name):
     for size in sizes(name):
         every = [spec.training for spec in find(name).trainings(config(name, size=size))]
         assert size != config(name).size or len({*every}) == len(every)  # no two rows are the same
-    titles = [trained.label(row, word) for row, word in as_value(name).trainings]
+    titles = [trained.label(row, word) for row, word in as_value(name).trainings.items()]
     assert len({*titles}) == len(titles)
 
 
