@@ -43,7 +43,8 @@ def explain_score(
     """Split heads' scores of one key by the parts of the residual stream that its key, or the query, is made of.
 
     The score is scale * q.k after the rotation, before a soft cap and before a position's number (ALiBi). For a given query it is
-    linear in the key, and for a given key in the query, as soon as norms keep their scale; so the parts sum to the score.
+    linear in the key, and for a given key in the query, as soon as norms keep their scale; so the parts sum to the score. In a
+    layer whose window hides the key it is the score that the key would have.
 
     Args:
         model: The model.

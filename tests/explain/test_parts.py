@@ -69,7 +69,10 @@ def check_sums(model: Model) -> None:
         if isinstance(config.position, ScorePosition):
             number = np.asarray(config.position.by_distance(10, config.heads, {}))
         scores = np.asarray(soft_cap(found.score.values, config.caps.scores)) + number[:, QUERIES - KEY].T[:, None]
-        np.testing.assert_allclose(scores, np.asarray(out.record["logits"])[prompts, :, :, QUERIES, KEY], rtol=1e-9, atol=1e-10)
+        wanted = np.asarray(out.record["logits"])[prompts, :, :, QUERIES, KEY]
+        seen = np.isfinite(wanted)  # a layer's window may hide the key, whose score then stands in no row of attention
+        assert seen.any()
+        np.testing.assert_allclose(scores[seen], wanted[seen], rtol=1e-9, atol=1e-10)
     found = sinkjax.explain_value(model, batch, key=QUERIES, lengths=LENGTHS)
     np.testing.assert_allclose(found.contribution.sum("part"), found.value_norm, rtol=1e-9, atol=1e-10)
     values = np.repeat(np.asarray(out.record["values"]), config.heads // config.kv_heads, axis=3)[prompts, :, QUERIES]
