@@ -1,4 +1,4 @@
-"""What a sink costs and gains in use: loss against bits and loss against cache, with the sink's activation and without it.
+"""The costs and benefits of a sink in use: loss against bits and loss against cache, with the sink's activation and without it.
 
     python scripts/in_use.py MODEL TEXT [BOS] [LENGTH]     prints two tables in Markdown
 

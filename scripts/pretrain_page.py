@@ -3,7 +3,7 @@
     python scripts/pretrain_page.py      half a minute; nothing is trained
 
 The page has a table for each table of the papers, of the rows that have been trained so far; the claims with eight seeds or more,
-judged by the one rule; the steps at which the sink emerges, with seeds in which it did not as censored; and loss against sink.
+judged by the one rule; the step at which the sink emerges, censored in seeds without one; and loss against sink.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def draw_emergence(data: xarray.Dataset, file: Path) -> None:
 
 
 def emergence_text(data: xarray.Dataset) -> str:
-    """When the sink emerges, and what the first token does by then."""
+    """Describe when the sink emerges, and the first token's value and activation at that step."""
     found, survival = emergence(data)
     came, steps = np.flatnonzero(np.isfinite(found)), data["step"].values
     at = [int(np.flatnonzero(steps[run] == found[run])[0]) for run in came]
@@ -199,7 +199,7 @@ def numbers(data: xarray.Dataset) -> dict[str, NDArray]:
 
 
 def paired(data: xarray.Dataset, base: xarray.Dataset, name: str) -> NDArray:
-    """A number of each seed minus that of the same seed of the baseline; no entry for a seed that only one of them has."""
+    """Differences from the baseline, paired by seed; seeds that only one of the two has are left out."""
     own, other = (dict(zip(each["run"].values.tolist(), numbers(each)[name], strict=True)) for each in (data, base))
     return np.array([own[seed] - other[seed] for seed in own if seed in other])
 
@@ -222,7 +222,7 @@ def studies() -> list[str]:
 
 
 def tables(data: Mapping[str, xarray.Dataset]) -> list[str]:
-    """A table for each study of which a row other than the baseline was trained."""
+    """One table per study that has a trained row besides the baseline."""
     found = []
     for study in studies():
         value = as_value(f"pretrain/{study}")

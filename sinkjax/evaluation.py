@@ -100,16 +100,16 @@ def evaluate(
         text: One text, several, or token ids int [B, T], which are taken as they are.
         weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded. Norms, biases, gates, the embedding
             and the unembedding are never rounded.
-        activations: Bits of what these matrices multiply.
+        activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values.
         scale: What has a scale of its own (its largest absolute value is the last step). Of activations, keys and values:
             "tensor", a piece, or under a cache policy the tokens that are computed at one time; "channel", each dim of it;
             "token", each token, and each head of keys and values. Of weights: "tensor", a matrix; else each of its outputs.
-        rotate: Whether what is rounded is rotated before by a randomised Hadamard matrix, and back afterwards (QuaRot).
+        rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards (QuaRot).
         keep: Positions whose activations, keys and values are not rounded and set no scale.
         cache: None, `sinkjax.Streaming` or `sinkjax.H2O`: which keys stay, with positions counted inside the cache.
-        edits: In force throughout; positions are those in each piece.
-        bos: What stands before a text or a piece, as for `sinkjax.encode`; token ids get none.
+        edits: Active for every piece; positions count from the start of the piece.
+        bos: Token before each text or piece, as in `sinkjax.encode`; token ids get none.
         length: Positions of a piece, the BOS included; None: the model's context. With a cache policy there are no pieces.
 
     Returns:

@@ -142,7 +142,7 @@ def _following(model: Model, edits: Edits, start: int, total: int) -> Callable[[
     """A function of rows of tokens [B, total] and a position: the logits [B, V] of the token there.
 
     It is called for each position from `start` on, in turn. Lengths are rounded up to multiples of ROWS and ROOM, so that prompts
-    of most lengths share what was compiled.
+    of most lengths share compiled programs.
     """
     spec = ForwardSpec(config=model.config, logits=True)
     if reason := why_not(model.config, edits, start, total):

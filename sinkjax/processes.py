@@ -84,7 +84,7 @@ def needed() -> Iterator[None]:
 
 
 def rank() -> tuple[int, int]:
-    """The number of this process and how many do the same, joined or not: by JAX, a Slurm step, or COUNT and NUMBER."""
+    """This process's index and the number of processes, joined or not, from JAX, a Slurm step, or COUNT and NUMBER."""
     if joined():
         return jax.process_index(), jax.process_count()
     for count, number in (("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), (COUNT, NUMBER)):

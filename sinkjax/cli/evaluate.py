@@ -28,25 +28,25 @@ class EvaluateOptions(Options):
     weights: int | None = None
     """bits of the matrices of attention and the MLP, 2 to 16; by default not rounded"""
     activations: int | None = None
-    """bits of what these matrices multiply"""
+    """bits of the inputs that these matrices multiply"""
     kv: int | None = None
     """bits of keys and values"""
     scale: str = "tensor"
-    """what has a scale of its own: tensor, channel or token"""
+    """unit that has its own scale: tensor, channel or token"""
     rotate: bool = False
     """rotate by a Hadamard matrix before rounding"""
     keep: tuple[int, ...] = ()
     """positions that are not rounded"""
     sinks: int | None = None
-    """first tokens whose keys are kept, beside those of `window`"""
+    """number of first tokens whose keys are kept, in addition to `window`"""
     window: int | None = None
     """last tokens whose keys are kept; by default all"""
     h2o: int | None = None
-    """keys that are kept by H2O, the last ones and those with most attention"""
+    """number of keys that H2O keeps: the last ones and the most attended ones"""
     edits: Path | None = None
     """YAML file with a list `edits`, all in force together"""
     bos: str = "model"
-    """what stands before the text: model, tokenizer, none or a token id"""
+    """token before the text: model, tokenizer, none or a token id"""
     length: int | None = None
     """positions of a piece without a cache policy; by default the model's context"""
     dtype: Dtype = "float32"

@@ -130,7 +130,7 @@ class Resolved:
         return dataclasses.replace(self, query=take(self.query), key=take(self.key), value=value)
 
     def padded(self, total: int) -> Resolved:
-        """The same term for `total` positions, no fewer than it has; it does nothing at those that are new."""
+        """The same term padded to `total` positions; it does nothing at the new ones."""
 
         def pad(array: Any, axis: int) -> np.ndarray:
             entries = np.asarray(array)

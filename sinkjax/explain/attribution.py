@@ -1,4 +1,4 @@
-"""Attribution that is checked: what a gradient says a component does to a metric, beside what replacing it does.
+"""Checked attribution: gradient-based estimates of each component's effect on a metric, next to the effect of replacing it.
 
 A node is replaced by degrees: its output z becomes (1 - a) z + a r, at a strength a from 0 to 1. The exact effect is the change
 of the metric when a goes from 0 to 1. The first-order estimate is the derivative at 0, of all nodes from one gradient. Integrated
@@ -58,7 +58,7 @@ def attribute(
     precision: str = "highest",
     progress: bool = True,
 ) -> xarray.Dataset:
-    """Estimate by gradients what each component does to a metric, and check it by replacing the component.
+    """Estimate each component's effect on a metric from gradients, and check it by replacing the component.
 
     Args:
         model: The model.
@@ -76,10 +76,10 @@ def attribute(
         steps: Number of midpoints of the integrated method.
         exact: "all": every node is also replaced in a sweep. An int k: only the k nodes with the largest mean estimates. None:
             no node.
-        probe: What the metric reads.
+        probe: The statistics that the metric reads.
         lengths: int [B], by default T for all.
         out: Where the sweep is stored, which makes it resumable, as for `sinkjax.sweep`.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
         progress: Whether to show the sweep's bar.
 
     Returns:
@@ -90,7 +90,7 @@ def attribute(
 
     Raises:
         SinkjaxError: The metric does not return one number per prompt, or not a finite one; a node is unknown, or the model lacks
-            it; `replace`, `method`, `steps` or `exact` is none of these; positions are out of range.
+            it; `replace`, `method`, `steps` or `exact` has another value; positions are out of range.
     """
     import xarray
 
@@ -139,7 +139,7 @@ def attribute(
 
 @dataclass(frozen=True)
 class Run:
-    """What is measured of which prompts."""
+    """The model, the prompts and the measurement of an attribution."""
 
     params: Params
     config: Config
@@ -216,7 +216,7 @@ def each_of(site: Site, config: Config) -> int:
 
 
 def labelled(sites: Sequence[Site], layers: np.ndarray, config: Config) -> dict[str, np.ndarray]:
-    """The coordinates of all nodes: those of a site together, by layer, then by head or neuron."""
+    """The coordinates of all nodes, grouped by site, then by layer, then by head or neuron."""
     rows: list[tuple[str, str, int, int]] = []
     for site in sites:
         single = each_of(site, config) == 1 and site not in (Site.HEAD_OUT, Site.NEURON)

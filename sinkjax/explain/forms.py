@@ -35,7 +35,7 @@ def spike_forms(
         dims: Dimensions of the residual stream whose forms are computed, in every chosen layer; None: those with the largest
             norms.
         count: How many dimensions per layer, where `dims` is None.
-        precision: Of matrix products.
+        precision: Matrix product precision.
 
     Returns:
         `norm` (layer, dim): Frobenius norm of every dimension's symmetric form. By (layer, form): `form_dim`, its dimension;

@@ -1,4 +1,4 @@
-"""What the residual stream says in words of the vocabulary: parts of a logit, and the prediction at each depth."""
+"""The residual stream read through the unembedding: parts of a logit, and the prediction at each depth."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def explain_logit(
         against: A token, or one per prompt, whose logit is subtracted; None: nothing is.
         neurons: A layer whose MLP is split into its neurons, or None.
         lengths: int [B], by default T for all.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         `contribution` (prompt, part), with the scale of the final norm frozen: the parts sum to `logit` (prompt), before a soft
@@ -86,9 +86,9 @@ def logit_lens(
     Args:
         model: The model.
         tokens: int [B, T], padded on the right.
-        positions: Those that are read, a sequence of ints; None: all.
+        positions: The positions to read, a sequence of ints; None: all.
         lengths: int [B], by default T for all.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         By (prompt, depth, position), with depth 0 the embedding and depth L the output: `nll`, of the next token in nats; `kl`,

@@ -33,7 +33,7 @@ WATCHED = (Site.ATTN_IN, Site.QUERY, Site.KEY, Site.VALUE, Site.HEAD_OUT, Site.A
 
 
 class Before(NamedTuple):
-    """What a function of `walk` sees of a block.
+    """The view of a block that `walk` passes to its function.
 
     parts: float [C, B, 1, d], the parts of h so far, 0 where nothing is written yet. h: float [B, 1, d], the block's input at the
     chosen positions. w: the block's parameters. seen: site -> its array at all positions. tape: of the block. rotate: of
@@ -133,7 +133,7 @@ def stages(before: Before, take: Callable, config: Config) -> tuple[Callable, Ca
 
 
 def kept(parts: jax.Array, before: Before, take: Callable, config: Config) -> jax.Array:
-    """What a block leaves of earlier parts: all of them, unless a norm follows the sums or nothing is summed."""
+    """Earlier parts as they leave a block: unchanged, unless a norm follows the sums or nothing is summed."""
     if config.residual and not config.layout.sums:
         return parts
     first, second = stages(before, take, config)
@@ -144,7 +144,7 @@ def kept(parts: jax.Array, before: Before, take: Callable, config: Config) -> ja
 def written(
     before: Before, take: Callable, here: jax.Array | None, config: Config, precision: str
 ) -> tuple[jax.Array, jax.Array | None]:
-    """What a block adds, as it stands in the stream behind the block: heads, bias of attention, MLP, [H + 2, B, 1, d].
+    """The parts that a block adds, as they are in the stream after the block: heads, bias of attention, MLP, [H + 2, B, 1, d].
 
     here: whether this block's MLP is taken apart; then its biases stand for it, and its neurons are the second result [F, B, 1,
     d].

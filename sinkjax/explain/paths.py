@@ -1,4 +1,4 @@
-"""Path patching: what one component writes is changed for one reader only."""
+"""Path patching: change the output of one component for one reader only."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def path(
         sender: ("attn_out" or "mlp_out", layer).
         receiver: ("attn_in", "q_in", "k_in", "v_in" or "mlp_in", layer), or ("resid", layer): all that reads the stream behind
             the block.
-        replace: What the sender writes instead: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
+        replace: The sender's replacement output: "zero", "mean" or tokens of other prompts, as for `sinkjax.attribute`.
         positions: Where: an int, a sequence, a slice, `per_prompt`, or None for all positions; from 0.
         heads: At "q_in" the query heads, at "k_in" and "v_in" the key-value heads that read it; None: all.
         lengths: int [B], by default T for all.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         An edit, which adds the change to the stream that the receiver reads.
 
     Raises:
-        SinkjaxError: A site, layer, head or position is none of these; the receiver does not read behind the sender; the model
+        SinkjaxError: A site, layer, head or position is unknown; the receiver does not read behind the sender; the model
             has norms after its sums, or no residual stream, so that nothing passes a block unchanged.
     """
     check_model(model)

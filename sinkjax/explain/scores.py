@@ -56,7 +56,7 @@ def explain_score(
         heads: Query heads, as `layers`.
         neurons: A layer whose MLP is split into its neurons, or None.
         lengths: int [B], by default T for all.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         `contribution` (prompt, layer, head, part) and `score` (prompt, layer, head), on the scale of the scores. A part written
@@ -115,7 +115,7 @@ def explain_value(
         heads: Query heads, as `layers`.
         neurons: A layer whose MLP is split into its neurons, or None.
         lengths: int [B], by default T for all.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
 
     Returns:
         `contribution` (prompt, layer, head, part) and `value_norm` (prompt, layer, head), the norm of u before a norm or a gate
@@ -163,7 +163,7 @@ def _scores(
     config: Config,
     precision: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """Contributions [L, B, H, C + 1] and scores [L, B, H]. queries: -1 for the mean over those that see the key."""
+    """Contributions [L, B, H, C + 1] and scores [L, B, H]. queries: -1 for the mean over the queries that see the key."""
     T, group = tokens.shape[1], config.heads // config.kv_heads
     back = jnp.arange(T) - keys[:, None]
 

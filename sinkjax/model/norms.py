@@ -97,7 +97,7 @@ class OffsetLayerNorm(Norm):
 
 
 def gains(norm: Norm, stored: jax.Array) -> jax.Array:
-    """What a norm multiplies by: the stored gain, or 1 more where the norm has its gain around 1; at least float32."""
+    """The factor of a norm: the stored gain, plus 1 if the norm stores it around 1; at least float32."""
     wide = stored.astype(jnp.promote_types(stored.dtype, jnp.float32))
     return wide + (norm.learned()[""] == "zeros")
 

@@ -1,4 +1,4 @@
-"""Fake quantisation: numbers rounded to those that a few bits can tell apart, and computed with in the model's own dtype.
+"""Fake quantisation: round numbers to the values that a few bits can represent, and compute with them in the model's own dtype.
 
 Rounding is symmetric, with 2^(bits - 1) - 1 steps on either side of zero and the largest absolute value as the last of them
 (absmax calibration). Rotations are randomised Hadamard matrices, as in QuaRot (Ashkboos et al. 2024, arXiv 2404.00456):
@@ -31,12 +31,12 @@ class Quantisation:
 
     Attributes:
         weights: Bits of the matrices of attention and the MLP, 2 to 16; None: not rounded.
-        activations: Bits of what these matrices multiply.
+        activations: Bits of the inputs that these matrices multiply.
         kv: Bits of keys and values, as they are kept: keys after their rotary rotation, or before it under a cache policy.
         scale: What has a scale of its own. Of activations, keys and values: "tensor", one prompt, over the tokens that are
             computed at one time; "channel", each dim of it; "token", each token, and each head of keys and values. Of weights:
             "tensor", a matrix; else each of its outputs.
-        rotate: Whether what is rounded is rotated before by a randomised Hadamard matrix, and back afterwards.
+        rotate: Whether to apply a randomised Hadamard rotation before rounding and its inverse afterwards.
         keep: Positions whose activations, keys and values are not rounded and set no scale.
     """
 
@@ -127,7 +127,7 @@ def rotate(x: jax.Array, back: bool = False) -> jax.Array:
 
 @functools.cache
 def factors(n: int) -> tuple[np.ndarray, ...]:
-    """Orthogonal matrices whose Kronecker product is that of width n, each of entries of one size, or an identity."""
+    """Orthogonal factors whose Kronecker product has width n; each has entries of equal size, or is an identity."""
     twos = n & -n
     odd = n // twos
     found: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""The end of a figure's caption: from which data it was drawn."""
+"""The end of a figure's caption, which names its data."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ def _of_processes(plan: Plan, hardware: Hardware) -> list[tuple[str, str]]:
     if hardware.processes == 1:
         return []
     idle = hardware.processes - plan.processes
-    return [
-        ("processes", f"{hardware.processes}" + f", of which {idle} have nothing to do: {plan.processes} are enough" * (idle > 0))
-    ]
+    return [("processes", f"{hardware.processes}" + f", {idle} of them idle: {plan.processes} are enough" * (idle > 0))]
 
 
 def process_bytes(plans: Iterable[tuple[bool, Plan]], config: Config) -> int:

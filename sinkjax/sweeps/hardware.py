@@ -58,7 +58,8 @@ class Hardware:
 
     memory: bytes that the parameters and one call may take on a device, None: what it has. devices: groups of devices over which
     prompts and edits are spread. shards: devices of a group, over which the parameters are. platform: "cpu", "gpu", "tpu" or one
-    of PLATFORMS, None: that of this process. processes: those that fill the same store, with so many devices each.
+    of PLATFORMS, None: that of this process. processes: number of processes that fill the same store, each
+    with these devices.
     """
 
     memory: int | None = None

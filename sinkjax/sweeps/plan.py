@@ -46,7 +46,7 @@ class Plan:
     """What a sweep will do.
 
     edits, prompts, positions: sizes. kinds: description of each kind of edit. schedule: the calls. devices: of a process.
-    processes: how many have a part of it, of those that it was planned for. rounds: the most that a process computes. compiles:
+    processes: number of processes with work to do. rounds: the most that a process computes. compiles:
     jitted programs. layer_passes: blocks times edits times prompt blocks that are computed on all devices, bases included.
     critical_passes: those that fit into the time from the first to the last one, on one device. kept: the part of the devices'
     time, in all processes, that goes into what one device would have to compute for these edits, each from its own start. bytes:

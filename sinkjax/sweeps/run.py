@@ -77,7 +77,7 @@ def sweep(
             object store, for which the extra `remote` and the protocol's own library (s3fs, gcsfs) must be installed. None keeps
             the result in memory.
         memory: Bytes of each device to plan with, by default what it has.
-        precision: Of matrix products, as for `sinkjax.forward`.
+        precision: Matrix product precision, as in `sinkjax.forward`.
         attributes: Provenance kept with the result (text, BOS policy, ...), as JSON.
         progress: Whether to show a bar.
         check: Whether parameters that are NaN or infinite are refused; False is for the study of a broken model.
@@ -203,7 +203,7 @@ def fill(store: Store, computation: Computation, progress: bool) -> None:
 
 
 def _own(store: Store, computation: Computation) -> list[Round]:
-    """What is left of the share of this process, where several fill a store: whole runs, so that few are made twice."""
+    """The rest of this process's share, if several processes fill the store: whole runs, so few are computed twice."""
     number, count = processes.rank()
     if count == 1:
         return []
@@ -218,7 +218,7 @@ def _own(store: Store, computation: Computation) -> list[Round]:
 
 
 def _from_here(calls: list[tuple[int, Chunk]]) -> list[tuple[int, Chunk]]:
-    """The same calls, begun at another one in each process, so that those that are done early do not meet."""
+    """The same calls, rotated by process, so that processes that finish early do not compete for the same one."""
     number, count = processes.rank()
     first = len(calls) * number // count
     return calls[first:] + calls[:first]

@@ -119,14 +119,14 @@ class AdamWTraining(Training):
     """AdamW; SGD with momentum; or Muon for the matrices of attention and MLP, beside AdamW for all else. Each with the rate,
     schedule, weight decay and clipping above"""
     momentum: float = field(default=0.9, metadata=LATER)
-    """of SGD; Muon's is beta2"""
+    """momentum of SGD; Muon uses beta2"""
     edits: str = field(default="", metadata=LATER)
     """edits in force in the training steps, not in evaluations: a YAML document with a list `edits`; on the command line its
     file"""
     from_step: int = field(default=0, metadata=LATER)
-    """first step in which they are in force"""
+    """first step with the edits"""
     until: int | None = field(default=None, metadata=LATER)
-    """first step in which they are no longer; by default never"""
+    """first step without them again; by default they stay"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

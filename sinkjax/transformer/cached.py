@@ -55,10 +55,10 @@ def go_on(
 ) -> tuple[jax.Array, list[Kept]]:
     """The next rows of prompts that may grow to `total` tokens. Three programs are compiled for each T, whatever the depth.
 
-    tokens: int [B, T], those at positions first to first + T - 1, of which the first `count` are there; the others only fill up
-    the shape, and an edit that moves or centres rows takes none of them. kept: of each layer the rotated keys and values
-    [B, total, K, D] of the positions before, as an earlier call returned them; None of the first call. edits: resolved for
-    `total` positions. Returns the logits [B, V] after the last row that is there, and what is kept now.
+    tokens: int [B, T] at positions first to first + T - 1. Only the first `count` are real; the others pad the shape, and edits
+    that move or centre rows ignore them. kept: per layer, the rotated keys and values [B, total, K, D] of earlier positions, as
+    an earlier call returned them; None in the first call. edits: resolved for `total` positions. Returns the logits [B, V] after
+    the last real row, and the updated `kept`.
     """
     config, B = spec.config, tokens.shape[0]
     at = np.int32(first), np.int32(count)  # Python's own integers would be weakly typed, and compile again

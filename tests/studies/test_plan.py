@@ -1,4 +1,4 @@
-"""What the sweeps of a study take together."""
+"""Total memory and FLOPs of a study's sweeps."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def activation_of_strongest(data: xarray.Dataset, beyond: int, layers: Layers = 
     return np.asarray(np.take_along_axis(sizes, key[..., None], axis=-1)[..., 0])
 
 
-# The edit: one dim of the stream set to what it is at an ordinary token.
+# The edit: set one dim of the stream to its value at an ordinary token.
 
 
 @functools.cache
@@ -151,7 +151,7 @@ def made_ordinary(scope: Scope, tokens: object, random: bool = False) -> sinkjax
     """Set one dim after every layer to its value at an ordinary token.
 
     Args:
-        scope: With the known numbers `dim` and `typical`.
+        scope: Study scope with the known numbers `dim` and `typical`.
         tokens: "first", "later" (all but the first) or "all".
         random: Whether it is another dim, drawn at random, instead of the one in which the first token is largest.
     """

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW = 0.26  # inches of a bar
+FAINT = 300  # nodes beyond which they are drawn small and grey
 WHOLES = ("score", "value_norm", "logit")
 
 
@@ -39,17 +40,20 @@ def draw_attribution(found: xarray.Dataset, names: int = 6) -> Figure:
         raise SinkjaxError("no node of this attribution was checked; attribute with exact=...")
     means = means.isel(node=checked)
     missed = np.argsort(-np.abs(means.gap.values), kind="stable")[:names]
-    clouds = [Cloud("nodes", means.estimate.values, means.exact.values, faint=True)]
+    clouds = [Cloud("nodes", means.estimate.values, means.exact.values, faint=checked.size > FAINT)]
     of_missed = means.isel(node=missed)
     labels = [str(node) for node in of_missed.node.values]
-    clouds.append(Cloud("missed by most", of_missed.estimate.values, of_missed.exact.values, names=labels))
+    clouds.append(Cloud("largest gaps", of_missed.estimate.values, of_missed.exact.values, names=labels))
     method = {"first-order": "first-order estimate", "integrated": f"integrated gradients, {found.attrs.get('steps')} steps"}
     agreement = ", ".join(
         f"{name.capitalize()} {found.attrs[name]:.2f}" for name in ("spearman", "pearson") if name in found.attrs
     )
     figure = scatter({agreement: clouds}, method[found.attrs["method"]], "exact effect on the metric")
     axes = figure.axes[0]
-    axes.axline((0, 0), slope=1, color="#666666", linewidth=0.8, linestyle="--", zorder=0)  # where an estimate is exact
+    low, high = axes.get_xlim()
+    axes.axline((0, 0), slope=1, color="#666666", linewidth=0.8, linestyle="--", zorder=0)
+    axes.annotate("estimate = exact", (high, high), (-4, 4), textcoords="offset points", ha="right", fontsize=8, color="#666666")
+    axes.set_xlim(low, high)
     return figure
 
 
@@ -108,6 +112,7 @@ def waterfall(rows: list[tuple[str, float]], whole: float, unit: str, title: str
     panel.set_yticks(heights, [*(name for name, _ in rows), f"whole {unit}"])
     panel.invert_yaxis()
     panel.axvline(0, color="black", linewidth=0.6)
-    panel.margins(x=0.1)
+    panel.use_sticky_edges = False  # bars to the left of 0 have a margin too
+    panel.margins(x=0.08)
     panel.set(xlabel=unit, title=title)
     return figure

@@ -33,7 +33,7 @@ class Pretrain(AdamWTraining, Corpus, Blocks, Architecture):
     eval_batch: int = 64
     """held-out blocks"""
     evaluate_on: Literal["blocks", "documents"] = field(default="blocks", metadata=LATER)
-    """held-out blocks one after the other, as in training, or those that begin where a document of 64 tokens or more does"""
+    """held-out blocks one after the other, as in training, or blocks that start with a document of 64 tokens or more"""
     data_seed: int = 0
     """seed of the order, the choice of blocks and the random tokens, combined with the seed of the run"""
     vocab_size: int | None = None
@@ -85,15 +85,15 @@ class Finetune(AdamWTraining, Corpus, Blocks):
     tokenizer: str = "model"
     """"model": that of the model; or that of a preset, a folder, a .gguf file or a model on the hub"""
     evaluate_on: Literal["blocks", "documents"] = "blocks"
-    """held-out blocks one after the other, as in training, or those that begin where a document of 64 tokens or more does"""
+    """held-out blocks one after the other, as in training, or blocks that start with a document of 64 tokens or more"""
     compute_dtype: Dtype | None = None
-    """of activations and of the parameters in the forward; by default that of the stored parameters"""
+    """dtype of activations and parameters in the forward; by default the stored parameters' dtype"""
     remat: bool = False
     """recompute the inside of a block for its gradient, instead of storing it"""
     attention_impl: AttentionImplementation = "sinkjax"
     """attention in training: as elsewhere in sinkjax, or by one fused operator (softmax without variants)"""
     precision: Precision = "highest"
-    """of matrix products ("highest": full float32 on every device)"""
+    """precision of matrix products ("highest": full float32 on every device)"""
 
     def __post_init__(self) -> None:
         for part in (AdamWTraining, Corpus, Blocks):
@@ -106,7 +106,7 @@ class Finetune(AdamWTraining, Corpus, Blocks):
 
     @property
     def summary(self) -> str:
-        """What is trained, in a few words."""
+        """The training in a few words."""
         return f"{self.init}, fine-tuned on text: {self.steps} steps"
 
     @property

@@ -22,7 +22,7 @@ from sinkjax.transformer.fused import check_fused
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FinetuneText(Text):
-    """The text of a training, whose card names the model too: a training is resumed with the same one alone."""
+    """The text of a training. Its card also names the model, because a training resumes only with the same one."""
 
     @cached_property
     def card(self) -> dict[str, Any]:
@@ -32,7 +32,7 @@ class FinetuneText(Text):
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneTask(PretrainTask):
-    """See `PretrainTask`; its parameters are those of a model, whatever the seed."""
+    """A `PretrainTask` that starts from a loaded model's parameters, whatever the seed."""
 
     name: ClassVar[str] = "finetune"
     config: Finetune  # type: ignore[assignment]
@@ -67,7 +67,7 @@ def task(config: Finetune) -> FinetuneTask:
     if model.vocab_size is None:
         raise SinkjaxError(f"{config.init} has no vocabulary, so it cannot learn from a text")
     if config.context > model.context:
-        raise SinkjaxError(f"context must be at most that of {config.init} ({model.context}), not {config.context}")
+        raise SinkjaxError(f"context must be at most {model.context}, the context of {config.init}, not {config.context}")
     if config.attention_impl == "fused":
         check_fused(model, (), Probe())
     edits_of(config, model)

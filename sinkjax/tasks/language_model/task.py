@@ -144,7 +144,7 @@ def model(config: Pretrain) -> Config:
 def edits_of(config: Any, model: Config) -> Edits:
     """The edits of a training on blocks of `config.context` tokens, all in force together, as arrays.
 
-    Errors: what is no list of edits; what the model refuses.
+    Errors: the document is not a list of edits; an edit does not fit the model.
     """
     if not config.edits:
         return ()
