@@ -45,10 +45,8 @@ def main() -> None:
     sinkjax.draw_parts(scores, **HEAD).savefig(IMAGES / "explain-score.png", dpi=160)
 
     forms = sinkjax.spike_forms(model, layers=11, count=1)
-    print(
-        f"layer 11: dim {int(forms.form_dim)} has norm {float(forms.form_norm):.0f}, first eigenvalue {float(forms.share):.1%};"
-        f" median dim {float(forms.norm.median()):.0f}"
-    )
+    dim, norm, first = (getattr(forms, name).item() for name in ("form_dim", "form_norm", "share"))
+    print(f"layer 11: dim {dim} has norm {norm:.0f}, first eigenvalue {first:.1%}; median dim {float(forms.norm.median()):.0f}")
 
 
 if __name__ == "__main__":
