@@ -145,5 +145,5 @@ def test_a_loaded_model_learns_on(plain, tmp_path: Path) -> None:
     assert not same_bits(done.of(0), plain.of(0))
     assert not same_bits(done.of(0), done.of(1))
     assert same_bits(sinkjax.load(str(done.folder / "models" / "run-001")).params, done.of(1))
-    with pytest.raises(SinkjaxError, match="context must be at most .*, the context of"):
+    with pytest.raises(SinkjaxError, match=r"context must be at most .*, the context of"):
         registry.task(dataclasses.replace(config, context=25))
