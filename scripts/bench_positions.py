@@ -52,6 +52,7 @@ STUDIES = {  # whose main sweep has calls of which shape, or nearly so
 }
 ROUNDS = 5
 Curve = Mapping[int, Sequence[float]]  # eighths of the rows that are shared -> time, as a part of that of whole blocks
+SUMMED = ("attention_received", "non_finite")  # statistics that add up over tiles of rows
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ def in_tiles(
             return jax.lax.cond(row < first, skip, run)
 
         _, (out, record) = jax.lax.scan(one, kept, (jnp.arange(count) * tile, jnp.stack(jnp.split(h, count, axis=1))))
-        joined = {name: jnp.concatenate(list(x), axis=1) for name, x in record.items() if name != "attention_received"}
-        return jnp.concatenate(list(out), axis=1), joined | {"attention_received": record["attention_received"].sum(axis=0)}
+        joined = {name: x.sum(axis=0) if name in SUMMED else jnp.concatenate(list(x), axis=1) for name, x in record.items()}
+        return jnp.concatenate(list(out), axis=1), joined
 
     return jax.lax.scan(block, h, (jnp.arange(LAYERS), weights["layers"]))
 

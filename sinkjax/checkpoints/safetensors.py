@@ -25,6 +25,9 @@ DTYPES = {
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
+NAMES = {kind: dtype.name for kind, dtype in DTYPES.items()}  # numpy makes a name anew each time it is asked for
+
+MOST_TENSORS = 200_000  # of a file; the largest published models have fewer in all of theirs
 HEADER_LIMIT = 100_000_000
 
 
@@ -43,6 +46,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
     try:
         header = json.loads(mapped[8:start].tobytes(), object_pairs_hook=without_repeats)
+        if len(header) > MOST_TENSORS:
+            raise SinkjaxError(f"{path} has {len(header):,} tensors, and a file of a model has at most {MOST_TENSORS:,}")
         entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file, each name once") from None
@@ -97,4 +102,4 @@ def _tensor(name: str, entry: tuple[str, tuple[int, ...], int, int], first: int,
     if end - begin != math.prod(shape) * DTYPES[kind].itemsize:
         raise SinkjaxError(f"{path} is corrupt: {end - begin} bytes cannot hold {name} of shape {shape} as {kind}")
     raw = partial(file.map, first + begin, (end - begin,))
-    return Tensor(shape, raw, partial(np.ndarray.view, dtype=DTYPES[kind]), DTYPES[kind].name)
+    return Tensor(shape, raw, partial(np.ndarray.view, dtype=DTYPES[kind]), NAMES[kind])

@@ -80,7 +80,8 @@ def sweep(tiny_config, tiny_params):
             patch.setattr("sinkjax.sweeps.plan.TOKENS_PER_CALL", {"cpu": 1})
             arguments = {"edits": EDITS, "probe": PROBE, "lengths": LENGTHS, "progress": False} | changes
             found = sinkjax.sweep(model, tokens, arguments.pop("edits"), out=out, **arguments)
-            del found.attrs["unchanged"]  # said of a result, from counts of cells that the store holds
+            for name in ("unchanged", "overflowed"):  # said of a result, from counts that the store holds
+                del found.attrs[name]
             return found
 
     return run

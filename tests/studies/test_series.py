@@ -63,13 +63,13 @@ def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(file
 def test_the_command_takes_a_folder_of_checkpoints(files, tmp_path, capsys):
     options = ["--prompts", "3", "--length", "12", "--text", str(files / "text.txt")]
     out = ["--out", str(tmp_path / "out")]
-    assert cli.main(["run", "gu/norms", "--checkpoints", str(files / "kept"), *options, *out]) == 0
+    assert cli.main(["run", "gu/norms", "--checkpoints", str(files / "kept"), *options, *out]) == 2  # step-100 was refused
     assert "gu/norms on 2 models" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("config.yaml", "refused.yaml", "report.html", "series.csv", "step-9", "step-10", "step-100")
     }
     assert cli.main(["report", str(tmp_path / "out")]) == 0
-    assert cli.main(["run", str(tmp_path / "out")]) == 0
+    assert cli.main(["run", str(tmp_path / "out")]) == 2
     for asked in ([str(tmp_path / "out")], ["gu/norms", "--checkpoints", str(files / "kept"), *options]):
         capsys.readouterr()
         assert cli.main(["plan", *asked]) == 0

@@ -89,6 +89,16 @@ def edits_at(a: int, b: int, c: int) -> list[Edit]:
             sinkjax.edit(Site.ATTN_OUT, "set", draw((len(LENGTHS), 32)), layers=b, queries=3),
             sinkjax.attend_self(some, layers=c, heads=2),
         ),
+        (
+            sinkjax.edit(Site.ATTN_IN, "scale", 0.5, layers=a, queries=some),
+            sinkjax.edit(Site.Q_IN, "add", draw((len(LENGTHS), 32)), layers=b, heads=1, queries=2),
+            sinkjax.edit(Site.MLP_IN, "inject", draw((LAYERS, len(LENGTHS), 32)), layers=c, queries=1),
+        ),
+        (
+            sinkjax.edit(Site.K_IN, "set", 0.1, layers=a, keys=some, kv_heads=0),
+            sinkjax.edit(Site.V_IN, "inject", 0.7, layers=b, keys=1),
+            sinkjax.edit(Site.RESID_MID, "scale", 0.2, layers=c, queries=3),
+        ),
     ]
     return [sinkjax.compose(*triple) for triple in triples]
 
