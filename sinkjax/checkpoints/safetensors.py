@@ -46,11 +46,14 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise SinkjaxError(f"{path} is truncated or corrupt: its header does not fit into its {size} bytes")
     try:
         header = json.loads(mapped[8:start].tobytes(), object_pairs_hook=without_repeats)
-        if len(header) > MOST_TENSORS:
-            raise SinkjaxError(f"{path} has {len(header):,} tensors, and a file of a model has at most {MOST_TENSORS:,}")
-        entries = {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"}
+        count = len(header)
+        entries = (
+            {name: _entry(entry) for name, entry in header.items() if name != "__metadata__"} if count <= MOST_TENSORS else {}
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SinkjaxError(f"{path} is corrupt: its header is not that of a safetensors file, each name once") from None
+    if count > MOST_TENSORS:
+        raise SinkjaxError(f"{path} has {count:,} tensors, and a file of a model has at most {MOST_TENSORS:,}")
     tensors = {name: _tensor(name, entry, start, size, file) for name, entry in entries.items()}
     _refuse_gaps(entries, size - start, path)
     return tensors
