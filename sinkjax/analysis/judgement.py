@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -72,11 +72,15 @@ class Premise:
 
 @dataclass(frozen=True)
 class Rank:
-    """How many of `of` controls have a mean below the contrast's mean (after the sign), and how many an equal one."""
+    """How many of `of` controls have a mean below the contrast's mean (after the sign), and how many an equal one.
+
+    spread: lowest and highest mean of a control minus the mean of all controls, in the unit of D; None: there is no finite one.
+    """
 
     below: int
     tied: int
     of: int
+    spread: tuple[float, float] | None = field(default=None, compare=False)
 
     @property
     def above(self) -> bool:
@@ -252,7 +256,9 @@ def _rank(samples: list[Array]) -> Rank:
     mean, *rest = (found.mean(where=np.isfinite(found)) if found.size else math.nan for found in samples)
     others = np.array(rest)
     tied = np.isclose(others, mean, rtol=1e-12, atol=0.0)
-    return Rank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others))
+    apart = others - others.mean()
+    spread = (float(apart.min()), float(apart.max())) if np.isfinite(apart).all() else None
+    return Rank(int(((others < mean) & ~tied).sum()), int(tied.sum()), len(others), spread)
 
 
 def _lacking(rank: Rank, all_controls: bool) -> str:

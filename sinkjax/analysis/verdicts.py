@@ -78,6 +78,23 @@ class Verdict:
         return self.judgement if self.twin is None else with_twin(self.judgement, self.twin)
 
     @property
+    def share(self) -> bool:
+        """Whether the size of the effect is known as a share of the whole."""
+        return self.judgement.S is not None and self.judgement.S.mean is not None
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether there is no effect to show."""
+        return self.judgement.D is None or self.judgement.D.mean is None
+
+    @property
+    def number(self) -> str:
+        """The one number that stands for the evidence: the share of the whole, or else the effect; "" without any."""
+        if self.share:
+            return f"{said(self.judgement.S, 'share')} of the whole"
+        return "" if self.unmeasured else said(self.judgement.D, self.unit)
+
+    @property
     def numbers(self) -> str:
         """Effect, interval, controls and size, in this order; "" where nothing was measured."""
         found = self.judgement

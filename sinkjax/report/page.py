@@ -9,10 +9,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from sinkjax.report import viewer
+from sinkjax.report.answer import Answer, about, answer
+from sinkjax.report.claims import claims
 from sinkjax.report.table import Cell, Table, table, verdicts
 
 if TYPE_CHECKING:
-    from sinkjax.analysis.verdicts import Verdict
     from sinkjax.report.section import Drawing, Sample, Section, View
 
 
@@ -29,7 +30,9 @@ def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | N
     style = files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
     script = viewer.script() if any(section.views for section in sections) else ""
     contents = "" if skipped is None else _contents(sections, title, skipped)
-    body = "\n".join([contents, *(_section(section) for section in sections)])
+    shared = _common(sections)
+    last = f"<section>\n<h2>Where all of these come from</h2>{_provenance(shared)}\n</section>" if shared else ""
+    body = "\n".join([contents, *(_section(section, shared) for section in sections), last])
     text = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -57,16 +60,16 @@ def _fill_views(text: str, sections: Sequence[Section], room: int) -> str:
 
 
 def _contents(sections: Sequence[Section], title: str, skipped: Mapping[str, str]) -> str:
-    """A line for each study: a link, its title and the verdicts on its claims, or why it did not run."""
+    """A line for each study: a link, its answer and the words on its claims, or why it did not run."""
     lines = [
         f'<tr><th><a href="#{escape(section.study)}">{escape(section.study)}</a></th>'
-        f"<td>{escape(section.title)}</td><td>{escape(verdicts(section))}</td></tr>"
+        f"<td>{escape(str(answer(section) or section.title))}</td><td>{escape(verdicts(section))}</td></tr>"
         for section in sections
     ]
     lines += [f'<tr><th>{escape(name)}</th><td colspan="2">not run: {escape(why)}</td></tr>' for name, why in skipped.items()]
     body = "\n".join(lines)
     return (
-        f'<nav id="contents"><h1>{escape(title)}</h1><div class="wide"><table><thead><tr><th>study</th><th>about</th>'
+        f'<nav id="contents"><h1>{escape(title)}</h1><div class="wide"><table><thead><tr><th>study</th><th>found</th>'
         f"<th>claims of the paper</th></tr></thead><tbody>\n{body}</tbody></table></div></nav>"
     )
 
@@ -86,39 +89,6 @@ def _samples(samples: Sequence[Sample]) -> str:
     return "\n".join(parts)
 
 
-def _verdicts(found: Sequence[Verdict]) -> str:
-    """A row for each claim: its word, one number with its interval, and the rest of the evidence folded away."""
-    if not found:
-        return ""
-    parts = []
-    for kind, (title, about) in VERDICTS.items():
-        lines = "\n".join(_verdict(one) for one in found if one.kind == kind)
-        if lines:
-            note = f"<p>{about}</p>" * bool(about)
-            head = "<tr><th>the paper says</th><th>here</th><th>evidence</th></tr>"
-            table = f'<table class="claims"><thead>{head}</thead><tbody>\n{lines}\n</tbody></table>'
-            parts.append(f'<h2>{title}</h2>{note}<div class="wide">{table}</div>')
-    return "".join(parts)
-
-
-VERDICTS = {  # kind -> its heading, and a line about it
-    "claim": ("Claims", ""),
-    "described": ("Numbers of the weights", "These are exact and have no test."),
-    "identity": ("Checks", "These hold for every model if the code is correct. They check the code and are not findings."),
-}
-
-
-def _verdict(one: Verdict) -> str:
-    source = "; ".join(filter(None, (one.source, one.paper)))
-    reason = f"<small>{escape(one.judgement.reason)}</small>" if one.judgement.reason else ""
-    more = [one.method, *one.beside]
-    folded = "".join(f"<small>{escape(text)}</small>" for text in more if text)
-    details = f"<details><summary>method and other readouts</summary>{folded}</details>" if folded else ""
-    word = f'<td class="{one.word.split()[0]}">{escape(one.word)}</td>'
-    evidence = f"<td><span>{escape(one.numbers)}</span>{reason}{details}</td>"
-    return f"<tr><td>{escape(one.statement)}<small>{escape(source)}</small></td>{word}{evidence}</tr>"
-
-
 def _summary(section: Section) -> str:
     """The short table, and what its cells hold."""
     if not section.rows:
@@ -126,28 +96,51 @@ def _summary(section: Section) -> str:
     shown = table(section.rows, section.featured)
     cells = [cell for _, line in shown.lines for cell in line]
     sampled = any(row.value.low is not None for row in section.rows)
-    parts = [f"the mean and its 95 % interval over {section.over}" if sampled else "a number without an interval"]
+    parts = [f"the mean and its 95% interval over {section.over}" if sampled else "a number without an interval"]
     parts += ["Δ, the effect, as a rule the difference from the first line"] * any(cell.effect for cell in cells)
     parts += ["its percentile among random controls (and how many these are)"] * any(cell.rank for cell in cells)
     return f"<h2>Summary</h2><p>In each cell: {'; '.join(parts)}.</p>{_table(shown, section.subject)}"
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, shared: Mapping[str, object]) -> str:
+    """The answer and the figure that shows it first, then the claims, and then everything that they rest on."""
+    headline, *others = section.drawings or (None,)
+    own = {name: value for name, value in section.provenance.items() if name not in shared}
     parts = [
-        f"<h1>{escape(section.title)}</h1>",
-        f'<p class="name">{escape(section.study)}</p>',
-        f'<p class="claim">{escape(section.question)}</p>',
-        "<h2>What was found</h2>" + _list(section.findings, "findings") if section.findings else "",
-        _verdicts(section.verdicts),
+        f'<h1>{escape(section.title)}</h1>\n<p class="name">{escape(section.study)}</p>',
+        _answer(section),
+        _figure(headline) if headline else "",
+        claims(section.verdicts),
+        "<h2>Figures</h2>" + "".join(map(_figure, others)) if others else "",
+        "<h2>Maps to step through</h2>" + "".join(map(_place, section.views)) if section.views else "",
+        _samples(section.samples),
+        "<h2>Further numbers</h2>" + _list(section.findings, "findings") if section.findings else "",
         _summary(section),
         _everything(section),
-        _samples(section.samples),
-        "<h2>Maps to step through</h2>" + "".join(map(_place, section.views)) if section.views else "",
-        "<h2>Figures</h2>" + "".join(map(_figure, section.drawings)) if section.drawings else "",
-        "<h2>How to read this</h2>" + _list(section.notes, "notes"),
-        "<h2>Where the numbers come from</h2>" + _provenance(section),
+        "<h2>How to read this</h2>" + _list(section.notes, "notes") if section.notes else "",
+        "<h2>Where the numbers come from</h2>" + _provenance(own) if own else "",
     ]
     return f'<section id="{escape(section.study)}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
+
+
+def _answer(section: Section) -> str:
+    found = answer(section)
+    said = "" if found is None else f'<p class="answer {found.word}">{_said(found)}</p>\n'
+    return f'{said}<p class="about">{escape(about(section))}</p>\n<p class="claim">{escape(section.question)}</p>'
+
+
+def _said(found: Answer) -> str:
+    lead = f"<strong>{escape(found.lead)}:</strong> " if found.lead else ""
+    number = f' <span class="number">{escape(found.number)}</span>' if found.number else ""
+    return f"{lead}{escape(found.text)}{number}"
+
+
+def _common(sections: Sequence[Section]) -> dict[str, object]:
+    """The provenance that all of several sections have in common, which stands once at the end of their page."""
+    if len(sections) < 2:
+        return {}
+    first, *rest = (section.provenance for section in sections)
+    return {name: value for name, value in first.items() if all(name in one and one[name] == value for one in rest)}
 
 
 def _everything(section: Section) -> str:
@@ -180,8 +173,6 @@ def _list(lines: Sequence[str], name: str) -> str:
     return f'<ul class="{name}">' + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
 
 
-def _provenance(section: Section) -> str:
-    lines = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in section.provenance.items()
-    )
+def _provenance(facts: Mapping[str, object]) -> str:
+    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in facts.items())
     return f'<div class="wide"><table class="provenance"><tbody>{lines}</tbody></table></div>'

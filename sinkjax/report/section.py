@@ -47,6 +47,7 @@ class View:
     reader chooses, name -> labels, in the order of the leading axes; a choice "prompt" chooses the tokens too. tokens: text of
     each position, one list for each prompt. Columns are positions; rows are too (row_tokens), or they count from 0, upwards.
     quantity: what a colour means, with its unit. log: whether the colour scale is logarithmic. row_note: said after row_title.
+    start: choice -> the label that is shown first; the first of all where it is not named.
     """
 
     name: str
@@ -60,6 +61,7 @@ class View:
     row_tokens: bool = True
     log: bool = False
     row_note: str = ""
+    start: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = tuple(len(labels) for labels in self.choices.values())

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinkjax.errors import printable
+from sinkjax.report.answer import about, answer
 from sinkjax.report.table import EMPTY, table, verdicts
 from sinkjax.train.config import CONVERGED, DIVERGED
 
 if TYPE_CHECKING:
+    from sinkjax.analysis.verdicts import Verdict
     from sinkjax.report.section import Report, Section
     from sinkjax.train.trained import Trained
 
@@ -22,7 +24,7 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
     from rich.table import Table
 
     style: Any = {"box": box.SIMPLE_HEAD, "title_style": "bold", "title_justify": "left", "caption_justify": "left"}
-    shown = Table(title=printable(title), caption=printable(caption) or None, **style)
+    shown = Table(title=printable(title) or None, caption=printable(caption) or None, **style)
     for column in columns:
         shown.add_column(column, overflow="fold")
     for line in lines:
@@ -31,29 +33,22 @@ def show(title: str, columns: Sequence[str], lines: Sequence[Sequence[object]], 
 
 
 def show_section(section: Section) -> None:
-    """Print the short table of a section, one for each measure, and what it found."""
-    summary = table(section.rows, section.featured)
+    """Print what a section found: the answer, a line for each claim, or its short tables where there are no claims."""
     print(f"{printable(section.title)}\n")
-    for number, column in enumerate(summary.columns):
-        block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
-        compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
-        lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
-        show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
-    if any(row.value.low is not None for row in section.rows):
-        paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
-        print(f"Means with 95 % intervals over {section.over}{paired}.\n")
-    for finding in section.findings:
-        print(f"- {printable(finding)}")
-    _show_claims(section)
+    if section.verdicts:
+        _show_answer(section)
+    else:
+        _show_tables(section)
+    _show_findings(section)
 
 
 def show_suite(report: Report) -> None:
     """Print what each study of a suite found and which statements of its paper hold; the tables are on their pages."""
     for section in report.sections:
         print(f"\n{printable(f'{section.study}: {section.title}')}\n")
-        for finding in section.findings:
-            print(f"- {printable(finding)}")
-        _show_claims(section)
+        if section.verdicts:
+            _show_answer(section)
+        _show_findings(section)
     lines = [(section.study, verdicts(section)) for section in report.sections]
     show(report.title, ("study", "state"), lines + [(name, f"not run: {why}") for name, why in report.skipped.items()])
 
@@ -71,11 +66,33 @@ def show_training(trained: Trained) -> None:
     show(f"Training {trained.name}", columns, lines, cost)
 
 
-def _show_claims(section: Section) -> None:
-    if section.verdicts:
-        print()
-        lines = [(one.statement, one.word, one.numbers or one.judgement.reason) for one in section.verdicts]
-        show("Claims", ("the paper says", "here", "evidence"), lines, "")
+def _show_answer(section: Section) -> None:
+    print(f"{printable(str(answer(section)))}\n{printable(about(section))}")
+    lines = [(one.word, one.number or _listed(one), one.statement) for one in section.verdicts]
+    show("", ("here", "number", "the paper says"), lines)
+
+
+def _listed(one: Verdict) -> str:
+    """The number of a check, or why nothing was measured."""
+    return one.judgement.reason if one.kind == "claim" else one.label
+
+
+def _show_findings(section: Section) -> None:
+    for finding in section.findings:
+        print(f"- {printable(finding)}")
+    print("\n" * bool(section.findings), end="")
+
+
+def _show_tables(section: Section) -> None:
+    summary = table(section.rows, section.featured)
+    for number, column in enumerate(summary.columns):
+        block = [(label, cells[number]) for label, cells in summary.lines if cells[number] != EMPTY]
+        compared, ranked = any(cell.effect for _, cell in block), any(cell.rank for _, cell in block)
+        lines = [(label, cell.value, *[cell.effect] * compared, *[cell.rank] * ranked) for label, cell in block]
+        show(column, (section.subject, "value", *["effect"] * compared, *["percentile"] * ranked), lines)
+    if any(row.value.low is not None for row in section.rows):
+        paired = "; effects are paired differences from the first line of a table" * any(row.effect.n for row in section.rows)
+        print(f"Means with 95% intervals over {section.over}{paired}.\n")
 
 
 def in_words(count: float) -> str:

@@ -29,6 +29,7 @@
       const select = document.createElement("select");
       select.name = choice.name;
       choice.labels.forEach((text, index) => select.add(new Option(text, index)));
+      select.selectedIndex = choice.start;
       const step = (by, sign) => {
         const button = document.createElement("button");
         button.type = "button";
@@ -55,7 +56,7 @@
   async function start(figure) {
     const view = JSON.parse(figure.querySelector("script").textContent);
     const codes = await inflate(view.data);
-    const chosen = view.choices.map(() => 0);
+    const chosen = view.choices.map((choice) => choice.start);
     const plot = document.createElement("div");
     plot.className = "map";
     const prompt = view.choices.findIndex((choice) => choice.name === "prompt");

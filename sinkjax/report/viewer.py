@@ -45,7 +45,10 @@ def contents(view: View) -> dict[str, Any]:
     codes, scale = encode(view.values, view.log)
     scale["ticks"] = [[place, _short(mark)] for place, mark in scale["ticks"]]
     return {
-        "choices": [{"name": name, "labels": list(labels)} for name, labels in view.choices.items()],
+        "choices": [
+            {"name": name, "labels": list(labels), "start": list(labels).index(view.start[name]) if name in view.start else 0}
+            for name, labels in view.choices.items()
+        ],
         "rows": codes.shape[-2],
         "columns": codes.shape[-1],
         "row_title": view.row_title,

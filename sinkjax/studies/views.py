@@ -14,6 +14,7 @@ from sinkjax.report.section import View
 
 if TYPE_CHECKING:
     import xarray
+    from numpy.typing import NDArray
 
 TOKENS = 32  # positions shown of a prompt, so that each has a legible tick
 PROMPTS = 3
@@ -78,7 +79,13 @@ def attention(
         tokens=texts,
         row_title="query",
         column_title="key",
+        start={"layer": str(layers[_strongest(values[0, 0])])},
     )
+
+
+def _strongest(values: NDArray) -> int:
+    """The layer in which one key gets the most attention of all queries; values: [layer, head, query, key]."""
+    return int(np.nansum(values.mean(axis=1), axis=1).max(axis=1).argmax())
 
 
 def activation(

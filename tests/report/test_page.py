@@ -100,7 +100,7 @@ def test_the_tables_hold_value_interval_effect_and_percentile(section):
     text = page([section], "All")
     for words in ("12,346 [12,345, 12,346]", "Δ +12,346 [12,345, 12,346]", "percentile 98 (20)"):
         assert words in text
-    short, whole = text.split("<details>")
+    short, whole = text.split("<details><summary>All 3")
     assert "third" not in short
     assert "third" in whole
 
@@ -109,9 +109,10 @@ def test_claims_stand_with_word_evidence_and_the_papers_number(section):
     text = page([section], "All")
     for words in (
         "<td>The &lt;sink&gt; moves.<small>Fig. 4; 95%</small></td>",
-        '<td class="replicates">replicates</td>',
-        "effect &amp; more: 7 [6, 8]",
-        '<td class="undecided">undecided</td>',
+        '<td class="word replicates">replicates</td>',
+        '<span class="value">7 [6, 8]</span>',
+        "<small>effect &amp; more: 7 [6, 8]</small>",
+        '<td class="word undecided">undecided</td>',
         "<small>4 of 8 prompts</small>",
     ):
         assert words in text
@@ -122,7 +123,7 @@ def test_claims_stand_with_word_evidence_and_the_papers_number(section):
 def test_checks_of_the_code_stand_apart_from_claims(section):
     check = Verdict("d", "All weights are equal.", "", "", identity(True), label="at most 0.001", kind="identity")
     text = page([dataclasses.replace(section, verdicts=(*section.verdicts, check))], "All")
-    before, after = text.split("<h2>Checks</h2>")
+    before, after = text.split("<details><summary>Checks: 1 of 1 hold</summary>")
     assert "All weights are equal." in after
     assert "All weights are equal." not in before
     assert verdicts(dataclasses.replace(section, verdicts=(*section.verdicts, check))) == verdicts(section)
@@ -164,7 +165,7 @@ def test_the_summary_explains_only_what_its_cells_hold(section):
     alone = tuple(Row(row.condition, row.series, row.measure, row.value) for row in section.rows)
     assert "Δ" in page([section], "All")
     text = page([dataclasses.replace(section, rows=alone)], "All")
-    assert "In each cell: the mean and its 95 % interval over prompts." in text
+    assert "In each cell: the mean and its 95% interval over prompts." in text
     assert "Δ" not in text
     exact = tuple(dataclasses.replace(row, value=constant(1.5)) for row in alone)
     assert "In each cell: a number without an interval." in page([dataclasses.replace(section, rows=exact)], "All")
@@ -176,10 +177,34 @@ def test_the_first_arm_has_no_effect(section):
     assert all(entry.effect for entry in lines[1][1])
 
 
-def test_the_terminal_shows_the_featured_arms_and_the_findings(section, capsys):
+def test_the_answer_and_the_first_figure_come_before_the_claims_and_these_before_the_tables(section):
+    text = page([section], "All")
+    found = [text.index(words) for words in ('class="answer replicates"', "<figure>", "<h2>Claims", "<h2>Further", "<h2>Summary")]
+    assert found == sorted(found)
+    assert "<strong>As in the paper:</strong> The &lt;sink&gt; moves." in text
+
+
+def test_a_page_of_several_studies_says_once_where_all_of_them_come_from(section):
+    own = {"text": "a book", "edits": 3}
+    other = dataclasses.replace(section, study="paper/other", provenance={"text": "a book", "edits": 4})
+    text = page([dataclasses.replace(section, provenance=own), other], "All", {})
+    assert text.count("a book") == 1
+    assert text.count("<th>edits</th>") == 2
+    assert page([dataclasses.replace(section, provenance=own)], "All").count("a book") == 1
+
+
+def test_the_terminal_shows_the_answer_the_claims_and_the_findings(section, capsys):
     show_section(section)
     out = capsys.readouterr().out
-    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets].", "undecided", "4 of 8"):
+    for words in ("As in the paper: The <sink> moves (7 [6, 8]).", "A finding [in brackets].", "undecided", "4 of 8"):
+        assert words in out
+    assert "12,346" not in out
+
+
+def test_the_terminal_shows_the_featured_arms_where_there_are_no_claims(section, capsys):
+    show_section(dataclasses.replace(section, verdicts=()))
+    out = capsys.readouterr().out
+    for words in ("<b>edit</b>", "12,346 [12,345, 12,346]", "98 (20)", "A finding [in brackets]."):
         assert words in out
     assert "third" not in out
 
@@ -227,7 +252,9 @@ def test_a_control_character_in_a_figure_leaves_the_picture_sound():
 def test_no_escape_of_a_label_or_title_reaches_the_terminal(section, capsys):
     rows = tuple(dataclasses.replace(entry, condition="\x1b[31mred") for entry in section.rows)
     loud = dataclasses.replace(section, title="\x1b]0;title\a", findings=("\x9b1m",), rows=rows, featured=("\x1b[31mred",))
-    show_section(loud)
+    said = Verdict("a", "\x1b[2J", "", "", Judgement("shown", D=SEVEN), label="\x9b")
+    show_section(dataclasses.replace(loud, verdicts=(said,)))
+    show_section(dataclasses.replace(loud, verdicts=()))
     shown = capsys.readouterr().out
     assert not {*shown} & {*"\x1b\a\x9b"}
     assert "\\x1b[31mred" in shown

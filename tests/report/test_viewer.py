@@ -83,7 +83,7 @@ def test_no_token_or_label_becomes_markup_or_ends_the_script():
     text = viewer.figure(attention())
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
     held = json.loads(data)
-    assert held["choices"][0] == {"name": "edit", "labels": list(EDITS)}
+    assert held["choices"][0] == {"name": "edit", "labels": list(EDITS), "start": 0}
     assert held["tokens"] == list(TOKENS)
     assert "<b>" not in text
     assert "A caption with &lt;angle&gt;." in text

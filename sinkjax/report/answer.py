@@ -1,0 +1,90 @@
+"""The answer of a page in one sentence, made from the words on its claims or, without claims, from its largest effect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sinkjax.analysis.estimates import in_digits, in_words
+
+if TYPE_CHECKING:
+    from sinkjax.analysis.summary import Row
+    from sinkjax.report.section import Section
+
+LEADS = {  # word on a claim -> how the answer begins
+    "replicates": "As in the paper",
+    "weaker": "Weaker than in the paper",
+    "shown": "As in the paper, but how large is open",
+    "differs": "Not as in the paper",
+    "undecided": "Undecided",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study found, in one sentence.
+
+    Attributes:
+        lead: How it begins, such as "As in the paper"; "" without claims.
+        text: What was found, as a sentence.
+        number: The one number behind it, with its interval; "" without one.
+        word: The word on the claim; "" without claims.
+    """
+
+    lead: str
+    text: str
+    number: str = ""
+    word: str = ""
+
+    def __str__(self) -> str:
+        lead, number = f"{self.lead}: " if self.lead else "", f" ({self.number})" if self.number else ""
+        return f"{lead}{self.text.removesuffix('.')}{number}."
+
+
+def answer(section: Section) -> Answer | None:
+    """The answer of a section: its first claim that this model tests; without claims, the largest effect, or the first finding.
+
+    Args:
+        section: What the study found.
+
+    Returns:
+        The answer; None where nothing was found.
+    """
+    claims = [one for one in section.verdicts if one.kind == "claim"]
+    for one in claims:
+        if one.judgement.word in LEADS:
+            lead = LEADS[one.judgement.word] + ", and in its untrained twin too" * one.settled.untrained
+            return Answer(lead, one.statement, one.number, one.judgement.word)
+    if claims:
+        return Answer("Untested", "This model cannot test what the paper claims.", word="untested")
+    return _effect(section.rows) or (Answer("", section.findings[0]) if section.findings else None)
+
+
+def about(section: Section) -> str:
+    """The model, the size of the sample and the words on the claims, in one line."""
+    sizes = [row.value.n for row in section.rows if row.value.n > 1]
+    sample = f"{max(sizes):,} {section.over}" if sizes else ""
+    words = Counter(one.judgement.word for one in section.verdicts if one.kind == "claim")
+    counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
+    total = f"{words.total()} claim{'s' * (words.total() != 1)}: {counts}" if words else ""
+    return " · ".join(filter(None, (str(section.provenance.get("model", "")), sample, total)))
+
+
+def _effect(rows: Sequence[Row]) -> Answer | None:
+    """The largest effect on the first measure whose interval leaves out 0."""
+    if not rows:
+        return None
+    first = rows[0]
+    others = [row for row in rows if row.measure == first.measure and row.condition != first.condition]
+    sure = [row for row in others if row.effect.low is not None and row.effect.high is not None]
+    moved = [row for row in sure if row.effect.low > 0 or row.effect.high < 0]
+    if moved:
+        most = max(moved, key=lambda row: abs(row.effect.mean))
+        change = f"{in_digits(first.value.mean)} to {in_digits(most.value.mean)}"
+        text = f"“{most.condition}” moves {first.measure} most, from {change}"
+        return Answer("", text, f"effect {in_words(most.effect, signed=True)}")
+    if sure:
+        return Answer("", f"No condition moves {first.measure}: the interval of every effect includes 0")
+    return None

@@ -1,0 +1,74 @@
+"""The answer of a page follows from the words on its claims, or from its largest effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinkjax.analysis.intervals import Interval
+from sinkjax.analysis.judgement import Judgement, untested
+from sinkjax.analysis.summary import Row
+from sinkjax.analysis.verdicts import Verdict
+from sinkjax.report.answer import about, answer
+from sinkjax.report.section import Section
+
+
+def interval(mean: float, half: float) -> Interval:
+    return Interval(mean, mean - half, mean + half, 12, 0, 0.95, "t")
+
+
+def claim(word: str, statement: str = "It moves.", **changes) -> Verdict:
+    return Verdict("a", statement, "", "", Judgement(word, D=interval(2, 1), S=interval(0.6, 0.2), **changes), unit="points")
+
+
+def section(verdicts=(), rows=(), findings=()) -> Section:
+    return Section("a/b", "Title", "", tuple(findings), tuple(rows), (), (), provenance={"model": "m"}, verdicts=tuple(verdicts))
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("replicates", "As in the paper: It moves (60% [40, 80] of the whole)."),
+        ("weaker", "Weaker than in the paper: It moves (60% [40, 80] of the whole)."),
+        ("shown", "As in the paper, but how large is open: It moves (60% [40, 80] of the whole)."),
+        ("differs", "Not as in the paper: It moves (60% [40, 80] of the whole)."),
+        ("undecided", "Undecided: It moves (60% [40, 80] of the whole)."),
+    ],
+)
+def test_the_first_claim_that_is_tested_answers(word, said):
+    found = [Verdict("b", "It cannot.", "", "", untested("no gate")), claim(word), claim("differs", "It is later.")]
+    assert str(answer(section(found))) == said
+
+
+def test_what_the_untrained_twin_does_too_is_said():
+    one = Verdict("a", "It moves.", "", "", claim("replicates").judgement, claim("replicates", "").judgement)
+    assert str(answer(section([one]))).startswith("As in the paper: It moves")
+    twin = Judgement("replicates", D=interval(2, 1), S=interval(0.9, 0.1))
+    one = Verdict("a", "It moves.", "", "", claim("replicates").judgement, twin)
+    assert str(answer(section([one]))).startswith("As in the paper, and in its untrained twin too: It moves")
+
+
+def test_a_model_that_can_test_nothing_is_said_to():
+    assert str(answer(section([Verdict("b", "It cannot.", "", "", untested("no gate"))]))) == (
+        "Untested: This model cannot test what the paper claims."
+    )
+
+
+def test_without_claims_the_largest_effect_answers():
+    none = Row("no edit", "s", "rate (%)", interval(10, 1), interval(0, 0.0))
+    small, large = (Row(name, "s", "rate (%)", interval(10 + by, 1), interval(by, 1)) for name, by in (("x", 2), ("y", -6)))
+    other = Row("y", "s", "loss", interval(100, 1), interval(90, 1))
+    found = str(answer(section(rows=[none, small, large, other])))
+    assert found == "“y” moves rate (%) most, from 10.0 to 4.00 (effect -6.00 [-7.00, -5.00])."
+    unsure = Row("z", "s", "rate (%)", interval(10, 1), interval(0.5, 1))
+    assert "No condition moves rate (%)" in str(answer(section(rows=[none, unsure])))
+
+
+def test_without_effects_the_first_finding_answers():
+    assert str(answer(section(findings=["The largest is 4."]))) == "The largest is 4."
+    assert answer(section()) is None
+
+
+def test_the_line_below_names_model_sample_and_words():
+    found = [claim("replicates"), claim("differs"), claim("differs"), Verdict("b", "It cannot.", "", "", untested("no gate"))]
+    rows = [Row("no edit", "s", "rate (%)", interval(10, 1))]
+    assert about(section(found, rows)) == "m · 12 prompts · 4 claims: 2 differs, 1 replicates, 1 untested"
