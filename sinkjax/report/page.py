@@ -22,17 +22,27 @@ LARGEST = 20_000_000  # bytes of a page, so that it opens quickly and can be sen
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
-def page(sections: Sequence[Section], title: str, skipped: Mapping[str, str] | None = None) -> str:
+def page(
+    sections: Sequence[Section], title: str, skipped: Mapping[str, str] | None = None, headline: Drawing | None = None
+) -> str:
     """The page of one or more sections, with a list of contents where there are several.
 
-    skipped: study -> why it has no section; given for a page of several studies, empty if each has one.
+    skipped: study -> why it has no section; given for a page of several studies, empty if each has one. headline: a figure of all
+    sections, which stands first; each section is then folded away.
     """
     style = files("sinkjax").joinpath("report", "style.css").read_text(encoding="utf-8")
     script = viewer.script() if any(section.views for section in sections) else ""
     contents = "" if skipped is None else _contents(sections, title, skipped)
     shared = _common(sections)
     last = f"<section>\n<h2>Where all of these come from</h2>{_provenance(shared)}\n</section>" if shared else ""
-    body = "\n".join([contents, *(_section(section, shared) for section in sections), last])
+    told = [_section(section, shared) for section in sections]
+    if headline is not None:
+        contents += "\n" + _figure(headline)
+        told = [
+            f"<details><summary>{escape(section.study)}</summary>{text}</details>"
+            for section, text in zip(sections, told, strict=True)
+        ]
+    body = "\n".join([contents, *told, last])
     text = (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

@@ -22,7 +22,7 @@ from sinkjax.config_files.places import Place
 from sinkjax.errors import SinkjaxError
 from sinkjax.model.config import Config
 from sinkjax.progress import silent
-from sinkjax.report.section import Report, Section
+from sinkjax.report.section import Drawing, Report, Section
 from sinkjax.studies import folder as results
 from sinkjax.studies import run
 from sinkjax.studies.config import Series
@@ -32,6 +32,7 @@ from sinkjax.sweeps.computation import digest, fingerprints
 from sinkjax.sweeps.hardware import Hardware
 from sinkjax.sweeps.models import members_of
 
+MEASURES, EDITS = 2, 5  # in the figure of all checkpoints
 TABLE = "series.csv"  # the summaries of all checkpoints, one below the other
 
 
@@ -131,9 +132,34 @@ def _write(config: Series, out: Place, sections: Mapping[str, Section], skipped:
     named = [dataclasses.replace(section, study=f"{config.study} on {label}") for label, section in sections.items()]
     report = Report(f"{config.study} on {len(named)} models", tuple(named), skipped)
     shown = [dataclasses.replace(section, views=(), samples=()) for section in named]  # these are on the page of each
-    write(out / results.PAGE, page(shown, report.title, skipped))
+    write(out / results.PAGE, page(shown, report.title, skipped, _along(members(config), sections)))
     write(out / TABLE, table(members(config), sections))
     return report
+
+
+def _along(every: tuple[Member, ...], sections: Mapping[str, Section]) -> Drawing | None:
+    """The first measures, without an edit and with each, against the step; None where there is nothing to compare."""
+    there = [member for member in every if member.label in sections and sections[member.label].rows]
+    if len(there) < 2:
+        return None
+    from sinkjax.report.figures.checkpoints import checkpoints
+
+    found = [{(row.measure, row.condition): row for row in sections[member.label].rows} for member in there]
+    first = sections[there[0].label]
+    common = [key for key in found[0] if all(key in one for one in found)]
+    conditions = [first.rows[0].condition, *(label for label in first.featured if label != first.rows[0].condition)]
+    measures = list(dict.fromkeys(measure for measure, _ in common))[:MEASURES]
+    shown = {
+        measure: {
+            label: [one[measure, label].value for one in found] for label in conditions[:EDITS] if (measure, label) in common
+        }
+        for measure in measures
+    }
+    steps = [member.step for member in there]
+    stepped = None not in steps and len({member.run for member in there}) == 1
+    places = [float(step) for step in steps if step is not None] if stepped else [member.label for member in there]
+    caption = f"{' and '.join(measures)}: means with 95% intervals over {first.over}, for each edit."
+    return Drawing("along", checkpoints(shown, places), caption[0].upper() + caption[1:])
 
 
 def table(every: tuple[Member, ...], sections: Mapping[str, Section]) -> str:

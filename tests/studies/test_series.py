@@ -55,6 +55,7 @@ def test_each_checkpoint_is_a_run_of_its_own_and_the_same_weights_are_named(file
     assert len(lines) == sum(len(section.rows) for section in report.sections)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "not run: step-100 has the same weights as step-10" in page
+    assert page.index("<figure>") < page.index("<details><summary>gu/norms on step-9</summary>")  # of both steps
     again = series.build(choose(str(tmp_path / "out")), tmp_path / "out")
     assert [section.rows for section in again.sections] == [section.rows for section in report.sections]
     assert again.skipped == report.skipped
