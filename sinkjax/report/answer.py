@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkjax.analysis.estimates import in_digits, in_words
+from sinkjax.analysis.estimates import in_words
 
 if TYPE_CHECKING:
     from sinkjax.analysis.summary import Row
@@ -78,13 +79,21 @@ def _effect(rows: Sequence[Row]) -> Answer | None:
         return None
     first = rows[0]
     others = [row for row in rows if row.measure == first.measure and row.condition != first.condition]
-    sure = [row for row in others if row.effect.low is not None and row.effect.high is not None]
-    moved = [row for row in sure if row.effect.low > 0 or row.effect.high < 0]
+    sure = [row for row in others if row.effect.low is not None]
+    moved = [row for row in sure if _size(row) > 0]
     if moved:
-        most = max(moved, key=lambda row: abs(row.effect.mean))
-        change = f"{in_digits(first.value.mean)} to {in_digits(most.value.mean)}"
+        most = max(moved, key=lambda row: abs(row.effect.mean or 0.0))
+        change = (
+            f"{in_words(dataclasses.replace(first.value, low=None))} to {in_words(dataclasses.replace(most.value, low=None))}"
+        )
         text = f"“{most.condition}” moves {first.measure} most, from {change}"
         return Answer("", text, f"effect {in_words(most.effect, signed=True)}")
     if sure:
         return Answer("", f"No condition moves {first.measure}: the interval of every effect includes 0")
     return None
+
+
+def _size(row: Row) -> float:
+    """How far the interval of an effect is from 0; 0 where it includes it."""
+    low, high = row.effect.low, row.effect.high
+    return 0.0 if low is None or high is None else max(low, -high, 0.0)
