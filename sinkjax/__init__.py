@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from sinkjax.report.figures.explained import draw_attribution as draw_attribution
     from sinkjax.report.figures.explained import draw_parts as draw_parts
     from sinkjax.showing import show as show
+    from sinkjax.studies.run import run as run
     from sinkjax.sweeps.models import sweep_models as sweep_models
     from sinkjax.sweeps.run import sweep as sweep
     from sinkjax.transformer.eviction import H2O as H2O
@@ -102,6 +103,7 @@ _HOME = {
     "sinkjax.probes.record": ("Record", "to_dataset"),
     "sinkjax.report.figures.explained": ("draw_attribution", "draw_parts"),
     "sinkjax.showing": ("show",),
+    "sinkjax.studies.run": ("run",),
     "sinkjax.sweeps.models": ("sweep_models",),
     "sinkjax.sweeps.run": ("sweep",),
 }

@@ -92,6 +92,24 @@ def load_checkpoint(checkpoint: Checkpoint, dtype: str, mesh: Mesh | None = None
     )
 
 
+def untrained_like(model: Model, mesh: Mesh | None = None) -> Model:
+    """The architecture and tokenizer of a model in memory with random weights, as `load("untrained:...")` draws them.
+
+    A model in memory does not say the standard deviation with which its training began, so it is 0.02.
+
+    Args:
+        model: The model.
+        mesh: As for `load`.
+
+    Returns:
+        The untrained twin, of the model's dtype.
+    """
+    name = str(model.source["name"])
+    source = {"assumed": {}, **model.source}
+    stated = Checkpoint(name, model.config, None, {}, (), model.tokenizer, source)
+    return load_checkpoint(untrained(stated, f"{PREFIX}{name}"), str(model.source["dtype"]), mesh)
+
+
 def hub_id(source: str) -> str | None:
     """The hub id under which `load` looks for a source; None for what is on this machine."""
     if source in architectures():

@@ -12,6 +12,7 @@ from sinkjax.cli.options import read
 from sinkjax.config_files.places import Place, reached
 from sinkjax.errors import SinkjaxError, printable
 from sinkjax.studies.registry import SERIES, choose
+from sinkjax.studies.share import SUFFIX, unpack
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,11 @@ class ReportOptions:
     """Rebuild the summary, figures and page of a finished run from its stores, or compare two stores of the same edits."""
 
     results: tyro.conf.Positional[str]
-    """the folder of a run or its URL, or a store in it"""
+    """the folder of a run or its URL, a store in it, or a zip of the folder, which is unpacked beside it"""
     other: tyro.conf.Positional[str | None] = None
     """a second store, to be compared with the first"""
+    study: str | None = None
+    """the file of an own study (.py, .yaml) behind these results, where it is not where it was when they were made"""
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -29,11 +32,13 @@ def report(arguments: Sequence[str]) -> None:
     options = read(ReportOptions, arguments, "report")
     results, *others = [_there(path) for path in (options.results, options.other) if path is not None]
     with reached(results):
-        _compare(results, *others) if others else _rebuild(results)
+        _compare(results, *others) if others else _rebuild(results, options.study)
 
 
-def _rebuild(results: Place) -> None:
-    chosen = choose(str(results))
+def _rebuild(results: Place, study: str | None) -> None:
+    if results.suffix == SUFFIX and results.is_file():
+        results = unpack(results)
+    chosen = choose(str(results), study)
     if chosen.folder is None:
         raise SinkjaxError(f"{results} is a config, not the results of a run")
     from sinkjax.report.terminal import show_section, show_suite

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sinkjax.config_files import documents
-from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, user_place
+from sinkjax.config_files.files import CONFIG_FILE, claim_folder, document, user_place, write
 from sinkjax.config_files.places import Place, reached, read_bytes
 from sinkjax.errors import SinkjaxError, unknown
 from sinkjax.resources import config_path, configs
@@ -38,6 +38,7 @@ HOME = "sinkjax.papers"
 VALUE = "study"  # the key of a YAML file that holds a whole study
 LISTED = "sweep"  # the study of a list of edits
 PRETRAIN = f"{HOME}.pretrain"  # whose studies are all documents
+COPY = "study"  # the name, without its suffix, of the copy of an own study's file in the folder of its run
 PROSE = "prose"  # the key of a config file under which a shipped study's title, question, statements and notes stand
 
 
@@ -227,10 +228,11 @@ def trains(study: str) -> bool:
     return issubclass(config_type(study), (shared.Trains, shared.AllTrained))
 
 
-def choose(name: str) -> Chosen:
+def choose(name: str, own: str | None = None) -> Chosen:
     """The config behind what a user names: a shipped config ("kiya/mask"), a YAML file, or the results of a former run.
 
-    Results are an output folder, its config.yaml, or a store. Errors: nothing of that name; a document that is not a config.
+    Results are an output folder, its config.yaml, or a store. own: the file of the study behind results, in place of the one that
+    they name. Errors: nothing of that name; a document that is not a config.
     """
     path = user_place(name)
     with reached(path):
@@ -243,7 +245,7 @@ def choose(name: str) -> Chosen:
         return Chosen(name, find(name).config())
     if folder is None and path.suffix in VALUE_FILES and VALUE in documents.parse(text, what):
         return _of_file(path)
-    return read(text, what, folder)
+    return read(text, what, folder, own)
 
 
 def as_series(study: Chosen, checkpoints: Path | None, models: Sequence[str], revisions: Sequence[str]) -> Chosen:
@@ -281,11 +283,11 @@ def _of_store(path: Place) -> Chosen:
     return read(f"{text}\n", str(path), path.parent)
 
 
-def read(text: str, what: str, folder: Place | None = None) -> Chosen:
+def read(text: str, what: str, folder: Place | None = None, own: str | None = None) -> Chosen:
     """A YAML document as a study's config.
 
-    folder: of the run that wrote it, if one did: then every field must be in it. Errors: no `experiment`, an unknown one, or
-    fields that do not fit it.
+    folder: of the run that wrote it, if one did: then every field must be in it. own: as for `choose`. Errors: no `experiment`,
+    an unknown one, or fields that do not fit it.
     """
     values = documents.parse(text, what)
     values.pop(PROSE, None)
@@ -294,12 +296,35 @@ def read(text: str, what: str, folder: Place | None = None) -> Chosen:
     if "experiment" not in values:
         raise SinkjaxError(f"{what} lacks the key 'experiment', one of {', '.join(studies())}")
     experiment = values.pop("experiment")
+    if own is not None:
+        experiment = str(Path(own).resolve())
+    elif folder is not None and isinstance(experiment, str):
+        experiment = _at_hand(experiment, folder)
     try:
         cls = config_type(experiment)
     except SinkjaxError as error:
         raise SinkjaxError(f"{what}: {error}") from None
     config: object = documents.read_whole(cls, values, text, what) if folder else documents.build(cls, values, what)
     return Chosen(experiment, config, folder)
+
+
+def _at_hand(experiment: str, folder: Place) -> str:
+    """The study of results: where its own file is gone, as on another machine, the copy in their folder if that is data.
+
+    Errors: the copy is a program, which is executed only if the user names it.
+    """
+    suffix = Path(experiment).suffix
+    if suffix not in (STUDY_FILE, *VALUE_FILES) or Path(experiment).is_file():
+        return experiment
+    copy = folder / f"{COPY}{suffix}"
+    if not copy.is_file():
+        return experiment
+    if suffix == STUDY_FILE:
+        raise SinkjaxError(
+            f"the study of these results, {experiment}, is not on this machine; its copy {copy} is a program: read it, and then"
+            f" use sinkjax report {folder} --study {copy}"
+        )
+    return str(copy)
 
 
 def claim(folder: Place, chosen: Chosen) -> None:
@@ -312,6 +337,11 @@ def claim(folder: Place, chosen: Chosen) -> None:
         return _differences(read(text, str(folder / CONFIG_FILE), folder), chosen)
 
     claim_folder(folder, documents.write(chosen.experiment, chosen.config), differences, "run")
+    suffix = Path(chosen.experiment).suffix
+    if suffix in (STUDY_FILE, *VALUE_FILES):
+        original, copy = Path(chosen.experiment), folder / f"{COPY}{suffix}"
+        if copy != original:
+            write(copy, original.read_bytes())
 
 
 def _differences(have: Chosen, want: Chosen) -> list[str]:

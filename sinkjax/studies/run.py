@@ -14,7 +14,7 @@ import sinkjax
 from sinkjax import extras, processes
 from sinkjax.analysis.summary import summary_csv
 from sinkjax.analysis.verdicts import verdicts_csv
-from sinkjax.checkpoints.load import open_checkpoint
+from sinkjax.checkpoints.load import open_checkpoint, untrained_like
 from sinkjax.checkpoints.model import Model
 from sinkjax.config_files import documents
 from sinkjax.config_files.files import write
@@ -44,29 +44,39 @@ if TYPE_CHECKING:
     from sinkjax.studies.listed import Sweep
 
 
-def run(study: str, out: str | Path, **fields: object) -> Section:
-    """Run a shipped study from Python, e.g. `run("kiya/mask", "results/mask", prompts=8)`.
+def run(study: str, out: str | Path, model: str | Model | None = None, **fields: object) -> Section:
+    """Run a study from Python, e.g. `sinkjax.run("kiya/mask", "results/mask", model=model, prompts=8)`.
 
     Args:
-        study: Its name.
+        study: Its name, or the path of a .py or .yaml file.
         out: The folder for stores, summary, figures and page, or its URL; the same call resumes an unfinished run in it.
-        fields: Those of its config that differ from the shipped one.
+        model: A model in memory, or the name of one; None: the study's own.
+        fields: Those of its config that differ from the default ones.
 
     Returns:
         What it found.
 
     Raises:
-        SinkjaxError: The study or a field is unknown; a value does not fit; the folder has other content; the name is that of a
-            suite of studies (`suite.carry_out` runs those).
+        SinkjaxError: The study or a field is unknown; a value does not fit; the study trains its own models and takes none; the
+            folder has other content; the name is that of a suite of studies (`suite.carry_out` runs those).
     """
     shipped = choose(study)
     if shipped.suite:
         raise SinkjaxError(f"{study} is a suite of studies; run one of them, or all with: sinkjax run {study}")
-    values = {**documents.fields(shipped.config), **fields}
-    config: Settings = documents.build(config_type(shipped.experiment), values, study)
+    values = documents.fields(shipped.config)
+    if model is not None and "model" not in values:
+        raise SinkjaxError(f"{study} trains its own models, so it takes none")
+    given = model if isinstance(model, Model) else None
+    if given is not None:
+        fields = {"model": str(given.source["name"]), "dtype": given.source["dtype"]} | fields
+    elif model is not None:
+        fields["model"] = model
+    config: Settings = documents.build(config_type(shipped.experiment), {**values, **fields}, study)
+    if given is not None and config.dtype != given.source["dtype"]:
+        raise SinkjaxError(f"dtype is {config.dtype}, and the model in memory is in {given.source['dtype']}")
     where = place(out)
     with reached(where):
-        return carry_out(Chosen(shipped.experiment, config), where)
+        return carry_out(Chosen(shipped.experiment, config), where, given=given)
 
 
 @dataclass(frozen=True)
@@ -97,22 +107,33 @@ def carry_out(
     machine: Machine = HERE,
     log: Callable[[str], None] = silent,
     load: Callable[..., Model] | None = None,
+    given: Model | None = None,
 ) -> Section:
     """Run a study into the folder `out`, resuming what is unfinished there, and write its summary, figures and page.
 
     log: called with a line of text before each step. load: loads the model of a study that takes one, by default `sinkjax.load`.
+    given: a model in memory, which takes the place of the one that the config names.
     """
     require_extras(trains=find(chosen.experiment).trainings is not None)
     # Every edit is checked against the model before anything is loaded or written.
-    for _ in plans(chosen, machine.hardware(), weights=True):
+    for _ in work(chosen, machine.hardware(), weights=True, architecture=None if given is None else given.config):
         pass
     processes.by_first(functools.partial(claim, out, chosen))
     if trainings := find(chosen.experiment).trainings:
         train_all(trainings(chosen.config), chosen, out, log, functools.partial(build, chosen, out))
     else:
-        _sweep(chosen, out, machine, log, load or sinkjax.load)
+        _sweep(chosen, out, machine, log, _from_memory(given) if given else load or sinkjax.load)
     log("summary, figures and page")
     return processes.by_first(functools.partial(build, chosen, out)) or section_of(chosen, out)
+
+
+def _from_memory(model: Model) -> Callable[..., Model]:
+    """What loads a model that is there already, and its untrained twin."""
+
+    def load(source: str, mesh: Mesh | None = None, **_: object) -> Model:
+        return untrained_like(model, mesh) if source.startswith(UNTRAINED) else model
+
+    return load
 
 
 def require_extras(trains: bool) -> None:
@@ -159,14 +180,20 @@ def plans(chosen: Chosen, hardware: Hardware | None = None, weights: bool = Fals
             yield spec, architecture, planned
 
 
-def work(chosen: Chosen, hardware: Hardware | None = None, weights: bool = False) -> Iterator[Work]:
-    """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`."""
+def work(
+    chosen: Chosen, hardware: Hardware | None = None, weights: bool = False, architecture: Config | None = None
+) -> Iterator[Work]:
+    """Every spec or training of a study in its order, its model, and the plan of each sweep. Arguments, errors: `plans`.
+
+    architecture: of a model in memory; None: that of the model which the config names.
+    """
     config = chosen.config
     check_dtype(config.dtype)
     if trainings := find(chosen.experiment).trainings:
         yield from ((training, training.architecture, None) for training in trainings(config) if training.wanted)
         return
-    architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
+    if architecture is None:
+        architecture = open_checkpoint(config.model, config.revision, config.ignore_keys, weights=weights).config
     check_inputs(config, architecture)
     study = find(chosen.experiment)
     list(study.figures(config, architecture))  # what they cannot take is refused before hours of a run

@@ -19,9 +19,9 @@ width, d residual width, F MLP width, V vocabulary, L blocks.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
 
 import chex
 import jax
@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from sinkjax.edits.edit import Edit, resolve
 from sinkjax.edits.site import Site
 from sinkjax.edits.term import Edits
+from sinkjax.errors import SinkjaxError
 from sinkjax.model import positions
 from sinkjax.model.attention_bias import SinkToken
 from sinkjax.model.batch import check_batch
@@ -47,10 +48,20 @@ from sinkjax.transformer.spec import ForwardSpec
 from sinkjax.transformer.tape import Tape
 
 
+class Loaded(Protocol):
+    """Parameters with their architecture, as `sinkjax.load` returns them."""
+
+    @property
+    def params(self) -> Params: ...
+
+    @property
+    def config(self) -> Config: ...
+
+
 def forward(
-    params: Params,
+    params: Params | Loaded,
     tokens: Any,
-    config: Config,
+    config: Config | None = None,
     edits: Edit | Sequence[Edit] = (),
     probe: Probe = Probe(attention_received=True),
     lengths: Any = None,
@@ -65,9 +76,9 @@ def forward(
     May be traced (jit, grad, vmap) in params, tokens, lengths and the values of edits; what is traced is not checked.
 
     Args:
-        params: The parameters, in the tree of `params.abstract(config)`.
+        params: A model that `sinkjax.load` returned, or parameters alone, in the tree of `params.abstract(config)`.
         tokens: int [B, T], or float [B, T, d] for a config without a vocabulary.
-        config: The architecture.
+        config: The architecture, of parameters alone.
         edits: One, or a sequence applied left to right.
         probe: What to measure.
         lengths: int [B], by default T for all; what lies beyond a prompt's length changes nothing.
@@ -83,9 +94,10 @@ def forward(
         Logits, or the normed last residual stream of a model without a vocabulary, and the record of what the probe asked for.
 
     Raises:
-        SinkjaxError: Parameters do not fit the config; a token is outside of the vocabulary; a prompt is empty or longer than
-            the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown.
+        SinkjaxError: Parameters have no config, or do not fit it; a token is outside of the vocabulary; a prompt is empty or
+            longer than the context; a probe or edits do not fit (`Probe.check`, `Edit.resolve`); the precision is unknown.
     """
+    params, config = _parts(params, config)
     spec = ForwardSpec(
         config=config,
         probe=probe,
@@ -103,6 +115,17 @@ def forward(
         check_fused(config, resolved, probe)
     out: Output = run(params, tokens, lengths, resolved, spec=spec)
     return out
+
+
+def _parts(params: Params | Loaded, config: Config | None) -> tuple[Params, Config]:
+    """Parameters and architecture, of a model or as they were given."""
+    if not isinstance(params, Mapping) and hasattr(params, "params") and hasattr(params, "config"):
+        if config not in (None, params.config):
+            raise SinkjaxError("config is for parameters alone: a model has its own")
+        return params.params, params.config
+    if config is None:
+        raise SinkjaxError("parameters need their config: forward(params, tokens, config), or forward(model, tokens)")
+    return cast(Params, params), config
 
 
 @partial(jax.jit, static_argnames="spec")

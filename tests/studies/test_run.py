@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import shutil
 from pathlib import Path
@@ -202,3 +203,20 @@ def test_controls_are_measured_on_all_prompts_where_these_are_few(files):
     chosen = mask(files, prompts=3, control_prompts=8)
     [controls] = [plan for spec, _, plan in run.plans(chosen) if spec.name == "masks-controls"]
     assert controls.prompts == 3
+
+
+def test_a_model_in_memory_gives_the_numbers_of_its_folder(files, finished, tmp_path):
+    loaded = sinkjax.load(str(files / "model"))
+    nameless = dataclasses.replace(loaded, source={**loaded.source, "name": "mine"})
+    fields = {"text": str(files / "text.txt"), "prompts": 3, "length": 12}
+    here = sinkjax.run("gu/norms", tmp_path / "memory", model=nameless, **fields)
+    there = sinkjax.run("gu/norms", tmp_path / "folder", model=str(files / "model"), **fields)
+    assert here.rows == there.rows
+    assert [one.numbers for one in here.verdicts] == [one.numbers for one in there.verdicts]  # of the untrained twin too
+    assert here.provenance["model"] == "mine"
+    assert run.build(choose(str(tmp_path / "memory")), tmp_path / "memory").rows == here.rows
+    with pytest.raises(SinkjaxError, match="dtype is float16, and the model in memory is in float32"):
+        sinkjax.run("gu/norms", tmp_path / "other", model=loaded, dtype="float16", **fields)
+    with pytest.raises(SinkjaxError, match="trigger/one-layer trains its own models, so it takes none"):
+        sinkjax.run("trigger/one-layer", tmp_path / "other", model=loaded)
+    assert not (tmp_path / "other").exists()

@@ -149,3 +149,15 @@ def test_memory_grows_with_length_not_with_its_square(tiny_config) -> None:
 
     assert scratch(2048, probe) < 2.2 * scratch(1024, probe)
     assert scratch(2048, Probe(attention=(0,))) > 2048 * 2048 * 4 * config.heads  # the measure sees a map
+
+
+def test_a_model_brings_its_config_along(tiny_params, tiny_config, tokens) -> None:
+    model = sinkjax.Model(tiny_config, tiny_params, None, {"name": "tiny", "dtype": "float32"})
+    of_model = sinkjax.forward(model, tokens, edits=mask_key(1), probe=Probe(nll=True))
+    of_parts = sinkjax.forward(tiny_params, tokens, tiny_config, edits=mask_key(1), probe=Probe(nll=True))
+    np.testing.assert_array_equal(of_model.logits, of_parts.logits)
+    np.testing.assert_array_equal(of_model.record["nll"], of_parts.record["nll"])
+    with pytest.raises(sinkjax.SinkjaxError, match="parameters need their config"):
+        sinkjax.forward(tiny_params, tokens)
+    with pytest.raises(sinkjax.SinkjaxError, match="config is for parameters alone"):
+        sinkjax.forward(model, tokens, dataclasses.replace(tiny_config, context=32))
