@@ -34,7 +34,7 @@ FITTED = {  # what makes a study fit a model of 4 layers and prompts of LENGTH t
     "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
     "background/patch": {"places": [0, 1, 5]},
     "gu/repeat-bound": {"longest": LENGTH},
-    "gu/rope-positions": {"places": [4, 9], "text_places": [4]},
+    "gu/positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/self": {"positions": [4, 8], "shown": 8},

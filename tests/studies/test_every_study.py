@@ -25,7 +25,7 @@ SMALL = {  # what makes each study fit the tiny model
     "background/streaming": {"cache": 8, "caches": [6, 8], "keep": 2, "keeps": [0, 1, 2]},
     "background/windows": {"beyond": 8, "bos": "none"},
     "gu/repeat-bound": {"longest": T},
-    "gu/rope-positions": {"places": [4, 9], "text_places": [4]},
+    "gu/positions": {"places": [4, 9], "text_places": [4]},
     "kiya/bos-swap": {"positions": [8], "shown": 8},
     "kiya/rope": {"positions": [1, 8]},
     "kiya/self": {"positions": [4, 8], "shown": 8},
@@ -40,7 +40,7 @@ WITHOUT_NOOP = {
 }
 # No text is read, or nothing is said of what is shown.
 WITHOUT_MAPS = {
-    *("background/windows", "gu/angles", "gu/norms", "gu/repeat-bound", "gu/rope-positions"),
+    *("background/windows", "gu/angles", "gu/norms", "gu/repeat-bound", "gu/positions"),
     *("kiya/embedding", "kiya/rope", "li/dominance", "li/variance", "sweep"),
 }
 

@@ -25,7 +25,7 @@ WRONG = {
     "gu/angles": ({"rank": -1}, {"prompts": 0}, {"twin": 2}),
     "gu/norms": ({"length": 1}, {"bos": "auto"}, {"prompts": 0}),
     "gu/repeat-bound": ({"longest": -8}, {"prompts": 0}, {"seed": -1}),
-    "gu/rope-positions": ({"places": []}, {"places": [70]}, {"eps": 1.0}),
+    "gu/positions": ({"places": []}, {"places": [70]}, {"eps": 1.0}),
     "gu/sink-rate": ({"eps": 2.0}, {"prompts": 0}, {"length": 1}),
     "kiya/after-softmax": ({"position": 60}, {"key": -1}, {"ends": [-1]}),
     "kiya/baseline": ({"eps": 1.5}, {"control_prompts": 0}, {"map_layers": [-1]}),

@@ -48,7 +48,7 @@ NEEDED = {
     "background/windows": {"windows"},
     "gu/angles": {"scale", "scored", "kernel"},
     "gu/repeat-bound": {"softmax", "cap", "extra", "causal", "scale"},
-    "gu/rope-positions": {"scored"},
+    "gu/positions": {"scored"},
     "kiya/after-softmax": {"softmax", "cap", "extra"},
     "kiya/embedding": {"norm", "before", "added", "alone"},
     "kiya/rope": {"rope", "alone", "norm", "before", "softmax", "cap", "extra"},

@@ -1,4 +1,4 @@
-"""gu/rope-positions: the exchanges of rotary indices and of learned vectors, and Table 7 on a tiny GPT-2 made to sink."""
+"""gu/positions: the exchanges of rotary indices and of learned vectors, and Table 7 on a tiny GPT-2 made to sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sinkjax.errors import SinkjaxError
 from sinkjax.model import params
 from sinkjax.model.positions import Alibi, Learned
 from sinkjax.papers.gu._positions import alike, position_vectors
-from sinkjax.papers.gu.rope_positions import STUDY
+from sinkjax.papers.gu.positions import STUDY
 from sinkjax.studies import run
 from sinkjax.studies.declaration import config_type, from_yaml, to_yaml
 from sinkjax.studies.known import Unedited, blank
@@ -115,7 +115,7 @@ def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_pat
     folder = write_gpt2(tmp_path)
     small = {"controls": 2, "control_prompts": 16, "length": 25, "prompts": 2, "repeat_prompts": 16}
     small |= {"places": list(range(1, 17)), "text_places": [3]}
-    chosen = study("gu/rope-positions", folder, model=str(folder / "gpt2"), **small)
+    chosen = study("gu/positions", folder, model=str(folder / "gpt2"), **small)
     section = run.carry_out(chosen, place(tmp_path / "out"))
     *judged, identity = section.verdicts
     assert identity.judgement.word == "untested"  # positions are not rotary
@@ -129,5 +129,5 @@ def test_table_7_is_found_in_a_model_whose_first_position_makes_the_sink(tmp_pat
     rows = {(row.condition, row.measure): row.value.mean for row in section.rows}
     assert rows["one token repeated, 0 swapped with: position 6", "heads that sink on the position (%)"] == 100
     assert rows["one token repeated, 0 swapped with: position 6", "heads that sink on key 0 (%)"] == 0
-    value = as_value("gu/rope-positions")
+    value = as_value("gu/positions")
     assert from_yaml(to_yaml(value)) == value

@@ -1,4 +1,4 @@
-"""gu/rope-positions: does the first position make the sink of one token repeated (Table 7)?
+"""gu/positions: does the first position make the sink of one token repeated (Table 7)?
 
 Learned position vectors are replaced or exchanged as in the paper, rotary indices in the same way. Controls give another, random
 token the same position.
@@ -16,7 +16,7 @@ REPEAT = {"over": {"position": F.places}, "inputs": "repeat", "prompts": F.repea
 OTHER_TOKEN = random_position(but=(0, F.position), least=1)
 
 STUDY = Study(
-    name="gu/rope-positions",
+    name="gu/positions",
     needs=("scores without positions",),
     settings={
         "prompts": 64,
